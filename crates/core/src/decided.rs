@@ -1,0 +1,83 @@
+//! What a decision produced, ready to be kept. Only the core can build one and a store can only keep
+//! it, so going around the rules is a compile error.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Fence;
+use crate::time::Moment;
+
+/// How long a claim is believed without a heartbeat. Liveness only, never ownership: losing this row
+/// loses nothing, because `Claimed` carries the first expiry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// What is leased, opaque to a store.
+    pub key: String,
+    pub fence: Fence,
+    pub until: Moment,
+}
+
+/// Whether a batch leaves the run in possession of its key (one active run per key).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyFate {
+    Kept,
+    Freed,
+}
+
+/// A batch that the rules allowed: event bodies in order, lease rows to set, large texts to keep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decided {
+    bodies: Vec<Vec<u8>>,
+    leases: Vec<Lease>,
+    texts: Vec<Vec<u8>>,
+    key: KeyFate,
+}
+
+impl Decided {
+    pub(crate) fn new(bodies: Vec<Vec<u8>>) -> Decided {
+        Decided { bodies, leases: Vec::new(), texts: Vec::new(), key: KeyFate::Kept }
+    }
+
+    pub(crate) fn with_lease(mut self, lease: Lease) -> Decided {
+        self.leases.push(lease);
+        self
+    }
+
+    pub(crate) fn with_text(mut self, text: Vec<u8>) -> Decided {
+        self.texts.push(text);
+        self
+    }
+
+    pub(crate) fn freeing_key(mut self) -> Decided {
+        self.key = KeyFate::Freed;
+        self
+    }
+
+    /// A batch of anything, for suites that test stores: never in a product build.
+    #[cfg(feature = "conformance")]
+    pub fn raw(
+        bodies: Vec<Vec<u8>>,
+        leases: Vec<Lease>,
+        texts: Vec<Vec<u8>>,
+        key: KeyFate,
+    ) -> Decided {
+        Decided { bodies, leases, texts, key }
+    }
+
+    pub fn bodies(&self) -> &[Vec<u8>] {
+        &self.bodies
+    }
+
+    /// A row replaces an earlier one of the same key.
+    pub fn leases(&self) -> &[Lease] {
+        &self.leases
+    }
+
+    /// Kept once each under the hash of their bytes.
+    pub fn texts(&self) -> &[Vec<u8>] {
+        &self.texts
+    }
+
+    pub fn key(&self) -> KeyFate {
+        self.key
+    }
+}

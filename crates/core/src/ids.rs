@@ -1,0 +1,330 @@
+//! Names and ids. Each is checked once, where it enters; inside, a `StepId` is valid by construction.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::limits::NAME_MAX;
+
+/// A name broke the grammar of its kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a valid {kind}: {rule}")]
+pub struct BadName {
+    pub kind: &'static str,
+    pub text: String,
+    pub rule: &'static str,
+}
+
+const NAME_RULE: &str = "use 1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit";
+
+fn is_name(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    text.len() <= NAME_MAX
+        && bytes.next().is_some_and(plain)
+        && bytes.all(|b| plain(b) || b == b'_' || b == b'-')
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $type(String);
+
+        impl $type {
+            pub fn new(text: impl Into<String>) -> Result<Self, BadName> {
+                let text = text.into();
+                if is_name(&text) {
+                    Ok(Self(text))
+                } else {
+                    Err(BadName { kind: $kind, text, rule: NAME_RULE })
+                }
+            }
+
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = BadName;
+            fn try_from(text: String) -> Result<Self, BadName> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(name: $type) -> String {
+                name.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name!(
+    /// A step's id within its plan.
+    StepId,
+    "step id"
+);
+name!(
+    /// A group's id within its plan.
+    GroupId,
+    "group id"
+);
+name!(
+    /// The name of an agent definition.
+    AgentName,
+    "agent name"
+);
+name!(
+    /// A run's name for people: `<plan>-<petname>`. It is also safe in a branch and in a path.
+    Handle,
+    "run handle"
+);
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $type:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $type(pub Uuid);
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.hyphenated().fmt(f)
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = uuid::Error;
+            fn from_str(text: &str) -> Result<Self, uuid::Error> {
+                Uuid::parse_str(text).map($type)
+            }
+        }
+    };
+}
+
+uuid_id!(
+    /// One execution of a plan.
+    RunId
+);
+uuid_id!(
+    /// What happens under one claim; names the attempt's folder on its host.
+    AttemptId
+);
+uuid_id!(
+    /// A store's own identity, made when it was created.
+    StoreId
+);
+
+/// A place in a run's log; the first record stands at 1, so 0 means "before everything".
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Position(pub u64);
+
+impl Position {
+    pub const START: Position = Position(0);
+
+    pub fn next(self) -> Position {
+        Position(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The log position of a claim: unique, growing, and needed by every later write under that claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Fence(pub u64);
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<Position> for Fence {
+    fn from(position: Position) -> Fence {
+        Fence(position.0)
+    }
+}
+
+/// A step in one iteration of its loop; iteration 1 outside loops. Shown `review#3`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct StepRef {
+    pub step: StepId,
+    pub iteration: u32,
+}
+
+impl StepRef {
+    pub fn first(step: StepId) -> StepRef {
+        StepRef { step, iteration: 1 }
+    }
+}
+
+impl fmt::Display for StepRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.iteration {
+            1 => self.step.fmt(f),
+            n => write!(f, "{}#{n}", self.step),
+        }
+    }
+}
+
+/// A host: the machine's id, or what `PITON_HOST_ID` says.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct HostId(pub String);
+
+impl fmt::Display for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One start of a host's kernel.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BootId(pub String);
+
+impl fmt::Display for BootId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A git object id in hex (SHA-1 or SHA-256).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Oid(String);
+
+impl Oid {
+    pub fn new(text: impl Into<String>) -> Result<Oid, BadName> {
+        let text = text.into();
+        let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        if matches!(text.len(), 40 | 64) && text.bytes().all(hex) {
+            Ok(Oid(text))
+        } else {
+            Err(BadName { kind: "object id", text, rule: "use 40 or 64 lower-case hex digits" })
+        }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The first ten digits, for people.
+    pub fn short(&self) -> &str {
+        &self.0[..10]
+    }
+}
+
+impl TryFrom<String> for Oid {
+    type Error = BadName;
+    fn try_from(text: String) -> Result<Oid, BadName> {
+        Oid::new(text)
+    }
+}
+
+impl From<Oid> for String {
+    fn from(oid: Oid) -> String {
+        oid.0
+    }
+}
+
+impl fmt::Display for Oid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A BLAKE3 hash, written as hex.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Hash([u8; 32]);
+
+impl Hash {
+    /// What the first record of a log is chained to.
+    pub const ZERO: Hash = Hash([0; 32]);
+
+    pub fn of(bytes: &[u8]) -> Hash {
+        Hash(*blake3::hash(bytes).as_bytes())
+    }
+
+    pub fn from_bytes(bytes: [u8; 32]) -> Hash {
+        Hash(bytes)
+    }
+
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The first twelve digits, for people.
+    pub fn short(&self) -> String {
+        self.to_string()[..12].to_owned()
+    }
+}
+
+impl TryFrom<String> for Hash {
+    type Error = BadName;
+    fn try_from(text: String) -> Result<Hash, BadName> {
+        match blake3::Hash::from_hex(&text) {
+            Ok(hash) => Ok(Hash(*hash.as_bytes())),
+            Err(_) => Err(BadName { kind: "hash", text, rule: "use 64 hex digits" }),
+        }
+    }
+}
+
+impl From<Hash> for String {
+    fn from(hash: Hash) -> String {
+        hash.to_string()
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        blake3::Hash::from_bytes(self.0).to_hex().fmt(f)
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hash({})", self.short())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_grammar() {
+        for good in ["a", "0", "jwt", "a-b_c9", &"x".repeat(64)] {
+            assert!(StepId::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "-a", "_a", "A", "a b", "a/b", "a.b", "é", "a\n", &"x".repeat(65)] {
+            assert!(StepId::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn hashes_round_trip_through_text() {
+        let hash = Hash::of(b"piton");
+        assert_eq!(Hash::try_from(hash.to_string()), Ok(hash));
+        assert!(Hash::try_from("zz".to_owned()).is_err());
+    }
+}

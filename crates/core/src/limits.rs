@@ -1,0 +1,16 @@
+//! Every limit, in one place, a sentence each.
+
+/// The longest step, group or agent name: it must fit into a ref and a path component.
+pub const NAME_MAX: usize = 64;
+/// The longest plan file: a plan larger than this is a mistake or an attack.
+pub const PLAN_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// The most steps in a plan.
+pub const PLAN_STEPS_MAX: usize = 20_000;
+/// The most retries a step may ask for: nothing loops for ever.
+pub const RETRIES_MAX: u32 = 100;
+/// Interruptions in a row without new progress after which piton stops and asks.
+pub const IDLE_INTERRUPTIONS_MAX: u32 = 3;
+/// The longest text of evidence or output tail kept inside an event; the rest is in the attempt's folder.
+pub const EVIDENCE_BYTES_MAX: usize = 2 * 1024;
+/// The most left-out paths listed inside a snapshot's event; the count beyond it is kept.
+pub const OMISSIONS_MAX: usize = 100;
