@@ -7,5 +7,6 @@
 pub mod decided;
 pub mod ids;
 pub mod limits;
+pub mod plan;
 pub mod record;
 pub mod time;

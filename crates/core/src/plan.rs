@@ -1,0 +1,175 @@
+//! A plan: the recipe of a run. Immutable once read; its hash is over the normalised content, so
+//! comments and layout do not count. Reading it from TOML is `parse`; this file owns what it means.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AgentName, GroupId, Hash, StepId};
+
+pub use parse::{Finding, PlanError, parse};
+
+mod parse;
+
+/// The recipe: steps in order, with what they need and how they are checked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    pub name: String,
+    /// The branch, tag or commit the run starts from; the current HEAD when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    pub isolation: Isolation,
+    /// Named values with their defaults; `--set` replaces them for a run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inputs: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub groups: BTreeMap<GroupId, Group>,
+    /// Agents that the plan itself defines; they win over those of the configuration.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub agents: BTreeMap<AgentName, Agent>,
+    pub steps: Vec<PlanStep>,
+}
+
+/// Where steps work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// One worktree for the whole run; one step at a time works in it.
+    #[default]
+    Run,
+}
+
+/// A titled set of steps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    pub title: String,
+}
+
+/// How to start a coding program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Agent {
+    /// Program and arguments, never given to a shell.
+    pub command: Vec<String>,
+    /// How the prompt reaches it. It is always in the file named by `PITON_PROMPT_FILE` too.
+    #[serde(default)]
+    pub prompt: PromptBy,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+}
+
+/// How a prompt is handed to an agent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PromptBy {
+    /// On standard input, which ends after it.
+    #[default]
+    Stdin,
+    /// As the last argument.
+    Arg,
+    /// Only as the file named by `PITON_PROMPT_FILE`; standard input is empty.
+    File,
+}
+
+/// The unit that is claimed, attempted and verified.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanStep {
+    pub id: StepId,
+    pub title: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupId>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<Need>,
+    pub work: Work,
+    /// Given to `sh -c` in the worktree, on the step's commit; a zero exit verifies the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "millis")]
+    pub timeout: Option<Duration>,
+    /// How often a *failed* attempt is followed by another; interruptions do not count.
+    pub retries: u32,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    /// A plain command for `sh -c`.
+    Run(String),
+    /// A prompt for an agent.
+    Agent { agent: AgentName, prompt: String },
+}
+
+/// An edge of the graph, met by `Completed` alone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Need {
+    Step(StepId),
+    /// All steps of the group.
+    Group(GroupId),
+}
+
+impl Plan {
+    /// The normalised content, as it is kept and hashed.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a plan has only string keys and finite values")
+    }
+
+    /// Reads back what [`Plan::to_bytes`] made.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Plan, serde_json::Error> {
+        serde_json::from_slice(bytes)
+    }
+
+    pub fn hash(&self) -> Hash {
+        Hash::of(&self.to_bytes())
+    }
+
+    pub fn index_of(&self, step: &StepId) -> Option<usize> {
+        self.steps.iter().position(|candidate| candidate.id == *step)
+    }
+
+    /// The indices of the steps that must be completed before this one, groups spelled out.
+    pub fn needs_of(&self, index: usize) -> Vec<usize> {
+        let mut all: Vec<usize> = Vec::new();
+        for need in &self.steps[index].needs {
+            match need {
+                Need::Step(id) => all.extend(self.index_of(id)),
+                Need::Group(group) => all.extend(
+                    (0..self.steps.len()).filter(|i| self.steps[*i].group.as_ref() == Some(group)),
+                ),
+            }
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+/// Durations as whole milliseconds.
+mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        value: &Option<Duration>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(duration) => to.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(from)?.map(Duration::from_millis))
+    }
+}
