@@ -162,7 +162,9 @@ mod millis {
         to: S,
     ) -> Result<S::Ok, S::Error> {
         match value {
-            Some(duration) => to.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)),
+            Some(duration) => {
+                to.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+            }
             None => to.serialize_none(),
         }
     }

@@ -1,1 +1,4 @@
-//! Placeholder while the workspace is laid out.
+//! Touches the machine for piton: git, processes, locks, clocks. It never prints, never parses
+//! arguments and knows no surface; every rule it acts on comes from the core.
+
+pub mod log;

@@ -24,7 +24,13 @@ impl fmt::Display for PlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.findings.as_slice() {
             [one] => write!(f, "line {}: {}", one.line, one.message),
-            many => write!(f, "{} mistakes, the first in line {}: {}", many.len(), many[0].line, many[0].message),
+            many => write!(
+                f,
+                "{} mistakes, the first in line {}: {}",
+                many.len(),
+                many[0].line,
+                many[0].message
+            ),
         }
     }
 }

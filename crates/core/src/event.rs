@@ -1,0 +1,413 @@
+//! Events: past-tense facts, the only truth about a run. Their JSON bodies are a public, versioned
+//! format (docs/events.md). Nothing here decides; `decide` is their only author.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AttemptId, BootId, Fence, Handle, Hash, HostId, Oid, RunId, StepRef};
+use crate::time::{Millis, Moment};
+
+/// The version written into every body. A reader refuses a newer one by name.
+pub const EVENT_VERSION: u32 = 1;
+
+/// A fact in a run's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    RunOpened(RunOpened),
+    Claimed(Claimed),
+    /// The tree is prepared and the agent (or command) is about to be started.
+    Started {
+        step: StepRef,
+        fence: Fence,
+        base: Oid,
+    },
+    Checkpointed {
+        step: StepRef,
+        fence: Fence,
+        snapshot: Snapshot,
+    },
+    /// The step's commit passed its check, or has none.
+    Verified {
+        step: StepRef,
+        fence: Fence,
+        commit: Oid,
+        tree: Oid,
+        truth: Truth,
+        check: Option<Check>,
+    },
+    /// The run's branch is about to be moved from `onto` to `to`.
+    LandingIntended {
+        step: StepRef,
+        fence: Fence,
+        onto: Oid,
+        to: Oid,
+    },
+    /// The step is done and its commit is on the run's branch: this alone meets needs.
+    Completed {
+        step: StepRef,
+        fence: Fence,
+        commit: Oid,
+    },
+    Failed {
+        step: StepRef,
+        fence: Fence,
+        why: Failure,
+    },
+    Interrupted {
+        step: StepRef,
+        fence: Fence,
+        cause: Cause,
+        at: Millis,
+        evidence: String,
+        left_at: Stage,
+    },
+    StopRequested {
+        scope: Scope,
+        cause: Cause,
+        haste: Haste,
+    },
+    /// Somebody asked for the run to go on: it lifts what `StopRequested` held back. `confirmed` also
+    /// answers yes where recovery would ask.
+    Resumed {
+        host: HostId,
+        confirmed: bool,
+    },
+}
+
+/// The first event of every log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunOpened {
+    pub run: RunId,
+    pub handle: Handle,
+    pub plan: Hash,
+    /// Relative to the repository, with forward slashes.
+    pub plan_path: String,
+    pub repository: Repository,
+    /// The commit the run starts from.
+    pub base: Oid,
+    /// Values in force for this run, defaults of the plan included.
+    pub inputs: BTreeMap<String, String>,
+    /// The effective settings, as a kept text.
+    pub settings: Hash,
+    pub host: HostId,
+}
+
+/// Which repository a run belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repository {
+    /// The root commit of the base.
+    pub root: Oid,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<String>,
+}
+
+/// A holder has the step from here on; the record's position is the fence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claimed {
+    pub step: StepRef,
+    pub attempt: AttemptId,
+    pub holder: Holder,
+    pub entry: Entry,
+    pub grounds: Grounds,
+    /// The first expiry of the lease: there is no gap before the first heartbeat.
+    pub until: Moment,
+    pub plan: Hash,
+}
+
+/// Who has a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Holder {
+    /// A keeper process: kernel locks in the attempt's folder speak about its life.
+    Keeper { host: HostId, boot: BootId },
+}
+
+/// Where an attempt enters its step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Entry {
+    /// The agent works from the step's base.
+    Fresh,
+    /// The agent goes on in the tree as it was left, with a brief.
+    Continue,
+    /// The agent had ended: commit leftovers, verify, land.
+    Verify,
+    /// The commit was verified: only landing is left.
+    Land,
+}
+
+/// Why a claim was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grounds {
+    /// Nobody held the step.
+    Free,
+    /// The holder's lease was over by the store's clock, and nothing on this host shows it alive.
+    LeaseOver,
+}
+
+/// Git bytes kept under a piton ref.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub commit: Oid,
+    pub tree: Oid,
+    pub refname: String,
+    /// Paths that differ from the step's base, committed or not.
+    pub changed: u64,
+    /// What could not be captured, and why; at most a fixed number is listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub omitted: Vec<Omission>,
+    pub reason: SnapshotReason,
+}
+
+/// A path that a snapshot left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Omission {
+    pub path: String,
+    pub why: String,
+}
+
+/// What made piton take a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SnapshotReason {
+    /// Something changed since the last one.
+    Cadence,
+    /// The attempt ended.
+    End,
+    /// A dead attempt was found.
+    Recovery,
+    /// The tree is about to be reset.
+    Reset,
+}
+
+/// What piton knows about "done".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Truth {
+    /// piton saw it: a verify command passed, or a plain command exited with zero.
+    Verified,
+    /// The agent said so.
+    Claimed,
+    Unknown,
+}
+
+/// What the verify command did when piton ran it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    pub command: String,
+    pub exit: Exit,
+    pub output: Hash,
+    pub ms: u64,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    Code(i32),
+    Signal(i32),
+}
+
+/// Why an attempt failed. Only this spends the retry budget.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Failure {
+    /// The agent or command ended badly.
+    Exit {
+        exit: Exit,
+        tail: String,
+    },
+    Verify {
+        exit: Exit,
+        tail: String,
+    },
+    Timeout {
+        ms: u64,
+    },
+    /// The attempt could not be set up (worktree, program not found).
+    Setup {
+        message: String,
+    },
+    /// The commit could not be brought onto the run's branch.
+    Landing {
+        message: String,
+    },
+}
+
+/// Why an attempt was interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    UserInterrupt,
+    Termination,
+    HangUp,
+    ProcessKill,
+    OutOfMemory,
+    Reboot,
+    HostLost,
+    DiskFull,
+    Unknown,
+}
+
+/// How far an interrupted attempt had come: where the next one enters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// The agent was never started: such an interruption does not count.
+    Unstarted,
+    Agent,
+    Verify,
+    Land,
+}
+
+/// What a stop request is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    Run,
+    Attempt { step: StepRef, fence: Fence },
+}
+
+/// How a stop is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Haste {
+    /// Ask, wait for the grace period, then kill.
+    Graceful,
+    /// Kill at once.
+    Now,
+}
+
+/// A body that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadEvent {
+    #[error("the event has version {found}, this piton knows {EVENT_VERSION}")]
+    Newer { found: u32 },
+    #[error("the event cannot be read: {0}")]
+    Unreadable(String),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Body<E> {
+    v: u32,
+    #[serde(flatten)]
+    event: E,
+}
+
+#[derive(Deserialize)]
+struct BodyVersion {
+    v: u32,
+}
+
+impl Event {
+    pub fn to_body(&self) -> Vec<u8> {
+        serde_json::to_vec(&Body { v: EVENT_VERSION, event: self })
+            .expect("events have only string keys and finite values")
+    }
+
+    pub fn from_body(body: &[u8]) -> Result<Event, BadEvent> {
+        let unreadable = |error: serde_json::Error| BadEvent::Unreadable(error.to_string());
+        match serde_json::from_slice::<Body<Event>>(body) {
+            Ok(read) if read.v <= EVENT_VERSION => Ok(read.event),
+            Ok(read) => Err(BadEvent::Newer { found: read.v }),
+            Err(error) => match serde_json::from_slice::<BodyVersion>(body) {
+                Ok(version) if version.v > EVENT_VERSION => {
+                    Err(BadEvent::Newer { found: version.v })
+                }
+                _ => Err(unreadable(error)),
+            },
+        }
+    }
+
+    /// The step this is about, where it is about one.
+    pub fn step(&self) -> Option<&StepRef> {
+        match self {
+            Event::Claimed(claimed) => Some(&claimed.step),
+            Event::Started { step, .. }
+            | Event::Checkpointed { step, .. }
+            | Event::Verified { step, .. }
+            | Event::LandingIntended { step, .. }
+            | Event::Completed { step, .. }
+            | Event::Failed { step, .. }
+            | Event::Interrupted { step, .. }
+            | Event::StopRequested { scope: Scope::Attempt { step, .. }, .. } => Some(step),
+            Event::RunOpened(_) | Event::StopRequested { .. } | Event::Resumed { .. } => None,
+        }
+    }
+}
+
+impl Exit {
+    pub fn is_success(self) -> bool {
+        self == Exit::Code(0)
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Exit::Code(code) => write!(f, "exit {code}"),
+            Exit::Signal(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Exit { exit, .. } => write!(f, "ended with {exit}"),
+            Failure::Verify { exit, .. } => write!(f, "verify ended with {exit}"),
+            Failure::Timeout { ms } => write!(f, "timed out after {} s", ms / 1000),
+            Failure::Setup { message } => write!(f, "could not be set up: {message}"),
+            Failure::Landing { message } => write!(f, "could not be landed: {message}"),
+        }
+    }
+}
+
+impl Cause {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Cause::UserInterrupt => "user_interrupt",
+            Cause::Termination => "termination",
+            Cause::HangUp => "hang_up",
+            Cause::ProcessKill => "process_kill",
+            Cause::OutOfMemory => "out_of_memory",
+            Cause::Reboot => "reboot",
+            Cause::HostLost => "host_lost",
+            Cause::DiskFull => "disk_full",
+            Cause::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::StepId;
+
+    #[test]
+    fn a_body_says_its_version_and_reads_back() {
+        let step = StepRef::first(StepId::new("jwt").expect("valid"));
+        let event = Event::Failed { step, fence: Fence(7), why: Failure::Timeout { ms: 5 } };
+        let body = event.to_body();
+        insta::assert_snapshot!(String::from_utf8_lossy(&body), @r#"{"v":1,"event":"failed","step":{"step":"jwt","iteration":1},"fence":7,"why":{"timeout":{"ms":5}}}"#);
+        assert_eq!(Event::from_body(&body), Ok(event));
+    }
+
+    #[test]
+    fn a_newer_body_is_named_even_when_its_event_is_unknown() {
+        let newer = br#"{"v":9,"event":"teleported","to":"mars"}"#;
+        assert_eq!(Event::from_body(newer), Err(BadEvent::Newer { found: 9 }));
+        let same = br#"{"v":1,"event":"teleported"}"#;
+        assert!(matches!(Event::from_body(same), Err(BadEvent::Unreadable(_))));
+    }
+}

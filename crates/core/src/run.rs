@@ -1,0 +1,461 @@
+//! A run, folded from its log. `apply` is the only way a status changes, and recovery is replay
+//! through the same function; an event that could not have happened is damage, not a surprise.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::event::{
+    BadEvent, Cause, Claimed, Entry, Event, Failure, Grounds, Haste, Holder, RunOpened, Scope,
+    Snapshot, Stage, Truth,
+};
+use crate::ids::{AttemptId, Fence, Hash, Oid, StepId, StepRef};
+use crate::plan::{Plan, PlanStep, Work};
+use crate::record::{Cursor, Record};
+use crate::time::{Millis, Moment};
+
+/// One execution of a plan.
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub opened: RunOpened,
+    pub opened_at: Millis,
+    /// When the newest record was appended.
+    pub changed_at: Millis,
+    /// A stop of the whole run that nobody has lifted.
+    pub stop: Option<Stop>,
+    pub cursor: Cursor,
+    plan: Arc<Plan>,
+    index: Arc<HashMap<StepId, usize>>,
+    needs: Arc<[Vec<usize>]>,
+    steps: Vec<Step>,
+}
+
+/// A stop request in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stop {
+    pub cause: Cause,
+    pub haste: Haste,
+    pub at: Millis,
+}
+
+/// A step's folded state, beside its recipe in the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Step {
+    pub phase: Phase,
+    /// The commit its branch starts from, once an attempt was started.
+    pub base: Option<Oid>,
+    pub snapshot: Option<KeptSnapshot>,
+    /// Paths that differ from the base, by the last snapshot.
+    pub changed: u64,
+    pub verified: Option<VerifiedCommit>,
+    pub landing: Option<Landing>,
+    /// Failed attempts: what the retry budget counts.
+    pub failures: u32,
+    /// Interruptions in a row that brought nothing new.
+    pub idle: u32,
+    pub history: Vec<PastAttempt>,
+    last_progress: Option<(Stage, Option<Oid>)>,
+}
+
+/// Where a step stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Phase {
+    #[default]
+    Pending,
+    Held(Attempt),
+    Failed {
+        why: Failure,
+        at: Millis,
+    },
+    Interrupted(Interruption),
+    Completed {
+        commit: Oid,
+        truth: Truth,
+        at: Millis,
+        fence: Fence,
+    },
+}
+
+/// An attempt that ended without an outcome.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interruption {
+    pub cause: Cause,
+    pub at: Millis,
+    pub evidence: String,
+    pub left_at: Stage,
+    /// Somebody asked for the stop: nothing goes on before somebody asks for that.
+    pub held_back: bool,
+}
+
+/// What happens under one claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    pub id: AttemptId,
+    pub fence: Fence,
+    pub holder: Holder,
+    pub entry: Entry,
+    pub grounds: Grounds,
+    pub claimed_at: Millis,
+    pub until: Moment,
+    pub started_at: Option<Millis>,
+    pub stop: Option<Stop>,
+}
+
+/// An attempt that is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PastAttempt {
+    pub attempt: Attempt,
+    pub ended_at: Millis,
+    pub ending: Ending,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    Completed,
+    Failed(Failure),
+    Interrupted {
+        cause: Cause,
+        at: Millis,
+    },
+    /// Another claim took the step.
+    Displaced,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptSnapshot {
+    pub snapshot: Snapshot,
+    pub at: Millis,
+    pub fence: Fence,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifiedCommit {
+    pub commit: Oid,
+    pub tree: Oid,
+    pub truth: Truth,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Landing {
+    pub onto: Oid,
+    pub to: Oid,
+}
+
+/// A log that the rules cannot have written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("record {position} of the run's log: {what}")]
+pub struct FoldError {
+    pub position: u64,
+    pub what: Illegal,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Illegal {
+    #[error(transparent)]
+    BadEvent(#[from] BadEvent),
+    #[error("the log does not begin with the opening of the run")]
+    NotOpened,
+    #[error("the run is opened a second time")]
+    OpenedTwice,
+    #[error("the log was written for plan {recorded}, not {given}")]
+    OtherPlan { recorded: String, given: String },
+    #[error("it names step {0}, which the plan does not have")]
+    UnknownStep(StepId),
+    #[error("it does not fit the state of step {step}: {event}")]
+    OutOfOrder { step: StepId, event: &'static str },
+}
+
+impl Run {
+    /// The run as its first record leaves it.
+    pub fn open(plan: Arc<Plan>, first: &Record) -> Result<Run, FoldError> {
+        let illegal = |what| FoldError { position: first.position.0, what };
+        let event = Event::from_body(&first.body).map_err(|bad| illegal(bad.into()))?;
+        let Event::RunOpened(opened) = event else {
+            return Err(illegal(Illegal::NotOpened));
+        };
+        if opened.plan != plan.hash() {
+            let (recorded, given) = (opened.plan.short(), plan.hash().short());
+            return Err(illegal(Illegal::OtherPlan { recorded, given }));
+        }
+        let index = plan.steps.iter().enumerate().map(|(at, step)| (step.id.clone(), at));
+        let index = Arc::new(index.collect());
+        let needs = (0..plan.steps.len()).map(|index| plan.needs_of(index)).collect();
+        let steps = vec![Step::default(); plan.steps.len()];
+        Ok(Run {
+            opened,
+            opened_at: first.at,
+            changed_at: first.at,
+            stop: None,
+            cursor: first.cursor(),
+            plan,
+            index,
+            needs,
+            steps,
+        })
+    }
+
+    /// Which plan a log was opened with: needed before anything can be folded.
+    pub fn plan_of(first: &Record) -> Result<Hash, FoldError> {
+        match Event::from_body(&first.body) {
+            Ok(Event::RunOpened(opened)) => Ok(opened.plan),
+            Ok(_) => Err(FoldError { position: first.position.0, what: Illegal::NotOpened }),
+            Err(bad) => Err(FoldError { position: first.position.0, what: bad.into() }),
+        }
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Steps in plan order, each with its recipe.
+    pub fn steps(&self) -> impl Iterator<Item = (&PlanStep, &Step)> {
+        self.plan.steps.iter().zip(&self.steps)
+    }
+
+    pub fn step(&self, id: &StepId) -> Option<(&PlanStep, &Step)> {
+        self.index_of(id).map(|index| (&self.plan.steps[index], &self.steps[index]))
+    }
+
+    pub(crate) fn index_of(&self, id: &StepId) -> Option<usize> {
+        self.index.get(id).copied()
+    }
+
+    pub(crate) fn step_at(&self, index: usize) -> &Step {
+        &self.steps[index]
+    }
+
+    /// Steps that must complete before this one and have not.
+    pub fn unmet(&self, index: usize) -> Vec<StepId> {
+        let open = |need: &&usize| !self.steps[**need].is_completed();
+        self.needs[index].iter().filter(open).map(|i| self.plan.steps[*i].id.clone()).collect()
+    }
+
+    /// The steps that this one needs, groups spelled out.
+    pub fn needs_of(&self, index: usize) -> Vec<StepId> {
+        self.needs[index].iter().map(|need| self.plan.steps[*need].id.clone()).collect()
+    }
+
+    /// Attempts whose claim is open.
+    pub fn held(&self) -> impl Iterator<Item = (StepRef, &Attempt)> {
+        self.steps().filter_map(|(plan, step)| match &step.phase {
+            Phase::Held(attempt) => Some((StepRef::first(plan.id.clone()), attempt)),
+            _ => None,
+        })
+    }
+
+    pub fn is_completed(&self) -> bool {
+        self.steps.iter().all(Step::is_completed)
+    }
+
+    /// A step that failed with no retries left: it ends the run.
+    pub fn failed_for_good(&self) -> Option<(&PlanStep, &Failure)> {
+        self.steps().find_map(|(plan, step)| match &step.phase {
+            Phase::Failed { why, .. } if step.failures > plan.retries => Some((plan, why)),
+            _ => None,
+        })
+    }
+
+    /// The stop request that an attempt must obey, if any.
+    pub fn stop_for(&self, attempt: &Attempt) -> Option<Stop> {
+        match (self.stop, attempt.stop) {
+            (Some(run), Some(own)) => Some(if run.haste > own.haste { run } else { own }),
+            (run, own) => own.or(run),
+        }
+    }
+
+    /// Folds one more record. An error leaves the run as it was.
+    pub fn apply(&mut self, record: &Record) -> Result<Event, FoldError> {
+        let illegal = |what| FoldError { position: record.position.0, what };
+        let event = Event::from_body(&record.body).map_err(|bad| illegal(bad.into()))?;
+        match &event {
+            Event::RunOpened(_) => return Err(illegal(Illegal::OpenedTwice)),
+            Event::StopRequested { scope: Scope::Run, cause, haste } => {
+                self.stop = Some(Stop { cause: *cause, haste: *haste, at: record.at });
+            }
+            Event::Resumed { confirmed, .. } => self.lift(*confirmed),
+            about_step => {
+                let stop = self.stop;
+                let step = about_step.step().expect("every other event names a step");
+                let index = self
+                    .index_of(&step.step)
+                    .ok_or_else(|| illegal(Illegal::UnknownStep(step.step.clone())))?;
+                self.steps[index].apply(about_step, record, stop).map_err(|event| {
+                    illegal(Illegal::OutOfOrder { step: step.step.clone(), event })
+                })?;
+            }
+        }
+        self.cursor = record.cursor();
+        self.changed_at = record.at;
+        Ok(event)
+    }
+
+    /// For looking ahead: the changes a recovery snapshot would find, before there is one.
+    pub(crate) fn expect_changes(&mut self, step: &StepRef, changed: Option<u64>) {
+        let Some(index) = self.index_of(&step.step) else { return };
+        if let Some(changed) = changed {
+            self.steps[index].changed = changed;
+        }
+    }
+
+    fn lift(&mut self, confirmed: bool) {
+        self.stop = None;
+        for step in &mut self.steps {
+            if let Phase::Interrupted(interruption) = &mut step.phase {
+                interruption.held_back = false;
+            }
+            if confirmed {
+                step.idle = 0;
+            }
+        }
+    }
+}
+
+impl Step {
+    pub fn is_completed(&self) -> bool {
+        matches!(self.phase, Phase::Completed { .. })
+    }
+
+    pub fn attempt(&self) -> Option<&Attempt> {
+        match &self.phase {
+            Phase::Held(attempt) => Some(attempt),
+            _ => None,
+        }
+    }
+
+    /// How far the open attempt has come, as far as the log knows. Whether an agent has ended is not
+    /// in the log: its exit record tells.
+    pub fn stage(&self, attempt: &Attempt) -> Stage {
+        match attempt.entry {
+            _ if self.verified.is_some() => Stage::Land,
+            Entry::Land => Stage::Land,
+            Entry::Verify => Stage::Verify,
+            Entry::Fresh | Entry::Continue if attempt.started_at.is_some() => Stage::Agent,
+            Entry::Fresh | Entry::Continue => Stage::Unstarted,
+        }
+    }
+
+    /// Where an agent that has to run again enters: in the tree when anything was done there, else
+    /// from the base. A plain command always starts from its base.
+    pub(crate) fn agent_entry(&self, work: &Work) -> Entry {
+        match work {
+            Work::Agent { .. } if self.changed > 0 && self.base.is_some() => Entry::Continue,
+            Work::Agent { .. } | Work::Run(_) => Entry::Fresh,
+        }
+    }
+
+    /// `Err` names the event that did not fit.
+    fn apply(
+        &mut self,
+        event: &Event,
+        record: &Record,
+        run_stop: Option<Stop>,
+    ) -> Result<(), &'static str> {
+        match event {
+            Event::Claimed(claimed) => return self.claim(claimed, record),
+            Event::Started { fence, base, .. } => {
+                let attempt = self.own(*fence).ok_or("started")?;
+                attempt.started_at = Some(record.at);
+                self.base = Some(base.clone());
+                self.verified = None;
+                self.landing = None;
+            }
+            Event::Checkpointed { fence, snapshot, .. } => {
+                self.own(*fence).ok_or("checkpointed")?;
+                self.changed = snapshot.changed;
+                self.snapshot =
+                    Some(KeptSnapshot { snapshot: snapshot.clone(), at: record.at, fence: *fence });
+            }
+            Event::Verified { fence, commit, tree, truth, .. } => {
+                self.own(*fence).ok_or("verified")?;
+                let (commit, tree, truth) = (commit.clone(), tree.clone(), *truth);
+                self.verified = Some(VerifiedCommit { commit, tree, truth });
+            }
+            Event::LandingIntended { fence, onto, to, .. } => {
+                self.own(*fence).ok_or("landing_intended")?;
+                self.landing = Some(Landing { onto: onto.clone(), to: to.clone() });
+            }
+            Event::Completed { fence, commit, .. } => {
+                self.own(*fence).ok_or("completed")?;
+                let truth = self.verified.as_ref().ok_or("completed")?.truth;
+                self.end(Ending::Completed, record.at);
+                let (commit, at) = (commit.clone(), record.at);
+                self.phase = Phase::Completed { commit, truth, at, fence: *fence };
+            }
+            Event::Failed { fence, why, .. } => {
+                self.own(*fence).ok_or("failed")?;
+                self.end(Ending::Failed(why.clone()), record.at);
+                self.failures += 1;
+                self.idle = 0;
+                self.verified = None;
+                self.landing = None;
+                self.phase = Phase::Failed { why: why.clone(), at: record.at };
+            }
+            Event::Interrupted { fence, cause, at, evidence, left_at, .. } => {
+                let attempt = self.own(*fence).ok_or("interrupted")?;
+                let held_back = attempt.stop.is_some() || run_stop.is_some();
+                self.end(Ending::Interrupted { cause: *cause, at: *at }, record.at);
+                self.count_interruption(*left_at, held_back);
+                self.phase = Phase::Interrupted(Interruption {
+                    cause: *cause,
+                    at: *at,
+                    evidence: evidence.clone(),
+                    left_at: *left_at,
+                    held_back,
+                });
+            }
+            Event::StopRequested { scope: Scope::Attempt { fence, .. }, cause, haste } => {
+                let attempt = self.own(*fence).ok_or("stop_requested")?;
+                attempt.stop = Some(Stop { cause: *cause, haste: *haste, at: record.at });
+            }
+            Event::RunOpened(_) | Event::StopRequested { .. } | Event::Resumed { .. } => {
+                return Err("an event about the run");
+            }
+        }
+        Ok(())
+    }
+
+    fn claim(&mut self, claimed: &Claimed, record: &Record) -> Result<(), &'static str> {
+        match (&self.phase, claimed.grounds) {
+            (Phase::Completed { .. }, _) | (Phase::Held(_), Grounds::Free) => {
+                return Err("claimed");
+            }
+            (Phase::Held(_), Grounds::LeaseOver) => self.end(Ending::Displaced, record.at),
+            (Phase::Pending | Phase::Failed { .. } | Phase::Interrupted(_), _) => {}
+        }
+        self.phase = Phase::Held(Attempt {
+            id: claimed.attempt,
+            fence: record.position.into(),
+            holder: claimed.holder.clone(),
+            entry: claimed.entry,
+            grounds: claimed.grounds,
+            claimed_at: record.at,
+            until: claimed.until.clone(),
+            started_at: None,
+            stop: None,
+        });
+        Ok(())
+    }
+
+    fn own(&mut self, fence: Fence) -> Option<&mut Attempt> {
+        match &mut self.phase {
+            Phase::Held(attempt) if attempt.fence == fence => Some(attempt),
+            _ => None,
+        }
+    }
+
+    fn end(&mut self, ending: Ending, ended_at: Millis) {
+        if let Phase::Held(attempt) = std::mem::take(&mut self.phase) {
+            self.history.push(PastAttempt { attempt, ended_at, ending });
+        }
+    }
+
+    fn count_interruption(&mut self, left_at: Stage, held_back: bool) {
+        if left_at == Stage::Unstarted || held_back {
+            return;
+        }
+        let tree = self.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());
+        let progress = Some((left_at, tree));
+        self.idle = if self.last_progress == progress { self.idle + 1 } else { 1 };
+        self.last_progress = progress;
+    }
+}

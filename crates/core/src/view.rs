@@ -1,0 +1,446 @@
+//! Views: plain data for surfaces, derived from a run and what was seen of the machine. Few statuses
+//! are folded; most are told here, and what was seen but not yet recorded is marked so.
+
+use std::collections::BTreeMap;
+
+use serde::{Serialize, Serializer};
+
+use crate::claim::believed_until;
+use crate::decided::Lease;
+use crate::event::{Cause, Entry, Failure, Holder, Omission, Stage, Truth};
+use crate::ids::{AttemptId, Fence, GroupId, Handle, Hash, Oid, RunId, StepId, StepRef};
+use crate::limits::IDLE_INTERRUPTIONS_MAX;
+use crate::plan::{PlanStep, Work};
+use crate::recover::{Observed, Sighting, buried};
+use crate::run::{Attempt, Ending, Interruption, KeptSnapshot, Phase, Run, Step};
+use crate::time::{Millis, Moment};
+
+/// A run, for showing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RunView {
+    pub run: RunId,
+    pub handle: Handle,
+    pub name: String,
+    pub plan: Hash,
+    pub plan_path: String,
+    #[serde(flatten)]
+    pub status: RunStatus,
+    #[serde(serialize_with = "rfc3339")]
+    pub opened_at: Millis,
+    #[serde(serialize_with = "rfc3339")]
+    pub changed_at: Millis,
+    pub base: Oid,
+    pub branch: String,
+    pub inputs: BTreeMap<String, String>,
+    pub completed: usize,
+    pub total: usize,
+    pub groups: Vec<GroupView>,
+    pub steps: Vec<StepView>,
+}
+
+/// A run's status, with its data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum RunStatus {
+    /// Nothing is held, and something can be started.
+    Open,
+    Running,
+    /// Only a person can say how it goes on.
+    Waiting {
+        step: StepId,
+        question: String,
+    },
+    Interrupted {
+        step: StepId,
+        cause: Cause,
+        #[serde(serialize_with = "rfc3339")]
+        at: Millis,
+    },
+    Failed {
+        step: StepId,
+        why: Failure,
+    },
+    Completed,
+    Stopped {
+        cause: Cause,
+        #[serde(serialize_with = "rfc3339")]
+        at: Millis,
+    },
+}
+
+/// Progress of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GroupView {
+    pub group: GroupId,
+    pub title: String,
+    pub completed: usize,
+    pub total: usize,
+}
+
+/// A step, for showing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StepView {
+    pub step: StepId,
+    pub iteration: u32,
+    pub index: usize,
+    pub title: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupId>,
+    pub kind: StepKind,
+    #[serde(flatten)]
+    pub status: StepStatus,
+    pub truth: Truth,
+    pub needs: Vec<StepId>,
+    pub failures: u32,
+    pub retries: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotView>,
+    pub attempts: Vec<AttemptView>,
+}
+
+/// What a step runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepKind {
+    Command,
+    Agent(crate::ids::AgentName),
+}
+
+/// A step's status, with its data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum StepStatus {
+    Pending,
+    Blocked {
+        waits_for: Vec<StepId>,
+    },
+    /// Claimed; its agent has not been started.
+    Claimed {
+        fence: Fence,
+    },
+    /// Its agent, or its verify command, runs.
+    Running {
+        fence: Fence,
+    },
+    /// Its commit passed; landing comes next.
+    Verified {
+        fence: Fence,
+    },
+    Landing {
+        fence: Fence,
+    },
+    Interrupted {
+        cause: Cause,
+        #[serde(serialize_with = "rfc3339")]
+        at: Millis,
+        left_at: Stage,
+        evidence: String,
+        /// Whether the log says so already; a looking verb shows what it saw and records nothing.
+        recorded: bool,
+        /// Stopped on request: it goes on when somebody resumes.
+        held_back: bool,
+    },
+    Failed {
+        why: Failure,
+        retries_left: u32,
+    },
+    Completed {
+        commit: Oid,
+        #[serde(serialize_with = "rfc3339")]
+        at: Millis,
+    },
+}
+
+/// What is kept of a step's tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SnapshotView {
+    pub commit: Oid,
+    pub refname: String,
+    #[serde(serialize_with = "rfc3339")]
+    pub at: Millis,
+    pub changed: u64,
+    pub omitted: Vec<Omission>,
+}
+
+/// One attempt in a step's history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AttemptView {
+    pub attempt: AttemptId,
+    pub fence: Fence,
+    pub host: String,
+    pub entry: Entry,
+    #[serde(serialize_with = "rfc3339")]
+    pub from: Millis,
+    #[serde(serialize_with = "rfc3339_option", skip_serializing_if = "Option::is_none")]
+    pub to: Option<Millis>,
+    /// `running`, `dead`, `elsewhere`, or how it ended.
+    pub state: String,
+    #[serde(serialize_with = "rfc3339")]
+    pub lease_expires: Millis,
+}
+
+/// The view of a run, given what was seen of the machine.
+pub fn view(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -> RunView {
+    let seen = as_seen(run, observed, now);
+    let steps: Vec<StepView> = seen
+        .steps()
+        .enumerate()
+        .map(|(index, (plan, state))| step_view(&seen, run, index, (plan, state), observed, leases))
+        .collect();
+    let done = |step: &&StepView| matches!(step.status, StepStatus::Completed { .. });
+    RunView {
+        run: run.opened.run,
+        handle: run.opened.handle.clone(),
+        name: run.plan().name.clone(),
+        plan: run.opened.plan,
+        plan_path: run.opened.plan_path.clone(),
+        status: run_status(&seen),
+        opened_at: run.opened_at,
+        changed_at: run.changed_at,
+        base: run.opened.base.clone(),
+        branch: run_branch(&run.opened.handle),
+        inputs: run.opened.inputs.clone(),
+        completed: steps.iter().filter(done).count(),
+        total: steps.len(),
+        groups: groups(run, &steps),
+        steps,
+    }
+}
+
+/// The branch that a run's steps land on.
+pub fn run_branch(handle: &Handle) -> String {
+    format!("piton/{handle}/run")
+}
+
+/// The branch that a step works on.
+pub fn step_branch(handle: &Handle, step: &StepRef) -> String {
+    match step.iteration {
+        1 => format!("piton/{handle}/step/{}", step.step),
+        n => format!("piton/{handle}/step/{}-{n}", step.step),
+    }
+}
+
+/// The run as it will be once every death that was seen is recorded.
+fn as_seen(run: &Run, observed: &Observed, now: &Moment) -> Run {
+    let mut seen = run.clone();
+    for (step, attempt) in run.held() {
+        if let Sighting::Dead(corpse) = observed.of(attempt.id) {
+            seen = buried(&seen, &step, attempt.fence, corpse, now);
+        }
+    }
+    seen
+}
+
+fn run_status(run: &Run) -> RunStatus {
+    if run.is_completed() {
+        return RunStatus::Completed;
+    }
+    if run.held().next().is_some() {
+        return RunStatus::Running;
+    }
+    if let Some((plan, why)) = run.failed_for_good() {
+        return RunStatus::Failed { step: plan.id.clone(), why: why.clone() };
+    }
+    if let Some(stop) = run.stop {
+        return RunStatus::Stopped { cause: stop.cause, at: stop.at };
+    }
+    let interrupted = run.steps().find_map(|(plan, step)| match &step.phase {
+        Phase::Interrupted(last) => Some((plan, step, last)),
+        _ => None,
+    });
+    match interrupted {
+        Some((plan, step, last)) if step.idle >= IDLE_INTERRUPTIONS_MAX && !last.held_back => {
+            let question = format!("interrupted {} times without new progress; go on?", step.idle);
+            RunStatus::Waiting { step: plan.id.clone(), question }
+        }
+        Some((plan, _, Interruption { cause, at, .. })) => {
+            RunStatus::Interrupted { step: plan.id.clone(), cause: *cause, at: *at }
+        }
+        None => RunStatus::Open,
+    }
+}
+
+fn step_view(
+    seen: &Run,
+    recorded: &Run,
+    index: usize,
+    (plan, state): (&PlanStep, &Step),
+    observed: &Observed,
+    leases: &[Lease],
+) -> StepView {
+    let was_held = matches!(recorded.step_at(index).phase, Phase::Held(_));
+    let step = StepRef::first(plan.id.clone());
+    StepView {
+        step: plan.id.clone(),
+        iteration: step.iteration,
+        index,
+        title: plan.title.clone(),
+        group: plan.group.clone(),
+        kind: match &plan.work {
+            Work::Run(_) => StepKind::Command,
+            Work::Agent { agent, .. } => StepKind::Agent(agent.clone()),
+        },
+        status: step_status(seen, index, (plan, state), was_held),
+        truth: match &state.phase {
+            Phase::Completed { truth, .. } => *truth,
+            _ => state.verified.as_ref().map_or(Truth::Unknown, |verified| verified.truth),
+        },
+        needs: recorded.needs_of(index),
+        failures: state.failures,
+        retries: plan.retries,
+        snapshot: state.snapshot.as_ref().map(snapshot_view),
+        attempts: attempts(&step, recorded.step_at(index), observed, leases),
+    }
+}
+
+fn step_status(
+    run: &Run,
+    index: usize,
+    (plan, state): (&PlanStep, &Step),
+    was_held: bool,
+) -> StepStatus {
+    match &state.phase {
+        Phase::Pending => match run.unmet(index) {
+            needs if needs.is_empty() => StepStatus::Pending,
+            waits_for => StepStatus::Blocked { waits_for },
+        },
+        Phase::Held(attempt) => {
+            let fence = attempt.fence;
+            match state.stage(attempt) {
+                Stage::Unstarted => StepStatus::Claimed { fence },
+                Stage::Agent | Stage::Verify => StepStatus::Running { fence },
+                Stage::Land if state.landing.is_some() => StepStatus::Landing { fence },
+                Stage::Land => StepStatus::Verified { fence },
+            }
+        }
+        Phase::Failed { why, .. } => StepStatus::Failed {
+            why: why.clone(),
+            retries_left: (plan.retries + 1).saturating_sub(state.failures),
+        },
+        Phase::Interrupted(last) => StepStatus::Interrupted {
+            cause: last.cause,
+            at: last.at,
+            left_at: last.left_at,
+            evidence: last.evidence.clone(),
+            recorded: !was_held,
+            held_back: last.held_back,
+        },
+        Phase::Completed { commit, at, .. } => {
+            StepStatus::Completed { commit: commit.clone(), at: *at }
+        }
+    }
+}
+
+fn snapshot_view(kept: &KeptSnapshot) -> SnapshotView {
+    SnapshotView {
+        commit: kept.snapshot.commit.clone(),
+        refname: kept.snapshot.refname.clone(),
+        at: kept.at,
+        changed: kept.snapshot.changed,
+        omitted: kept.snapshot.omitted.clone(),
+    }
+}
+
+fn attempts(
+    step: &StepRef,
+    state: &Step,
+    observed: &Observed,
+    leases: &[Lease],
+) -> Vec<AttemptView> {
+    let row = |attempt: &Attempt, to: Option<Millis>, state: String| {
+        let Holder::Keeper { host, .. } = &attempt.holder;
+        AttemptView {
+            attempt: attempt.id,
+            fence: attempt.fence,
+            host: host.to_string(),
+            entry: attempt.entry,
+            from: attempt.claimed_at,
+            to,
+            state,
+            lease_expires: believed_until(step, attempt, leases).wall,
+        }
+    };
+    let past = state.history.iter().map(|past| {
+        let how = match &past.ending {
+            Ending::Completed => "completed".to_owned(),
+            Ending::Failed(why) => format!("failed: {why}"),
+            Ending::Interrupted { cause, .. } => format!("interrupted: {cause}"),
+            Ending::Displaced => "displaced".to_owned(),
+        };
+        row(&past.attempt, Some(past.ended_at), how)
+    });
+    let open = state.attempt().map(|attempt| {
+        let how = match observed.of(attempt.id) {
+            Sighting::Alive => "running",
+            Sighting::Dead(_) => "dead",
+            Sighting::Elsewhere => "elsewhere",
+        };
+        row(attempt, None, how.to_owned())
+    });
+    past.chain(open).collect()
+}
+
+fn groups(run: &Run, steps: &[StepView]) -> Vec<GroupView> {
+    let row = |(id, group): (&GroupId, &crate::plan::Group)| {
+        let members: Vec<_> = steps.iter().filter(|step| step.group.as_ref() == Some(id)).collect();
+        let done = |step: &&&StepView| matches!(step.status, StepStatus::Completed { .. });
+        GroupView {
+            group: id.clone(),
+            title: group.title.clone(),
+            completed: members.iter().filter(done).count(),
+            total: members.len(),
+        }
+    };
+    run.plan().groups.iter().map(row).collect()
+}
+
+impl RunStatus {
+    /// The status's JSON spelling.
+    pub fn word(&self) -> &'static str {
+        match self {
+            RunStatus::Open => "open",
+            RunStatus::Running => "running",
+            RunStatus::Waiting { .. } => "waiting",
+            RunStatus::Interrupted { .. } => "interrupted",
+            RunStatus::Failed { .. } => "failed",
+            RunStatus::Completed => "completed",
+            RunStatus::Stopped { .. } => "stopped",
+        }
+    }
+}
+
+impl StepStatus {
+    /// The status's JSON spelling.
+    pub fn word(&self) -> &'static str {
+        match self {
+            StepStatus::Pending => "pending",
+            StepStatus::Blocked { .. } => "blocked",
+            StepStatus::Claimed { .. } => "claimed",
+            StepStatus::Running { .. } => "running",
+            StepStatus::Verified { .. } => "verified",
+            StepStatus::Landing { .. } => "landing",
+            StepStatus::Interrupted { .. } => "interrupted",
+            StepStatus::Failed { .. } => "failed",
+            StepStatus::Completed { .. } => "completed",
+        }
+    }
+}
+
+/// A time as people and programs both read it.
+pub fn timestamp(at: Millis) -> String {
+    match jiff::Timestamp::from_millisecond(at.0) {
+        Ok(time) => format!("{time:.3}"),
+        Err(_) => format!("{} ms", at.0),
+    }
+}
+
+fn rfc3339<S: Serializer>(at: &Millis, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&timestamp(*at))
+}
+
+fn rfc3339_option<S: Serializer>(at: &Option<Millis>, to: S) -> Result<S::Ok, S::Error> {
+    match at {
+        Some(at) => rfc3339(at, to),
+        None => to.serialize_none(),
+    }
+}

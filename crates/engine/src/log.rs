@@ -1,0 +1,145 @@
+//! The one appender. A `Log` is a run's log in a store together with the run folded from it; every
+//! command goes through [`Log::submit`], which folds what others appended, decides, and keeps.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use piton_core::decide::{Command, Refusal, decide, open};
+use piton_core::event::{Event, RunOpened};
+use piton_core::ids::{Position, RunId};
+use piton_core::plan::Plan;
+use piton_core::record::{Cursor, Record};
+use piton_core::run::{FoldError, Run};
+use piton_core::time::Moment;
+use piton_store::{Created, NewRun, Store, StoreError};
+
+/// Why a log could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the log of run {run} is damaged")]
+    Damaged {
+        run: RunId,
+        #[source]
+        source: FoldError,
+    },
+    #[error("the plan kept with run {run} cannot be read")]
+    Plan {
+        run: RunId,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("the log of run {0} has no records")]
+    Empty(RunId),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+/// A run's log, folded up to its cursor.
+pub struct Log {
+    store: Arc<dyn Store>,
+    run: Run,
+}
+
+/// What opening a run found.
+pub enum Opened {
+    New(Log),
+    /// Another run is active for this plan.
+    Existing(RunId),
+}
+
+impl Log {
+    /// Creates a run.
+    pub fn open(
+        store: Arc<dyn Store>,
+        new: &NewRun,
+        plan: Arc<Plan>,
+        settings: &[u8],
+        opened: RunOpened,
+    ) -> Result<Opened, LogError> {
+        match store.create_run(new, &open(&plan, settings, opened))? {
+            Created::KeyHeldBy(run) => Ok(Opened::Existing(run)),
+            Created::New(records) => {
+                let first = records.first().ok_or(LogError::Empty(new.run))?;
+                let run = Run::open(plan, first).map_err(|source| damaged(new.run, source))?;
+                Ok(Opened::New(Log { store, run }))
+            }
+        }
+    }
+
+    /// Reads and folds a run.
+    pub fn load(store: Arc<dyn Store>, run: RunId) -> Result<Log, LogError> {
+        let records = store.read(run, Cursor::START)?;
+        let first = records.first().ok_or(LogError::Empty(run))?;
+        let plan = Run::plan_of(first).map_err(|source| damaged(run, source))?;
+        let plan = Plan::from_bytes(&store.text(plan)?)
+            .map_err(|source| LogError::Plan { run, source })?;
+        let mut folded = Run::open(Arc::new(plan), first).map_err(|source| damaged(run, source))?;
+        fold(&mut folded, &records[1..])?;
+        Ok(Log { store, run: folded })
+    }
+
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    pub fn now(&self) -> Result<Moment, LogError> {
+        Ok(self.store.now()?)
+    }
+
+    /// Folds what others appended; returns it.
+    pub fn refresh(&mut self) -> Result<Vec<Event>, LogError> {
+        let records = self.store.read(self.run.opened.run, self.run.cursor)?;
+        fold(&mut self.run, &records)
+    }
+
+    /// Waits until somebody appends, at most `timeout`.
+    pub fn wait(&self, timeout: Duration) -> Result<bool, LogError> {
+        let Position(after) = self.run.cursor.position;
+        Ok(self.store.changed(self.run.opened.run, Position(after), timeout)?)
+    }
+
+    /// Decides a command on the newest state and makes it durable. A refusal appends nothing, but
+    /// the run is folded up to what it was refused on.
+    pub fn submit(&mut self, command: &Command) -> Result<Vec<Event>, LogError> {
+        let before = &self.run;
+        let mut refused: Result<(), LogError> = Ok(());
+        let records = self.store.transact(before.opened.run, before.cursor, &mut |tail| {
+            let decided = newest(before, tail.records)
+                .and_then(|run| Ok(decide(&run, command, tail.leases, tail.now)?));
+            match decided {
+                Ok(decided) => Some(decided),
+                Err(error) => {
+                    refused = Err(error);
+                    None
+                }
+            }
+        })?;
+        let events = fold(&mut self.run, &records)?;
+        refused.map(|()| events)
+    }
+}
+
+/// The run with a tail folded in; copied only where there is one.
+fn newest<'run>(run: &'run Run, tail: &[Record]) -> Result<Cow<'run, Run>, LogError> {
+    let mut newest = Cow::Borrowed(run);
+    if !tail.is_empty() {
+        fold(newest.to_mut(), tail)?;
+    }
+    Ok(newest)
+}
+
+fn fold(run: &mut Run, records: &[Record]) -> Result<Vec<Event>, LogError> {
+    let id = run.opened.run;
+    records.iter().map(|record| run.apply(record).map_err(|source| damaged(id, source))).collect()
+}
+
+fn damaged(run: RunId, source: FoldError) -> LogError {
+    LogError::Damaged { run, source }
+}
