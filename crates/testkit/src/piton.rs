@@ -1,0 +1,243 @@
+//! Starting the real `piton` binary in a sandbox: either to its end, or in the background with
+//! signals, kills and a look at what it has printed so far. Output goes to files, so a surviving
+//! grandchild that holds a descriptor never keeps a test waiting.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, File};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+
+use crate::crash::CrashPoint;
+use crate::wait::{DEADLINE, poll};
+
+/// One start of the binary, being put together. Made by [`Sandbox::piton`](crate::Sandbox::piton):
+/// in the repository, with the sandbox's environment, without a terminal and without input.
+#[must_use = "nothing is started before `output` or `spawn`"]
+pub struct Piton {
+    command: Command,
+    /// What was printed goes to `<captured>.stdout` and `.stderr`; input comes from `.stdin`.
+    captured: PathBuf,
+    deadline: Duration,
+}
+
+impl Piton {
+    pub(crate) fn new(command: Command, captured: PathBuf) -> Piton {
+        Piton { command, captured, deadline: DEADLINE }
+    }
+
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Piton {
+        self.command.arg(arg);
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Piton {
+        self.command.env(name, value);
+        self
+    }
+
+    pub fn env_remove(mut self, name: &str) -> Piton {
+        self.command.env_remove(name);
+        self
+    }
+
+    pub fn cwd(mut self, dir: impl AsRef<Path>) -> Piton {
+        self.command.current_dir(dir);
+        self
+    }
+
+    pub fn crash_at(mut self, point: &CrashPoint) -> Piton {
+        self.command.envs(point.env());
+        self
+    }
+
+    /// The text that is read from standard input.
+    pub fn stdin(mut self, text: &str) -> Piton {
+        let path = self.captured.with_extension("stdin");
+        fs::write(&path, text).expect("a file for the input");
+        self.command.stdin(File::open(&path).expect("the input just written"));
+        self
+    }
+
+    /// How long [`Piton::output`] waits for the end; [`DEADLINE`] unless told.
+    pub fn deadline(mut self, deadline: Duration) -> Piton {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Panics
+    /// When it has not ended by the deadline; it is killed and what it printed is shown.
+    #[track_caller]
+    pub fn output(self) -> Output {
+        let deadline = self.deadline;
+        self.spawn().wait_within(deadline)
+    }
+
+    /// Starts it in a process group of its own.
+    #[track_caller]
+    pub fn spawn(mut self) -> Running {
+        let stdout = self.captured.with_extension("stdout");
+        let stderr = self.captured.with_extension("stderr");
+        self.command.stdout(File::create(&stdout).expect("a file for stdout"));
+        self.command.stderr(File::create(&stderr).expect("a file for stderr"));
+        self.command.process_group(0);
+        match self.command.spawn() {
+            Ok(child) => Running { child, stdout, stderr },
+            Err(problem) => panic!("{:?} does not start: {problem}", self.command.get_program()),
+        }
+    }
+
+    /// The bare command, for tests that need descriptors of their own.
+    pub fn into_command(self) -> Command {
+        self.command
+    }
+}
+
+/// A piton in the background. Dropping it kills it (not what it has started: that is what tests
+/// look at).
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    stdout: PathBuf,
+    stderr: PathBuf,
+}
+
+impl Running {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has printed up to now.
+    pub fn stdout(&self) -> String {
+        text(&self.stdout)
+    }
+
+    pub fn stderr(&self) -> String {
+        text(&self.stderr)
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.status().is_none()
+    }
+
+    /// Sends a signal to the process alone.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        // Not reaped before `wait`, so the number is still its own.
+        let sent = rustix::process::kill_process(self.raw_pid(), signal);
+        sent.expect("a child that was not waited for can be signalled");
+    }
+
+    /// Sends a signal to its process group, as a terminal does for Ctrl-C.
+    #[track_caller]
+    pub fn signal_group(&self, signal: Signal) {
+        let sent = rustix::process::kill_process_group(self.raw_pid(), signal);
+        sent.expect("the group of a child that was not waited for can be signalled");
+    }
+
+    /// Kills the process alone and waits for its end.
+    #[track_caller]
+    pub fn kill9(self) -> Output {
+        self.signal(Signal::KILL);
+        self.wait()
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Panics
+    /// When it has not ended by [`DEADLINE`]; it is killed and what it printed is shown.
+    #[track_caller]
+    pub fn wait(self) -> Output {
+        self.wait_within(DEADLINE)
+    }
+
+    #[track_caller]
+    pub fn wait_within(mut self, deadline: Duration) -> Output {
+        let ended = poll(deadline, || self.status().ok_or(()));
+        let (stdout, stderr) = (self.stdout(), self.stderr());
+        match ended {
+            Ok(status) => Output { code: status.code(), signal: status.signal(), stdout, stderr },
+            Err(()) => panic!(
+                "piton (process {}) has not ended in {deadline:?}\n\
+                 --- stdout\n{stdout}\n--- stderr\n{stderr}",
+                self.pid()
+            ),
+        }
+    }
+
+    fn status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child can be waited for")
+    }
+
+    fn raw_pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only for a process that has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How a piton ended and what it printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// None when a signal ended it.
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Output {
+    /// Asserts the exit status.
+    #[track_caller]
+    pub fn expect_code(self, code: i32) -> Output {
+        assert_eq!(self.code, Some(code), "piton ended otherwise:\n{self}");
+        self
+    }
+
+    #[track_caller]
+    pub fn success(self) -> Output {
+        self.expect_code(0)
+    }
+
+    /// What `--json` printed.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        match serde_json::from_str(&self.stdout) {
+            Ok(value) => value,
+            Err(problem) => panic!("stdout is not one JSON value ({problem}):\n{self}"),
+        }
+    }
+}
+
+/// Everything in one text, for messages and snapshots.
+impl fmt::Display for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.code, self.signal) {
+            (Some(code), _) => writeln!(f, "exit: {code}")?,
+            (None, Some(signal)) => writeln!(f, "killed by signal {signal}")?,
+            (None, None) => writeln!(f, "ended without a status")?,
+        }
+        for (name, text) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
+            if !text.is_empty() {
+                writeln!(f, "--- {name}\n{}", text.trim_end_matches('\n'))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn text(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
