@@ -11,14 +11,19 @@ use piton_core::ids::{Fence, Hash, Position, RunId, StoreId};
 use piton_core::record::{Cursor, Record};
 use piton_core::time::{Millis, Moment};
 
-pub use error::{Damage, StoreError};
+pub use error::{ALLOW_NETWORK_FS, Damage, StoreError, Unsafe};
 
+mod clock;
 mod error;
 pub mod mem;
 pub mod sqlite;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+
+#[cfg_attr(target_os = "macos", path = "os_macos.rs")]
+#[cfg_attr(not(target_os = "macos"), path = "os_linux.rs")]
+mod os;
 
 /// Repository id and plan path: there is one active run per key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,6 +103,8 @@ pub trait Store: Send + Sync {
     /// Shows `decide` what came after the cursor and appends what it returns, atomically: nobody can
     /// append between the two. `None` appends nothing. A store without locks may call `decide` again
     /// with a longer tail. Returns everything after the cursor, what was appended included.
+    /// A lease in the batch replaces the row of its key; one that is already over removes it, so that
+    /// finished work leaves no rows behind.
     fn transact(
         &self,
         run: RunId,

@@ -1,0 +1,373 @@
+//! The embedded store: one SQLite database in a folder, one host, no set-up. Owns how bytes get to
+//! disk and back unchanged; what they mean it refuses to know.
+//!
+//! Reading order: this file, `home` (the folder), `header` (the raw file), `open`, `schema`, `rows`,
+//! `lock`, `sidecar`, `flaw`.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use piton_core::decided::{Decided, KeyFate, Lease};
+use piton_core::ids::{Fence, Hash, Position, RunId, StoreId};
+use piton_core::record::{Cursor, Record};
+use piton_core::time::Moment;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+use crate::clock::HostClock;
+use crate::{Created, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail};
+use flaw::Flaw;
+use home::Home;
+use lock::{PATIENCE, WriteLock};
+use open::Link;
+use rows::RunEntry;
+use schema::Meta;
+
+mod flaw;
+mod header;
+mod home;
+mod lock;
+mod open;
+mod rows;
+mod schema;
+mod sidecar;
+
+/// How often a waiting reader asks whether anything was committed.
+const POLL: Duration = Duration::from_millis(25);
+/// Frames in the write-ahead log (4 KiB each) from which tidying moves them into the database: every
+/// start after a crash reads the log again, so it must stay small.
+const WAL_FRAMES: i64 = 128;
+/// From here on tidying also makes writers wait, because it evidently does not keep up with them.
+const WAL_FRAMES_MAX: i64 = 16 * WAL_FRAMES;
+
+/// What the caller wants to do with a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Write to it; make it if it was never there.
+    Create,
+    /// Write to it.
+    Existing,
+    /// Read it without writing anything anywhere near it.
+    Look,
+}
+
+/// A store in `store.db` of a folder.
+#[derive(Debug)]
+pub struct SqliteStore {
+    id: StoreId,
+    home: Home,
+    clock: HostClock,
+    /// `None` when opened for looking.
+    lock: Option<WriteLock>,
+    patience: Duration,
+    link: Mutex<Link>,
+    /// Commits of this handle: the data version SQLite shows does not count them.
+    commits: AtomicU64,
+}
+
+impl SqliteStore {
+    pub fn open(dir: &Path, access: Access) -> Result<SqliteStore, StoreError> {
+        schema::check_engine()?;
+        let clock = HostClock::new()?;
+        let home = Home::new(dir)?;
+        home.check(access)?;
+        if access != Access::Create && !home.has_database()? {
+            return Err(StoreError::Missing { path: home.db });
+        }
+        let (lock, (link, id)) = if access == Access::Look {
+            (None, open::look(&home)?)
+        } else {
+            let lock = WriteLock::open(home.lock.clone())?;
+            let made = access == Access::Create && ensure(&home, &lock)?;
+            let (link, id) = open::write(&home, &lock)?;
+            if made {
+                let _turn = lock.take(PATIENCE)?;
+                sidecar::replace(&home, id, None);
+            }
+            (Some(lock), (link, id))
+        };
+        let (link, commits) = (Mutex::new(link), AtomicU64::new(0));
+        Ok(SqliteStore { id, home, clock, lock, patience: PATIENCE, link, commits })
+    }
+
+    /// Sets how long a write waits for its turn before it fails as busy.
+    pub fn with_patience(mut self, patience: Duration) -> SqliteStore {
+        self.patience = patience;
+        self
+    }
+
+    fn link(&self) -> MutexGuard<'_, Link> {
+        // A panicking decision rolled its transaction back on the way out: the link is good.
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a query on one snapshot of the database.
+    fn reading<T>(&self, query: impl Fn(&Connection) -> Result<T, Flaw>) -> Result<T, StoreError> {
+        let mut link = self.link();
+        if link.is_stale(&self.home) {
+            *link = open::look(&self.home)?.0;
+        }
+        match snapshot(&link.conn, &query) {
+            Err(flaw) if self.lock.is_none() && link.is_in_place() && flaw.needs_a_copy() => {
+                *link = open::look_at_copy(&self.home)?.0;
+                snapshot(&link.conn, &query)
+            }
+            answer => answer,
+        }
+        .map_err(|flaw| flaw.named(&self.home.db))
+    }
+
+    /// Runs a change in one immediate transaction, in this writer's turn. It is durable on return,
+    /// unless it answers that nothing was written.
+    fn writing<T>(
+        &self,
+        change: impl FnOnce(&Transaction<'_>) -> Result<Written<T>, Flaw>,
+    ) -> Result<T, StoreError> {
+        let lock = self.lock.as_ref().ok_or(StoreError::LookOnly)?;
+        let _turn = lock.take(self.patience)?;
+        let mut link = self.link();
+        let answer = commit(&mut link.conn, change).map_err(|flaw| flaw.named(&self.home.db))?;
+        drop(link);
+        if let Written::Yes { remember, .. } = &answer {
+            self.commits.fetch_add(1, Ordering::Release);
+            if let Some((run, head)) = *remember {
+                sidecar::replace(&self.home, self.id, Some((run, head)));
+            }
+        }
+        let (Written::Yes { answer, .. } | Written::No(answer)) = answer;
+        Ok(answer)
+    }
+
+    fn head(&self, run: RunId) -> Result<Position, StoreError> {
+        Ok(self.reading(|conn| rows::known_run(conn, run))?.row.head.position)
+    }
+
+    /// A number that is different after anybody's commit.
+    fn version(&self) -> Result<(i64, u64), StoreError> {
+        let link = self.link();
+        let data = if link.is_stale(&self.home) {
+            -1
+        } else {
+            let flaw = |error| Flaw::from(error).named(&self.home.db);
+            let mut ask = link.conn.prepare_cached("PRAGMA data_version").map_err(flaw)?;
+            ask.query_row([], |row| row.get(0)).map_err(flaw)?
+        };
+        Ok((data, self.commits.load(Ordering::Acquire)))
+    }
+}
+
+/// What a change did.
+enum Written<T> {
+    /// To be committed; perhaps with a head for the sidecar.
+    Yes { answer: T, remember: Option<(RunId, Cursor)> },
+    /// Nothing: to be rolled back.
+    No(T),
+}
+
+/// Makes the database if it was never there; says whether it did.
+fn ensure(home: &Home, lock: &WriteLock) -> Result<bool, StoreError> {
+    if home.has_database()? {
+        return Ok(false);
+    }
+    let _turn = lock.take(PATIENCE)?;
+    // Again, now that nobody else can be making it.
+    if home.has_database()? {
+        return Ok(false);
+    }
+    open::create(home)?;
+    Ok(true)
+}
+
+fn snapshot<T>(
+    conn: &Connection,
+    query: &impl Fn(&Connection) -> Result<T, Flaw>,
+) -> Result<T, Flaw> {
+    // Deferred, because it reads: it never becomes a write.
+    let tx = Transaction::new_unchecked(conn, TransactionBehavior::Deferred)?;
+    query(&tx)
+}
+
+fn commit<T>(
+    conn: &mut Connection,
+    change: impl FnOnce(&Transaction<'_>) -> Result<Written<T>, Flaw>,
+) -> Result<Written<T>, Flaw> {
+    let tx = conn.transaction()?;
+    let answer = change(&tx)?;
+    match &answer {
+        Written::Yes { .. } => tx.commit()?,
+        Written::No(_) => tx.rollback()?,
+    }
+    Ok(answer)
+}
+
+/// Keeps a batch at the end of a run's log; the entry is written back as it is then.
+fn keep(
+    conn: &Connection,
+    entry: &mut RunEntry,
+    batch: &Decided,
+    now: &Moment,
+) -> Result<Vec<Record>, Flaw> {
+    for text in batch.texts() {
+        rows::keep_text(conn, text)?;
+    }
+    let records = rows::append(conn, entry, now.wall, batch.bodies())?;
+    for lease in batch.leases() {
+        rows::set_lease(conn, entry, lease, now)?;
+    }
+    rows::update_head(conn, entry)?;
+    if batch.key() == KeyFate::Freed && entry.row.active {
+        rows::free_key(conn, entry)?;
+    }
+    Ok(records)
+}
+
+fn create(
+    conn: &Connection,
+    new: &NewRun,
+    first: &Decided,
+    now: &Moment,
+) -> Result<Written<Created>, Flaw> {
+    if rows::find_run(conn, new.run)?.is_some() {
+        return Err(StoreError::RunExists { run: new.run }.into());
+    }
+    if let Some(mut holder) = rows::find_holder(conn, &new.key)? {
+        if new.replaces != Some(holder.row.run) {
+            return Ok(Written::No(Created::KeyHeldBy(holder.row.run)));
+        }
+        rows::free_key(conn, &mut holder)?;
+    }
+    let seq = Meta::load(conn)?.count_run(conn)?;
+    let row = RunRow {
+        run: new.run,
+        key: new.key.clone(),
+        active: true,
+        created: now.wall,
+        head: Cursor::START,
+    };
+    let mut entry = RunEntry { seq, row, leases: 0 };
+    rows::insert_run(conn, &entry)?;
+    let records = keep(conn, &mut entry, first, now)?;
+    let remember = Some((new.run, entry.row.head));
+    Ok(Written::Yes { answer: Created::New(records), remember })
+}
+
+impl Store for SqliteStore {
+    fn id(&self) -> StoreId {
+        self.id
+    }
+
+    fn now(&self) -> Result<Moment, StoreError> {
+        Ok(self.clock.now())
+    }
+
+    fn create_run(&self, new: &NewRun, first: &Decided) -> Result<Created, StoreError> {
+        self.writing(|tx| create(tx, new, first, &self.clock.now()))
+    }
+
+    fn runs(&self, filter: &Runs) -> Result<Vec<RunRow>, StoreError> {
+        let entries = self.reading(|conn| match filter {
+            Runs::HoldingKey(key) => Ok(rows::find_holder(conn, key)?.into_iter().collect()),
+            Runs::All | Runs::Active => rows::all_runs(conn),
+        })?;
+        let wanted = |row: &RunRow| *filter == Runs::All || row.active;
+        Ok(entries.into_iter().map(|entry| entry.row).filter(wanted).collect())
+    }
+
+    fn read(&self, run: RunId, after: Cursor) -> Result<Vec<Record>, StoreError> {
+        self.reading(|conn| rows::records_after(conn, &rows::known_run(conn, run)?, after))
+    }
+
+    fn transact(
+        &self,
+        run: RunId,
+        after: Cursor,
+        decide: &mut dyn FnMut(Tail<'_>) -> Option<Decided>,
+    ) -> Result<Vec<Record>, StoreError> {
+        self.writing(|tx| {
+            let mut entry = rows::known_run(tx, run)?;
+            let mut records = rows::records_after(tx, &entry, after)?;
+            let leases = rows::leases_of(tx, &entry)?;
+            let now = self.clock.now();
+            let Some(batch) = decide(Tail { records: &records, leases: &leases, now: &now }) else {
+                return Ok(Written::No(records));
+            };
+            let before = entry.row.head;
+            records.extend(keep(tx, &mut entry, &batch, &now)?);
+            let head = entry.row.head;
+            let remember = sidecar::is_due(before, head).then_some((run, head));
+            Ok(Written::Yes { answer: records, remember })
+        })
+    }
+
+    fn renew(
+        &self,
+        run: RunId,
+        key: &str,
+        fence: Fence,
+        until: &Moment,
+    ) -> Result<Renewal, StoreError> {
+        self.writing(|tx| {
+            let entry = rows::known_run(tx, run)?;
+            match rows::find_lease(tx, &entry, key)? {
+                Some(mut lease) if lease.fence == fence && until.is_later_than(&lease.until) => {
+                    lease.until = until.clone();
+                    rows::write_lease(tx, &entry, &lease)?;
+                    Ok(Written::Yes { answer: Renewal::Renewed, remember: None })
+                }
+                _ => Ok(Written::No(Renewal::NotRenewed)),
+            }
+        })
+    }
+
+    fn leases(&self, run: RunId) -> Result<Vec<Lease>, StoreError> {
+        self.reading(|conn| rows::leases_of(conn, &rows::known_run(conn, run)?))
+    }
+
+    fn text(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {
+        self.reading(|conn| rows::text(conn, hash))
+    }
+
+    fn changed(&self, run: RunId, after: Position, timeout: Duration) -> Result<bool, StoreError> {
+        let begun = Instant::now();
+        // Asked before the head: a commit between the two is then seen as a change.
+        let mut seen = self.version()?;
+        let mut head = self.head(run)?;
+        while head <= after {
+            let left = timeout.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            thread::sleep(left.min(POLL));
+            let version = self.version()?;
+            if version != seen {
+                seen = version;
+                head = self.head(run)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn tidy(&self) {
+        let Some(lock) = &self.lock else { return };
+        // No answer waits for this and the next verb tries again, so failures are not reported.
+        let link = self.link();
+        let Ok(backlog) = backlog(&link.conn) else { return };
+        drop(link);
+        if backlog < WAL_FRAMES {
+            return;
+        }
+        let turn = (backlog >= WAL_FRAMES_MAX).then(|| lock.take(self.patience).ok()).flatten();
+        let _ = self.link().conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        drop(turn);
+    }
+}
+
+/// Frames of the write-ahead log that are not in the database yet.
+fn backlog(conn: &Connection) -> rusqlite::Result<i64> {
+    // The log is only known to a connection that has read something.
+    conn.prepare_cached("SELECT runs FROM meta")?.query_row([], |_| Ok(()))?;
+    conn.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?
+        .query_row([], |row| Ok(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?))
+}

@@ -1,0 +1,140 @@
+//! A look at the raw database file before SQLite may touch it: empty, cut short, foreign and newer
+//! files are named here. Knows the first hundred bytes and the frames of the write-ahead log, and
+//! nothing of tables.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::home::Home;
+use super::schema::{APPLICATION_ID, KNOWN};
+use crate::{Damage, StoreError};
+
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+const HEADER: usize = 100;
+const WAL_HEADER: usize = 32;
+const FRAME_HEADER: usize = 24;
+
+/// Files kept open until the process ends, by design: closing any descriptor of a database drops
+/// every POSIX lock this process holds on it, also those of SQLite's own connections.
+static KEPT: Mutex<Vec<Arc<File>>> = Mutex::new(Vec::new());
+
+/// Opens a database file to be read beside SQLite, at most once in this process.
+pub(super) fn keep_open(path: &Path) -> io::Result<Arc<File>> {
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let identity = |found: &fs::Metadata| (found.dev(), found.ino());
+    let wanted = identity(&fs::metadata(path)?);
+    let mut found = None;
+    // A deleted file can be let go: nobody else will come to lock it.
+    kept.retain(|file| {
+        file.metadata().is_ok_and(|meta| {
+            if identity(&meta) == wanted {
+                found = Some(Arc::clone(file));
+            }
+            meta.nlink() > 0
+        })
+    });
+    if let Some(file) = found {
+        return Ok(file);
+    }
+    let file = Arc::new(File::open(path)?);
+    kept.push(Arc::clone(&file));
+    Ok(file)
+}
+
+/// Refuses a file that is not one of our databases, whole.
+pub(super) fn inspect(home: &Home) -> Result<(), StoreError> {
+    let damaged = |damage| Err(StoreError::Damaged { path: home.db.clone(), damage });
+    let cannot = |source| StoreError::CannotOpen { path: home.db.clone(), source };
+    let file = keep_open(&home.db).map_err(cannot)?;
+    let length = file.metadata().map_err(cannot)?.len();
+    let mut header = [0; HEADER];
+    let got = read_up_to(&file, &mut header).map_err(cannot)?;
+    if length == 0 {
+        return damaged(Damage::Empty);
+    }
+    if !header[..got.min(MAGIC.len())].eq(&MAGIC[..got.min(MAGIC.len())]) {
+        return damaged(Damage::Foreign);
+    }
+    if got < HEADER {
+        return damaged(Damage::Truncated);
+    }
+    if be32(&header, 68) != APPLICATION_ID.cast_unsigned() {
+        return damaged(Damage::Foreign);
+    }
+    let found = i64::from(be32(&header, 60));
+    if found > KNOWN {
+        return damaged(Damage::Newer { found, known: KNOWN });
+    }
+    let page = match u32::from(u16::from_be_bytes([header[16], header[17]])) {
+        1 => 65_536,
+        size => size,
+    };
+    if page.is_power_of_two() && page >= 512 {
+        let missing = missing_pages(length, page, be32(&header, 28));
+        if !missing.is_empty() && !wal_holds(&home.wal, page, missing).map_err(cannot)? {
+            return damaged(Damage::Truncated);
+        }
+    }
+    Ok(())
+}
+
+/// The pages a file should have, by its header, and has not or not whole.
+fn missing_pages(length: u64, page: u32, count: u32) -> std::ops::Range<u32> {
+    let whole = u32::try_from(length / u64::from(page)).unwrap_or(u32::MAX);
+    // A torn last page counts even if the header is older than it.
+    let torn = u32::from(!length.is_multiple_of(u64::from(page)));
+    whole + 1..count.max(whole + torn) + 1
+}
+
+/// Whether the write-ahead log has all these pages: then a checkpoint was interrupted and the short
+/// file is as good as whole. Checksums are left to SQLite.
+fn wal_holds(wal: &Path, page: u32, pages: std::ops::Range<u32>) -> io::Result<bool> {
+    let mut file = match File::open(wal) {
+        Ok(file) => io::BufReader::new(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let mut head = [0; WAL_HEADER];
+    if file.read_exact(&mut head).is_err() || be32(&head, 8) != page {
+        return Ok(false);
+    }
+    let mut held = HashSet::new();
+    let mut frame = vec![0; FRAME_HEADER + page as usize];
+    while file.read_exact(&mut frame).is_ok() && frame[8..16] == head[16..24] {
+        held.insert(be32(&frame, 0));
+    }
+    Ok(pages.into_iter().all(|number| held.contains(&number)))
+}
+
+fn read_up_to(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match file.read_at(&mut buffer[got..], got as u64)? {
+            0 => break,
+            more => got += more,
+        }
+    }
+    Ok(got)
+}
+
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_pages_are_counted_from_length_and_header() {
+        assert!(missing_pages(8_192, 4_096, 2).is_empty());
+        assert!(missing_pages(12_288, 4_096, 2).is_empty(), "longer than the header says");
+        assert_eq!(missing_pages(8_192, 4_096, 4), 3..5);
+        assert_eq!(missing_pages(8_191, 4_096, 2), 2..3);
+        assert_eq!(missing_pages(8_193, 4_096, 2), 3..4, "a torn page beyond the header");
+    }
+}

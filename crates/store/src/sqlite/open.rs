@@ -1,0 +1,280 @@
+//! From a folder to a connection that keeps the promises: created atomically, opened with every setting
+//! read back, or looked at without a single write.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use piton_core::ids::StoreId;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use tempfile::TempDir;
+
+use super::flaw::{BUSY_TIMEOUT, Flaw};
+use super::header;
+use super::home::{Home, PRIVATE_FILE};
+use super::lock::{PATIENCE, WriteLock};
+use super::schema;
+use super::sidecar;
+use crate::{Damage, StoreError};
+
+/// A connection, and where its bytes are if not in the store's own folder.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) conn: Connection,
+    private: Option<Private>,
+}
+
+/// A copy made for looking, and what the original looked like when it was made.
+#[derive(Debug)]
+struct Private {
+    original: Stamp,
+    /// Removed with the copy.
+    _dir: TempDir,
+}
+
+/// Settings every writer asks for and reads back.
+const SETTINGS: &[(&str, &str, &str)] = &[
+    ("synchronous", "FULL", "2"),
+    ("wal_autocheckpoint", "0", "0"),
+    ("fullfsync", "ON", "1"),
+    ("trusted_schema", "OFF", "0"),
+    ("cell_size_check", "ON", "1"),
+];
+
+/// Room for every statement of `rows`.
+const STATEMENTS: usize = 32;
+
+/// Makes a database under another name and moves it into place whole, so that a process killed here
+/// leaves either no store or a complete one. The caller holds the write lock.
+pub(super) fn create(home: &Home) -> Result<(), StoreError> {
+    let new = home.dir.join("store.db.new");
+    let failed = |source| StoreError::CannotOpen { path: home.db.clone(), source };
+    for leftover in ["", "-journal", "-wal", "-shm"] {
+        remove(&home.dir.join(format!("store.db.new{leftover}"))).map_err(failed)?;
+    }
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(PRIVATE_FILE)
+        .open(&new)
+        .map_err(failed)?;
+    lay_out(&new).map_err(|flaw| flaw.named(&home.db))?;
+    fs::rename(&new, &home.db).map_err(failed)?;
+    File::open(&home.dir).and_then(|dir| dir.sync_all()).map_err(failed)
+}
+
+fn lay_out(new: &Path) -> Result<(), Flaw> {
+    let mut conn = Connection::open_with_flags(new, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    schema::lay_out(&mut conn)?;
+    conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    conn.close().map_err(|(_, error)| error)?;
+    Ok(())
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Opens an existing database for writing.
+pub(super) fn write(home: &Home, lock: &WriteLock) -> Result<(Link, StoreId), StoreError> {
+    header::inspect(home)?;
+    let named = |flaw: Flaw| flaw.named(&home.db);
+    let mut conn = writer(&home.db).map_err(named)?;
+    if schema::version(&conn).map_err(named)? < schema::KNOWN {
+        let _turn = lock.take(PATIENCE)?;
+        schema::migrate(&mut conn).map_err(named)?;
+    }
+    let store = accept(home, &conn).map_err(named)?;
+    Ok((Link { conn, private: None }, store))
+}
+
+/// Opens an existing database for looking: in place where SQLite can do that without a write, else from
+/// a private copy.
+pub(super) fn look(home: &Home) -> Result<(Link, StoreId), StoreError> {
+    header::inspect(home)?;
+    // Without both files SQLite would have to make them, even read-only.
+    if home.wal.exists() && home.shm.exists() {
+        match look_in_place(home) {
+            Ok(looked) => return Ok(looked),
+            Err(flaw) if flaw.needs_a_copy() => {}
+            Err(flaw) => return Err(flaw.named(&home.db)),
+        }
+    }
+    look_at_copy(home)
+}
+
+fn look_in_place(home: &Home) -> Result<(Link, StoreId), Flaw> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let conn = Connection::open_with_flags(uri(&home.db), flags)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    conn.busy_timeout(BUSY_TIMEOUT)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    let store = accept(home, &conn)?;
+    Ok((Link { conn, private: None }, store))
+}
+
+/// `readonly_shm` matters: plain `mode=ro` writes to the `-shm` file.
+fn uri(db: &Path) -> OsString {
+    let mut uri = String::from("file:");
+    for &byte in db.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'_' | b'-' => uri.push(char::from(byte)),
+            byte if byte.is_ascii_alphanumeric() => uri.push(char::from(byte)),
+            byte => uri.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    uri.push_str("?mode=ro&readonly_shm=1");
+    uri.into()
+}
+
+pub(super) fn look_at_copy(home: &Home) -> Result<(Link, StoreId), StoreError> {
+    let failed = |source| StoreError::Io { doing: "copying the store to look at it", source };
+    let (dir, original) = copy(home).map_err(failed)?;
+    let copied = Home::new(dir.path())?;
+    let named = |flaw: Flaw| flaw.named(&home.db);
+    let mut conn = writer(&copied.db).map_err(named)?;
+    if schema::version(&conn).map_err(named)? < schema::KNOWN {
+        schema::migrate(&mut conn).map_err(named)?;
+    }
+    // The sidecar is judged where it is; the copy is of the database alone.
+    let store = accept(home, &conn).map_err(named)?;
+    Ok((Link { conn, private: Some(Private { original, _dir: dir }) }, store))
+}
+
+/// How often a copy is begun again because a checkpoint wrote to the original meanwhile.
+const COPY_TRIES: u32 = 20;
+
+/// Copies database and log, in this order: a log that is newer than its database is the normal case.
+/// Only a checkpoint writes to the database, and that shows in its stamp.
+fn copy(home: &Home) -> io::Result<(TempDir, Stamp)> {
+    let dir = tempfile::Builder::new().prefix("piton-look-").tempdir()?;
+    for _ in 0..COPY_TRIES {
+        let before = Stamp::of(home)?;
+        copy_database(home, dir.path())?;
+        match fs::copy(&home.wal, dir.path().join("store.db-wal")) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        if Stamp::of(home)?.db == before.db {
+            return Ok((dir, before));
+        }
+    }
+    Err(io::Error::new(ErrorKind::ResourceBusy, "the store changes faster than it can be copied"))
+}
+
+fn copy_database(home: &Home, to: &Path) -> io::Result<()> {
+    let from = header::keep_open(&home.db)?;
+    let path = to.join("store.db");
+    let to =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE_FILE).open(path)?;
+    let mut buffer = vec![0; 1 << 16];
+    let mut at = 0;
+    loop {
+        match from.read_at(&mut buffer, at)? {
+            0 => return Ok(()),
+            got => {
+                to.write_all_at(&buffer[..got], at)?;
+                at += got as u64;
+            }
+        }
+    }
+}
+
+impl Link {
+    /// Whether this is a copy whose original has changed since.
+    pub(super) fn is_stale(&self, home: &Home) -> bool {
+        self.private
+            .as_ref()
+            .is_some_and(|private| Stamp::of(home).map_or(true, |now| now != private.original))
+    }
+
+    pub(super) fn is_in_place(&self) -> bool {
+        self.private.is_none()
+    }
+}
+
+/// Enough to see that a file was written to or replaced: inode, length, time of the last change.
+type FileStamp = (u64, u64, i64, i64);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stamp {
+    db: FileStamp,
+    wal: Option<FileStamp>,
+}
+
+impl Stamp {
+    fn of(home: &Home) -> io::Result<Stamp> {
+        let stamp = |path| {
+            fs::metadata(path).map(|meta| (meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
+        };
+        let wal = match stamp(&home.wal) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            wal => Some(wal?),
+        };
+        Ok(Stamp { db: stamp(&home.db)?, wal })
+    }
+}
+
+/// A connection that may write, with every setting as asked.
+fn writer(db: &Path) -> Result<Connection, Flaw> {
+    let mut conn = Connection::open_with_flags(db, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    // First of all: whatever goes wrong after this, closing must not checkpoint.
+    let kept = conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    confirm(db, "no_ckpt_on_close", "1", if kept { "1" } else { "0" })?;
+    conn.busy_timeout(BUSY_TIMEOUT)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    conn.set_transaction_behavior(TransactionBehavior::Immediate);
+    for &(setting, value, answer) in SETTINGS {
+        conn.pragma_update(None, setting, value)?;
+        confirm(db, setting, answer, &ask(&conn, setting)?)?;
+    }
+    // Chosen when the database was made, and kept in it: only compared here.
+    confirm(db, "journal_mode", "wal", &ask(&conn, "journal_mode")?)?;
+    Ok(conn)
+}
+
+fn ask(conn: &Connection, setting: &str) -> Result<String, Flaw> {
+    let value = conn.pragma_query_value(None, setting, |row| {
+        Ok(match row.get_ref(0)? {
+            rusqlite::types::ValueRef::Integer(number) => number.to_string(),
+            text => String::from_utf8_lossy(text.as_bytes()?).into_owned(),
+        })
+    })?;
+    Ok(value)
+}
+
+fn confirm(
+    db: &Path,
+    setting: &'static str,
+    wanted: &'static str,
+    found: &str,
+) -> Result<(), StoreError> {
+    if found == wanted {
+        return Ok(());
+    }
+    let found = found.to_owned();
+    Err(StoreError::SettingRefused { path: db.to_path_buf(), setting, wanted, found })
+}
+
+/// Checks that the database is a whole store of ours and not older than its sidecar.
+fn accept(home: &Home, conn: &Connection) -> Result<StoreId, Flaw> {
+    let meta = schema::recognise(conn).map_err(|flaw| match flaw {
+        // A file whose log was taken away may hold no tables yet.
+        Flaw::Sqlite(error) if no_such_table(&error) => Flaw::Damage(Damage::RolledBack),
+        flaw => flaw,
+    })?;
+    sidecar::verify(home, conn, meta.store)?;
+    Ok(meta.store)
+}
+
+fn no_such_table(error: &rusqlite::Error) -> bool {
+    error.to_string().contains("no such table")
+}

@@ -1,0 +1,119 @@
+//! `store.head`: the store's id and some earlier head, outside the database, so that an older copy of
+//! the database is recognised. Replaced now and then without a flush: it may lag, it is never ahead.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+
+use piton_core::ids::{RunId, StoreId};
+use piton_core::record::Cursor;
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+use super::flaw::Flaw;
+use super::home::{Home, PRIVATE_FILE};
+use super::rows;
+use super::schema::seal;
+use crate::{Damage, StoreError};
+
+/// A log's head goes into the sidecar each time it passes a multiple of this.
+const EVERY: u64 = 32;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Sidecar {
+    store: StoreId,
+    #[serde(flatten)]
+    head: Option<Head>,
+    /// A torn or garbled sidecar is no witness.
+    seal: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Head {
+    run: RunId,
+    #[serde(flatten)]
+    at: Cursor,
+}
+
+impl Sidecar {
+    fn new(store: StoreId, head: Option<(RunId, Cursor)>) -> Sidecar {
+        let head = head.map(|(run, at)| Head { run, at });
+        let seal = Sidecar::seal_of(store, head);
+        Sidecar { store, head, seal }
+    }
+
+    fn seal_of(store: StoreId, head: Option<Head>) -> String {
+        let text = head.map(|head| format!("{} {} {}", head.run, head.at.position, head.at.hash));
+        let seal = seal(&[store.0.as_bytes(), text.unwrap_or_default().as_bytes()]);
+        seal.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Whether an append that moved the head this way should leave it in the sidecar.
+pub(super) fn is_due(before: Cursor, after: Cursor) -> bool {
+    before.position.0 / EVERY != after.position.0 / EVERY
+}
+
+/// Replaces the sidecar. The caller holds the write lock, so the temporary name is ours. Failing to is
+/// not an error of the append before it: the old sidecar stays true.
+pub(super) fn replace(home: &Home, store: StoreId, head: Option<(RunId, Cursor)>) {
+    let _ = write(home, &Sidecar::new(store, head));
+}
+
+fn write(home: &Home, sidecar: &Sidecar) -> io::Result<()> {
+    let new = home.sidecar.with_extension("head.new");
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE_FILE).open(&new)?;
+    file.write_all(&serde_json::to_vec(sidecar)?)?;
+    fs::rename(&new, &home.sidecar)
+}
+
+/// Refuses a database that is not the one, or not as far as, the sidecar remembers.
+pub(super) fn verify(home: &Home, conn: &Connection, store: StoreId) -> Result<(), Flaw> {
+    let Some(sidecar) = read(home)? else { return Ok(()) };
+    if sidecar.store != store {
+        return Err(Damage::RolledBack.into());
+    }
+    let Some(Head { run, at }) = sidecar.head else { return Ok(()) };
+    let kept = match rows::find_run(conn, run)? {
+        Some(entry) => rows::hash_at(conn, &entry, at.position)?,
+        None => None,
+    };
+    match kept {
+        Some(hash) if hash == at.hash => Ok(()),
+        Some(_) | None => Err(Damage::RolledBack.into()),
+    }
+}
+
+fn read(home: &Home) -> Result<Option<Sidecar>, StoreError> {
+    let text = match fs::read(&home.sidecar) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(StoreError::CannotOpen { path: home.sidecar.clone(), source }),
+    };
+    let sidecar: Option<Sidecar> = serde_json::from_slice(&text).ok();
+    Ok(sidecar.filter(|sidecar| sidecar.seal == Sidecar::seal_of(sidecar.store, sidecar.head)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use piton_core::ids::{Hash, Position};
+
+    #[test]
+    fn the_sidecar_round_trips_with_and_without_a_head() {
+        let store = StoreId(uuid::Uuid::from_u128(1));
+        let at = Cursor { position: Position(33), hash: Hash::of(b"x") };
+        for head in [None, Some((RunId(uuid::Uuid::from_u128(2)), at))] {
+            let sidecar = Sidecar::new(store, head);
+            let text = serde_json::to_string(&sidecar).expect("it is plain data");
+            assert_eq!(serde_json::from_str::<Sidecar>(&text).ok(), Some(sidecar), "{text}");
+        }
+    }
+
+    #[test]
+    fn it_is_due_when_a_multiple_is_passed() {
+        let at = |position| Cursor { position: Position(position), hash: Hash::ZERO };
+        assert!(!is_due(at(1), at(31)) && is_due(at(31), at(32)) && is_due(at(5), at(70)));
+    }
+}
