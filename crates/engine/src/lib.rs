@@ -1,4 +1,6 @@
 //! Touches the machine for piton: git, processes, locks, clocks. It never prints, never parses
 //! arguments and knows no surface; every rule it acts on comes from the core.
 
+pub mod config;
 pub mod log;
+pub mod trust;

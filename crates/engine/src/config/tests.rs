@@ -1,0 +1,149 @@
+//! Layers, mistakes and the recorded form, as data.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use super::*;
+
+/// Loads with these files and variables.
+fn check(user: &str, repository: &str, env: &[(&str, &str)]) -> Result<Loaded, String> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let root = folder.path().join("repo");
+    fs::create_dir(&root).expect("a folder");
+    let user_path = folder.path().join("config.toml");
+    if !user.is_empty() {
+        fs::write(&user_path, user).expect("written");
+    }
+    if !repository.is_empty() {
+        fs::write(root.join(REPOSITORY_FILE), repository).expect("written");
+    }
+    let env: BTreeMap<&str, &str> = env.iter().copied().collect();
+    let places = Places {
+        user: Some(user_path),
+        repository: Some(&root),
+        env: &|name| env.get(name).map(|&value| value.to_owned()),
+    };
+    load(&places, &Flags::default()).map_err(|error| {
+        let text = error.to_string().replace(&folder.path().display().to_string(), "");
+        match error.hint() {
+            Some(hint) => format!("{text} ({hint})"),
+            None => text,
+        }
+    })
+}
+
+fn sources(loaded: &Loaded) -> Vec<(&str, &str)> {
+    let place = |origin: &Origin| match origin {
+        Origin::Default => "default",
+        Origin::User(_) => "user",
+        Origin::Repository(_) => "repository",
+        Origin::Environment(name) => *name,
+        Origin::Flag => "flag",
+    };
+    loaded.sources.iter().map(|source| (source.key.as_str(), place(&source.origin))).collect()
+}
+
+#[test]
+fn the_documented_defaults_are_complete() {
+    let loaded = check("", "", &[]).expect("the defaults are valid");
+    let settings = loaded.settings;
+    assert_eq!(settings.lease, Duration::from_secs(60));
+    assert_eq!(settings.grace, Duration::from_secs(10));
+    assert_eq!(settings.snapshot_every, Duration::from_secs(30));
+    assert_eq!(settings.worktree_root, ".piton/worktrees");
+    assert_eq!(settings.transcript_max, 64 * 1024 * 1024);
+    assert!(settings.agents.is_empty());
+}
+
+#[test]
+fn later_layers_win_key_by_key() {
+    let user = "[worker]\nlease = \"2m\"\ngrace = \"1s\"\n[agent.claude]\ncommand = [\"claude\"]\n\
+                [agent.mine]\ncommand = [\"mine\"]\n";
+    let repository = "[worker]\nlease = \"3m\"\n[snapshot]\nevery = \"5s\"\n[agent.claude]\ncommand = [\"./evil\"]\n";
+    let loaded = check(user, repository, &[("PITON_SNAPSHOT_EVERY", "1s")]).expect("valid");
+    assert_eq!(
+        sources(&loaded),
+        [
+            ("worker.lease", "repository"),
+            ("worker.grace", "user"),
+            ("snapshot.every", "PITON_SNAPSHOT_EVERY"),
+            ("worktree.root", "default"),
+            ("transcript.max_mib", "default"),
+            ("agent.claude", "repository"),
+            ("agent.mine", "user"),
+        ]
+    );
+    assert_eq!(loaded.settings.lease, Duration::from_secs(180));
+    assert_eq!(loaded.settings.snapshot_every, Duration::from_secs(1));
+    let names = |agents: &BTreeMap<AgentName, Agent>| {
+        agents.keys().map(AgentName::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&loaded.repository_agents), ["claude"], "a replaced agent needs trust");
+    assert_eq!(names(&unvouched(&loaded.settings.agents, &loaded.user_agents)), ["claude"]);
+}
+
+#[test]
+fn flags_win_over_everything() {
+    let places = Places { user: None, repository: None, env: &|_| Some("5s".to_owned()) };
+    let flags = Flags { lease: Some(Duration::from_secs(7)), ..Flags::default() };
+    let loaded = load(&places, &flags).expect("valid");
+    assert_eq!(loaded.settings.lease, Duration::from_secs(7));
+    assert_eq!(loaded.settings.grace, Duration::from_secs(5));
+}
+
+#[test]
+fn mistakes_are_told_with_their_place_and_a_remedy() {
+    let told = |text: &str| check("", text, &[]).expect_err("a mistake");
+    insta::assert_snapshot!(told("[worker]\nleese = \"1s\"\n"), @r#"/repo/piton.toml:2:1: unknown key "leese" in [worker] (did you mean `lease`?)"#);
+    insta::assert_snapshot!(told("[wroker]\n"), @r#"/repo/piton.toml:1:2: unknown key "wroker" (did you mean `worker`?)"#);
+    insta::assert_snapshot!(told("jobs = 3\n"), @r#"/repo/piton.toml:1:1: unknown key "jobs" (known here: worker, snapshot, worktree, transcript, agent)"#);
+    insta::assert_snapshot!(told("[worker]\n  lease = \"soon\"\n"), @r#"/repo/piton.toml:2:11: "soon" is not a duration: write "90s", "30m" or "1h 30m""#);
+    insta::assert_snapshot!(told("[worker]\nlease = \"10ms\"\n"), @r#"/repo/piton.toml:2:9: "10ms" is too short: at least 1s"#);
+    insta::assert_snapshot!(told("[worker]\nlease = 60\n"), @"/repo/piton.toml:2:9: invalid type: integer `60`, expected a string");
+    insta::assert_snapshot!(told("[worker]\ngrace = \"-1s\"\n"), @r#"/repo/piton.toml:2:9: "-1s" is negative"#);
+    insta::assert_snapshot!(told("[worker\n"), @"/repo/piton.toml:1:8: unclosed table, expected `]`");
+    insta::assert_snapshot!(told("[agent.claude]\ncomand = [\"claude\"]\n"), @r#"/repo/piton.toml:2:1: unknown key "comand" in [agent.claude] (did you mean `command`?)"#);
+    insta::assert_snapshot!(told("[agent.claude]\ncommand = []\n"), @r#"/repo/piton.toml:1:8: agent claude has no command (name a program and its arguments: `command = ["claude", "--print"]`)"#);
+    insta::assert_snapshot!(told("[agent.Claude]\ncommand = [\"claude\"]\n"), @r#"/repo/piton.toml:1:8: "Claude" is not a valid agent name: use 1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit"#);
+    insta::assert_snapshot!(told("[transcript]\nmax_mib = 0\n"), @"/repo/piton.toml:2:11: 0 is not between 1 and 4096");
+    insta::assert_snapshot!(told("[worktree]\nroot = \"/tmp\"\n"), @r#"/repo/piton.toml:2:9: worktree.root = "/tmp" is outside of the repository (set it in your own configuration file, or: `PITON_WORKTREE_ROOT=… piton run`)"#);
+    insta::assert_snapshot!(told("[worktree]\nroot = \"a/../../b\"\n"), @r#"/repo/piton.toml:2:9: worktree.root = "a/../../b" is outside of the repository (set it in your own configuration file, or: `PITON_WORKTREE_ROOT=… piton run`)"#);
+    insta::assert_snapshot!(check("", "", &[("PITON_LEASE", "0s")]).expect_err("too short"), @r#"the environment variable PITON_LEASE: "0s" is too short: at least 1s (unset it: `unset PITON_LEASE`)"#);
+}
+
+#[test]
+fn the_user_may_choose_any_place() {
+    let loaded = check("[worktree]\nroot = \"/srv/trees\"\n", "", &[]).expect("valid");
+    assert_eq!(loaded.settings.worktree_root, "/srv/trees");
+}
+
+#[test]
+fn recorded_settings_read_back_and_a_newer_form_is_refused() {
+    let settings = check("[agent.a]\ncommand = [\"x\"]\n", "", &[]).expect("valid").settings;
+    let bytes = settings.to_bytes();
+    insta::assert_snapshot!(String::from_utf8_lossy(&bytes), @r#"{"v":1,"lease_ms":60000,"grace_ms":10000,"snapshot_every_ms":30000,"worktree_root":".piton/worktrees","transcript_max":67108864,"agents":{"a":{"command":["x"],"prompt":"stdin"}}}"#);
+    assert_eq!(Settings::from_bytes(&bytes).expect("readable"), settings);
+    let newer = String::from_utf8_lossy(&bytes).replace("\"v\":1", "\"v\":9");
+    assert!(Settings::from_bytes(newer.as_bytes()).is_err());
+}
+
+#[test]
+fn differences_name_both_values() {
+    let recorded = check("[agent.a]\ncommand = [\"x\"]\n", "", &[]).expect("valid").settings;
+    let now = check("[worker]\nlease = \"2m\"\n[agent.b]\ncommand = [\"y\"]\n", "", &[]);
+    let now = now.expect("valid").settings;
+    assert!(differences(&recorded, &recorded).is_empty());
+    insta::assert_snapshot!(differences(&recorded, &now).join("\n"), @r"
+    worker.lease: 1m is recorded and used, 2m is configured now
+    agent.a: the recorded definition is used; there is none now
+    agent.b: configured now, unknown to the run
+    ");
+}
+
+#[test]
+fn durations_are_shown_as_they_are_read() {
+    for text in ["1s", "1m 30s", "1h", "100ms", "168h", "0s"] {
+        let value = duration(text).expect("valid");
+        assert_eq!(duration(&show(value)), Ok(value), "{text} shown as {}", show(value));
+    }
+}
