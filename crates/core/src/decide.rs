@@ -197,14 +197,18 @@ pub fn decide(
             Ok(one(Event::Failed { step: step.clone(), fence: *fence, why }))
         }
         Command::Interrupt { step, fence, cause, at, evidence, left_at } => {
-            let (_, attempt) = own(run, step, *fence)?;
+            let (held, attempt) = own(run, step, *fence)?;
             Ok(one(Event::Interrupted {
                 step: step.clone(),
                 fence: *fence,
                 cause: asked_cause(run, attempt).unwrap_or(*cause),
                 at: *at,
                 evidence: clipped(evidence),
-                left_at: *left_at,
+                left_at: match (held.stage(attempt), *left_at) {
+                    // Only the holder knows that its agent has ended; the log knows the rest.
+                    (Stage::Agent, Stage::Verify) => Stage::Verify,
+                    (recorded, _) => recorded,
+                },
             }))
         }
         Command::Bury { step, fence, corpse } => {
@@ -258,6 +262,9 @@ fn decide_claim(
     leases: &[Lease],
     now: &Moment,
 ) -> Result<Decided, Refusal> {
+    if let Some(attempt) = unseen(run, claim) {
+        return Err(Refusal::HeldAlive { step: claim.step.step.clone(), fence: attempt.fence });
+    }
     let granted = claimable(run, &claim.step, &claim.sighting, leases, now)?;
     let event = Event::Claimed(Claimed {
         step: claim.step.clone(),
@@ -271,6 +278,15 @@ fn decide_claim(
     let fence = Fence::from(run.cursor.position.next());
     let lease = Lease { key: lease_key(&claim.step), fence, until: claim.until.clone() };
     Ok(one(event).with_lease(lease))
+}
+
+/// A holder on the asker's own host that it did not see there: it came after the asker had looked, and
+/// a held lock outranks the lease. Whoever looks again sees it alive or dead.
+fn unseen<'run>(run: &'run Run, claim: &Claim) -> Option<&'run Attempt> {
+    let attempt = run.step(&claim.step.step)?.1.attempt()?;
+    let (Holder::Keeper { host: theirs, .. }, Holder::Keeper { host: ours, .. }) =
+        (&attempt.holder, &claim.holder);
+    (claim.sighting == Sighting::Elsewhere && theirs == ours).then_some(attempt)
 }
 
 /// Completing twice under the same fence is harmless; nothing else completes a completed step.
@@ -308,6 +324,7 @@ fn decide_stop(run: &Run, scope: &Scope, cause: Cause, haste: Haste) -> Result<D
 fn decide_resume(run: &Run, host: &HostId, confirmed: bool) -> Decided {
     let held_back = run.steps().any(|(_, step)| match &step.phase {
         Phase::Interrupted(interruption) => interruption.held_back,
+        Phase::Held(attempt) => attempt.stop.is_some(),
         _ => false,
     });
     let asked = confirmed && run.steps().any(|(_, step)| step.idle > 0);

@@ -300,8 +300,10 @@ impl Run {
     fn lift(&mut self, confirmed: bool) {
         self.stop = None;
         for step in &mut self.steps {
-            if let Phase::Interrupted(interruption) = &mut step.phase {
-                interruption.held_back = false;
+            match &mut step.phase {
+                Phase::Interrupted(interruption) => interruption.held_back = false,
+                Phase::Held(attempt) => attempt.stop = None,
+                Phase::Pending | Phase::Failed { .. } | Phase::Completed { .. } => {}
             }
             if confirmed {
                 step.idle = 0;
@@ -355,6 +357,9 @@ impl Step {
             Event::Started { fence, base, .. } => {
                 let attempt = self.own(*fence).ok_or("started")?;
                 attempt.started_at = Some(record.at);
+                if attempt.entry == Entry::Fresh {
+                    self.changed = 0;
+                }
                 self.base = Some(base.clone());
                 self.verified = None;
                 self.landing = None;
@@ -378,6 +383,7 @@ impl Step {
                 self.own(*fence).ok_or("completed")?;
                 let truth = self.verified.as_ref().ok_or("completed")?.truth;
                 self.end(Ending::Completed, record.at);
+                self.idle = 0;
                 let (commit, at) = (commit.clone(), record.at);
                 self.phase = Phase::Completed { commit, truth, at, fence: *fence };
             }
@@ -385,6 +391,9 @@ impl Step {
                 self.own(*fence).ok_or("failed")?;
                 self.end(Ending::Failed(why.clone()), record.at);
                 self.failures += 1;
+                if let Failure::Landing { .. } = why {
+                    self.changed = 0; // It does not fit any more: the next attempt starts afresh.
+                }
                 self.idle = 0;
                 self.verified = None;
                 self.landing = None;

@@ -1,0 +1,441 @@
+//! Decisions as data: a history, a command, what must come of it. One line a rule.
+
+use std::time::Duration;
+
+use piton_core::decide::Command;
+use piton_core::decided::{KeyFate, Lease};
+use piton_core::event::{Exit, Failure};
+use piton_core::limits::EVIDENCE_BYTES_MAX;
+use piton_core::recover::{Observed, Sighting, ready, recover};
+use piton_core::view::{StepStatus, view};
+
+use crate::history::{History, LEASE, corpse, id, plan, snapshot, told};
+
+/// `a` is an agent's with one retry; `b` is a command and needs `a`; `c` needs nothing.
+fn history() -> History {
+    History::open(plan(
+        "a agent retries=1
+         b command needs=a
+         c agent",
+    ))
+}
+
+fn answer(history: &mut History, command: &str) -> String {
+    match history.say(command) {
+        Ok(events) if events.is_empty() => "nothing".to_owned(),
+        Ok(events) => events.iter().map(told).collect::<Vec<_>>().join(", "),
+        Err(refusal) => format!("no: {refusal}"),
+    }
+}
+
+/// After `log`, `command` is answered by `expect`.
+fn check(log: &str, command: &str, expect: &str) {
+    let mut history = history();
+    history.play(log);
+    let before = history.records.len();
+    let got = answer(&mut history, command);
+    assert_eq!(got, expect, "after {log:?}: {command}");
+    if got.starts_with("no:") || got == "nothing" {
+        assert_eq!(history.records.len(), before, "nothing is written");
+    }
+}
+
+/// After `log`, the view's statuses are these: the run's, then each step's.
+fn check_view(log: &str, expect: &str) {
+    let mut history = history();
+    history.play(log);
+    assert_eq!(statuses(&history, &Observed::default()), expect, "after {log:?}");
+}
+
+fn statuses(history: &History, observed: &Observed) -> String {
+    let view = view(&history.run, observed, &history.leases, &history.now);
+    let steps = view.steps.iter().map(|step| step.status.word());
+    std::iter::once(view.status.word()).chain(steps).collect::<Vec<_>>().join(" ")
+}
+
+const DONE_A: &str = "claim a, start a, verify a, land a, complete a";
+
+#[test]
+fn a_step_goes_from_claim_to_completion() {
+    check("", "claim a", "claimed a fresh");
+    check("claim a", "start a", "started a");
+    check("claim a, start a", "checkpoint a 3", "checkpointed a 3");
+    check("claim a, start a", "verify a", "verified a");
+    check("claim a, start a, verify a", "land a", "landing intended a");
+    check("claim a, start a, verify a, land a", "complete a", "completed a");
+    check(DONE_A, "claim b", "claimed b fresh");
+}
+
+#[test]
+fn nothing_is_skipped_on_the_way() {
+    check("claim a", "verify a", "no: step a has not been started");
+    check("claim a, start a", "land a", "no: step a is not verified");
+    check("claim a, start a", "complete a", "no: step a is not verified");
+    check("", "claim b", "no: step b waits for a");
+    check("", "claim nobody", "no: the plan has no step nobody");
+    check("", "start nobody", "no: the plan has no step nobody");
+}
+
+/// Every command that carries a fence.
+const FENCED: [&str; 9] = [
+    "start a@F",
+    "checkpoint a@F 1",
+    "verify a@F",
+    "land a@F",
+    "complete a@F",
+    "fail a@F exit",
+    "interrupt a@F agent",
+    "bury a@F none",
+    "stop a@F",
+];
+
+#[test]
+fn a_stale_fence_is_refused_on_every_path() {
+    // Claimed at 2 and lost to another host at 5, which has verified it since.
+    let taken = "claim a there, start a, verify a, wait 60, claim a";
+    for command in FENCED {
+        let stale = command.replace("@F", "@2");
+        check(taken, &stale, "no: step a is no longer yours: its fence is 5, yours was 2");
+        let guessed = command.replace("@F", "@6");
+        check(taken, &guessed, "no: step a is no longer yours: its fence is 5, yours was 6");
+        let over = "no: step a is not claimed, and fence 2 is over";
+        check("claim a, interrupt a unstarted", &stale, over);
+        check("claim a, fail a setup", &stale, over);
+        check("", &stale, over);
+    }
+}
+
+#[test]
+fn nothing_but_the_same_completion_is_heard_of_a_completed_step() {
+    for command in FENCED {
+        let own = command.replace("@F", "@2");
+        let expect = if own == "complete a@2" { "nothing" } else { "no: step a is completed" };
+        check(DONE_A, &own, expect);
+        check(DONE_A, &command.replace("@F", "@3"), "no: step a is completed");
+    }
+    check(DONE_A, "claim a", "no: step a is completed");
+}
+
+#[test]
+fn the_key_is_freed_by_the_last_completion_alone() {
+    let mut history = history();
+    history.play(DONE_A);
+    history.play("claim c, start c, verify c, complete c, claim b, start b, verify b");
+    assert_eq!(history.key, KeyFate::Kept);
+    history.play("complete b");
+    assert_eq!(history.key, KeyFate::Freed);
+    assert!(history.run.is_completed());
+    assert_eq!(answer(&mut history, "stop run"), "no: the run is completed");
+    assert_eq!(answer(&mut history, "resume confirmed"), "nothing");
+    assert_eq!(statuses(&history, &Observed::default()), "completed completed completed completed");
+}
+
+#[test]
+fn one_worktree_is_used_by_one_step() {
+    check("claim a", "claim c", "no: the run's worktree is in use by step a");
+    check("claim a, interrupt a unstarted", "claim c", "claimed c fresh");
+    check("claim a, start a, fail a exit", "claim c", "claimed c fresh");
+}
+
+#[test]
+fn a_claim_is_taken_over_only_from_elsewhere_and_after_its_lease() {
+    let held = "step a is held";
+    check(
+        "claim a",
+        "claim a there",
+        &format!("no: {held} on another host; its lease is not over"),
+    );
+    check("claim a, wait 60", "claim a there", "claimed a fresh, lease over");
+    check("claim a, wait 60", "claim a alive", &format!("no: {held} by a live attempt (fence 2)"));
+    check(
+        "claim a, wait 60",
+        "claim a 0",
+        &format!("no: {held} by a dead attempt (fence 2) that has to be recovered first"),
+    );
+}
+
+#[test]
+fn a_lease_row_prolongs_a_claim_and_a_foreign_or_lost_one_does_not() {
+    let mut history = history();
+    history.play("claim a");
+    let own = history.leases[0].clone();
+    history.pass(LEASE);
+    let claim = history.command("claim a there");
+    history.leases = vec![Lease { until: history.now.after(LEASE), ..own.clone() }];
+    assert!(history.submit(&claim).is_err(), "renewed");
+    history.leases = vec![Lease { fence: piton_core::ids::Fence(1), ..history.leases[0].clone() }];
+    assert!(history.submit(&claim).is_ok(), "the row of another fence says nothing");
+}
+
+#[test]
+fn a_sighting_of_another_attempt_does_not_displace_a_holder_on_the_same_host() {
+    // Whoever asks saw nobody, or a holder elsewhere; meanwhile a rival on its own host has the step,
+    // and everybody slept past the lease. A held lock outranks the lease: look again.
+    let alive = "no: step a is held by a live attempt (fence 2)";
+    check("claim a, wait 60", "claim a", alive);
+    check("claim a there, wait 60", "claim a there", alive);
+    check("claim a there, wait 60", "claim a", "claimed a fresh, lease over");
+}
+
+#[test]
+fn a_stopped_run_gives_no_claims_until_it_is_resumed() {
+    check("", "stop run", "stop requested run");
+    check("stop run", "claim a", "no: the run is stopped");
+    check("stop run, resume", "claim a", "claimed a fresh");
+    check("stop run", "resume", "resumed");
+    check("", "resume", "nothing");
+    check("claim a, start a, stop run", "verify a", "verified a");
+    check("claim a, wait 60, stop run", "claim a there", "no: the run is stopped");
+}
+
+#[test]
+fn a_second_stop_is_heard_only_when_it_is_more_urgent() {
+    check("stop run", "stop run", "nothing");
+    check("stop run", "stop run now", "stop requested run now");
+    check("stop run now", "stop run", "nothing");
+    check("claim a, stop a", "stop a", "nothing");
+    check("claim a, stop a", "stop a now", "stop requested a now");
+    check("claim a, stop run", "stop a", "stop requested a");
+}
+
+#[test]
+fn what_was_stopped_stays_stopped_until_somebody_asks() {
+    let stopped = "claim a, start a, stop a, interrupt a agent";
+    check(stopped, "claim a", "no: step a was stopped on request");
+    check(stopped, "claim c", "claimed c fresh");
+    check(stopped, "resume", "resumed");
+    check(&format!("{stopped}, resume"), "claim a", "claimed a fresh");
+    let by_run = "claim a, start a, stop run, interrupt a agent, resume";
+    check(by_run, "claim a", "claimed a fresh");
+}
+
+#[test]
+fn a_resume_that_comes_before_the_stopped_attempt_has_ended_counts() {
+    let run = "claim a, start a, stop run, resume, interrupt a agent";
+    check(run, "claim a", "claimed a fresh");
+    let step = "claim a, start a, stop a, resume, interrupt a agent";
+    check(step, "claim a", "claimed a fresh");
+    check("claim a, start a, stop a", "resume", "resumed");
+    check("claim a, start a, stop a, resume", "resume", "nothing");
+    check("claim a, start a, stop a, resume, bury a none", "claim a", "claimed a fresh");
+    check("claim a, start a, stop a, resume", "stop a", "stop requested a");
+}
+
+#[test]
+fn the_cause_of_a_stop_is_the_cause_of_the_interruption() {
+    check("claim a, start a", "interrupt a agent", "interrupted a at agent: unknown");
+    let asked = "interrupted a at agent: user_interrupt";
+    check("claim a, start a, stop a", "interrupt a agent", asked);
+    check("claim a, start a, stop run", "interrupt a agent", asked);
+    check("claim a, start a, stop run", "bury a none", asked);
+}
+
+#[test]
+fn an_interruption_is_left_where_the_log_says_it_was() {
+    check("claim a", "interrupt a verify", "interrupted a at unstarted: unknown");
+    check("claim a", "interrupt a land", "interrupted a at unstarted: unknown");
+    check("claim a, start a", "interrupt a land", "interrupted a at agent: unknown");
+    check("claim a, start a", "interrupt a unstarted", "interrupted a at agent: unknown");
+    check("claim a, start a", "interrupt a verify", "interrupted a at verify: unknown");
+    let verified = "claim a, start a, verify a";
+    check(verified, "interrupt a agent", "interrupted a at land: unknown");
+    let entered = "claim a, start a, interrupt a verify, claim a";
+    check(entered, "interrupt a agent", "interrupted a at verify: unknown");
+}
+
+#[test]
+fn burial_follows_the_exit_record_alone() {
+    let agent = "claim a, start a";
+    check(agent, "bury a none", "interrupted a at agent: reboot");
+    check(agent, "bury a 0", "interrupted a at verify: reboot");
+    check(agent, "bury a 1", "failed a: ended with exit 1");
+    check(agent, "bury a 127", "failed a: ended with exit 127");
+    check(agent, "bury a signal-11", "failed a: ended with signal 11");
+    check(agent, "bury a signal-9", "interrupted a at agent: process_kill");
+    check(agent, "bury a signal-15", "interrupted a at agent: termination");
+    check(agent, "bury a 137", "interrupted a at agent: process_kill");
+    check(agent, "bury a 143", "interrupted a at agent: termination");
+    check("claim a", "bury a none", "interrupted a at unstarted: reboot");
+    let verified = "claim a, start a, verify a";
+    check(verified, "bury a 1", "interrupted a at land: reboot");
+    let entered = "claim a, start a, interrupt a verify, claim a";
+    check(entered, "bury a 1", "interrupted a at verify: reboot");
+}
+
+#[test]
+fn an_exit_after_a_stop_was_asked_for_is_an_interruption() {
+    let agent = "claim a, start a, stop a";
+    check(agent, "bury a 0", "interrupted a at agent: user_interrupt");
+    check(agent, "bury a 1", "interrupted a at agent: user_interrupt");
+}
+
+#[test]
+fn the_agent_is_not_started_again_once_it_had_ended() {
+    check("claim a, start a, bury a 0", "claim a", "claimed a verify");
+    check("claim a, start a, bury a 0, claim a, bury a none", "claim a", "claimed a verify");
+    check("claim a, start a, verify a, bury a none", "claim a", "claimed a land");
+    check("claim a, start a, verify a, land a, bury a none", "claim a", "claimed a land");
+    check("claim a there, start a, verify a, wait 60", "claim a", "claimed a land, lease over");
+}
+
+#[test]
+fn an_agent_goes_on_where_something_was_done() {
+    check("claim a, start a, bury a none", "claim a", "claimed a fresh");
+    check("claim a, start a, checkpoint a 2, bury a none", "claim a", "claimed a continue");
+    check("claim a, start a, checkpoint a 2, fail a verify", "claim a", "claimed a continue");
+    let undone = "claim a, start a, checkpoint a 2, checkpoint a 0, bury a none";
+    check(undone, "claim a", "claimed a fresh");
+    let command = format!("{DONE_A}, claim b, start b, checkpoint b 2, bury b none");
+    check(&command, "claim b", "claimed b fresh");
+}
+
+#[test]
+fn changes_that_a_fresh_start_left_behind_are_not_continued() {
+    let failed = "claim a, start a, checkpoint a 2, verify a, fail a landing";
+    check(failed, "claim a", "claimed a fresh");
+    check(&format!("{failed}, claim a, bury a none"), "claim a", "claimed a fresh");
+    let lost = format!("{failed}, claim a there, start a, wait 60");
+    check(&lost, "claim a", "claimed a fresh, lease over");
+    check(&format!("{failed}, claim a, start a, bury a none"), "claim a", "claimed a fresh");
+}
+
+#[test]
+fn a_look_ahead_counts_the_changes_that_were_seen() {
+    let mut history = history();
+    history.play("claim a, start a");
+    let seen = |changed| {
+        let corpse = piton_core::decide::Corpse { changed, ..corpse("none") };
+        let observed = history.seeing(&Sighting::Dead(corpse));
+        recover(&history.run, &observed, &history.leases, &history.now)[0].action.clone()
+    };
+    assert!(format!("{:?}", seen(Some(3))).contains("Continue"));
+    assert!(format!("{:?}", seen(Some(0))).contains("Fresh"));
+    assert!(format!("{:?}", seen(None)).contains("Fresh"));
+}
+
+#[test]
+fn three_idle_interruptions_ask_a_person() {
+    let round = "claim a, start a, bury a none";
+    let twice = format!("{round}, {round}");
+    let three = format!("{twice}, {round}");
+    let ask = "no: step a was interrupted 3 times in a row without new progress";
+    check(&twice, "claim a", "claimed a fresh");
+    check(&three, "claim a", ask);
+    check_view(&three, "waiting interrupted blocked pending");
+    check(&three, "claim c", "claimed c fresh");
+    check(&three, "resume", "nothing");
+    check(&three, "resume confirmed", "resumed, confirmed");
+    check(&format!("{three}, resume confirmed"), "claim a", "claimed a fresh");
+
+    let done = format!("{twice}, {DONE_A}");
+    check(&done, "resume confirmed", "nothing");
+    let progress = format!("{twice}, claim a, start a, checkpoint a 2, bury a none");
+    check(&progress, "claim a", "claimed a continue");
+    let unstarted = format!("{twice}, claim a, bury a none, claim a, bury a none");
+    check(&unstarted, "claim a", "claimed a fresh");
+    let asked = format!("{twice}, claim a, start a, stop a, bury a none, resume");
+    check(&asked, "claim a", "claimed a fresh");
+}
+
+#[test]
+fn only_failures_spend_the_retries_and_the_last_one_ends_the_run() {
+    let once = "claim a, start a, fail a exit";
+    let twice = format!("{once}, {once}");
+    check(once, "claim a", "claimed a fresh");
+    check(&twice, "claim a", "no: step a failed and has no retries left");
+    check(&twice, "claim c", "no: the run has ended: step a failed");
+    check(&twice, "resume confirmed", "nothing");
+    check_view(once, "open failed blocked pending");
+    check_view(&twice, "failed failed blocked pending");
+    let interrupted =
+        format!("{once}, claim a, start a, bury a none, claim a, start a, bury a none");
+    check(&interrupted, "claim a", "claimed a fresh");
+}
+
+#[test]
+fn statuses_follow_the_log() {
+    check_view("", "open pending blocked pending");
+    check_view("claim a", "running claimed blocked pending");
+    check_view("claim a, start a", "running running blocked pending");
+    check_view("claim a, start a, verify a", "running verified blocked pending");
+    check_view("claim a, start a, verify a, land a", "running landing blocked pending");
+    check_view(DONE_A, "open completed pending pending");
+    check_view("stop run", "stopped pending blocked pending");
+    check_view("claim a, start a, stop run", "running running blocked pending");
+    check_view("claim a, start a, interrupt a agent", "interrupted interrupted blocked pending");
+    check_view(
+        "claim a, start a, stop run, interrupt a agent",
+        "stopped interrupted blocked pending",
+    );
+}
+
+#[test]
+fn what_was_seen_but_not_recorded_is_shown_as_that() {
+    let mut history = history();
+    history.play("claim a, start a");
+    let records = history.records.len();
+    let observed = history.seeing(&Sighting::Dead(corpse("none")));
+    assert_eq!(statuses(&history, &observed), "interrupted interrupted blocked pending");
+    let shown = view(&history.run, &observed, &history.leases, &history.now);
+    let StepStatus::Interrupted { recorded, .. } = shown.steps[0].status else { panic!() };
+    assert!(!recorded, "nobody wrote it down");
+    assert_eq!(shown.steps[0].attempts[0].state, "dead");
+    history.play("bury a none");
+    let shown = view(&history.run, &Observed::default(), &history.leases, &history.now);
+    let StepStatus::Interrupted { recorded, .. } = shown.steps[0].status else { panic!() };
+    assert!(recorded && history.records.len() == records + 1);
+}
+
+#[test]
+fn a_step_that_was_left_in_the_middle_comes_first() {
+    let mut history = history();
+    history.play("claim c, start c, interrupt c agent");
+    let mends = recover(&history.run, &Observed::default(), &history.leases, &history.now);
+    let actions: Vec<String> = mends.iter().map(|mend| format!("{:?}", mend.action)).collect();
+    assert!(actions[0].starts_with("AwaitTree"), "{actions:?}");
+    assert!(actions[2].starts_with("Enter"), "{actions:?}");
+    let free: Vec<_> = ready(&history.run, &history.leases, &history.now);
+    let free: Vec<&str> = free.iter().map(|step| step.step.as_str()).collect();
+    assert_eq!(free, ["a", "c"]);
+}
+
+#[test]
+fn a_need_on_a_group_waits_for_all_of_it() {
+    let mut history = History::open(plan(
+        "x agent in=g
+         y agent in=g
+         z agent needs=g",
+    ));
+    assert_eq!(answer(&mut history, "claim z"), "no: step z waits for x, y");
+    history.play("claim x, start x, verify x, complete x");
+    assert_eq!(answer(&mut history, "claim z"), "no: step z waits for y");
+    history.play("claim y, start y, verify y, complete y");
+    assert_eq!(answer(&mut history, "claim z"), "claimed z fresh");
+}
+
+#[test]
+fn long_evidence_is_clipped_to_its_end_at_a_character() {
+    let mut history = history();
+    history.play("claim a");
+    let (step, fence) = (piton_core::ids::StepRef::first(id("a")), history.fence("a"));
+    let tail = format!("{}end", "ü".repeat(EVIDENCE_BYTES_MAX));
+    let why = Failure::Exit { exit: Exit::Code(1), tail };
+    history.submit(&Command::Fail { step, fence, why }).unwrap();
+    let (_, state) = history.run.step(&id("a")).unwrap();
+    let piton_core::run::Phase::Failed { why: Failure::Exit { tail, .. }, .. } = &state.phase
+    else {
+        panic!("failed by its exit");
+    };
+    assert!(tail.len() <= EVIDENCE_BYTES_MAX && tail.ends_with("üend"));
+}
+
+#[test]
+fn a_snapshot_belongs_to_the_fence_it_was_taken_under() {
+    let mut history = history();
+    history.play("claim a, start a, checkpoint a 2");
+    history.pass(Duration::from_secs(1));
+    let (_, state) = history.run.step(&id("a")).unwrap();
+    let kept = state.snapshot.as_ref().unwrap();
+    assert_eq!((kept.fence, &kept.snapshot), (history.fence("a"), &snapshot(2)));
+    assert_eq!(state.changed, 2);
+}

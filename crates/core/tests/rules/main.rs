@@ -1,0 +1,12 @@
+//! Tests of the rules: truth tables, decisions as data, properties over random histories, and the
+//! format of event bodies. States are reached by real commands through `decide` and folded from the
+//! records they leave; nothing is mocked.
+
+#![expect(clippy::unwrap_used, reason = "in a test an unexpected answer is the failure")]
+
+mod history;
+
+mod bodies;
+mod decisions;
+mod properties;
+mod tables;
