@@ -313,7 +313,10 @@ fn decide_stop(run: &Run, scope: &Scope, cause: Cause, haste: Haste) -> Result<D
     }
     let present = match scope {
         Scope::Run => run.stop,
-        Scope::Attempt { step, fence } => own(run, step, *fence)?.1.stop,
+        Scope::Attempt { step, fence } => {
+            let (_, attempt) = own(run, step, *fence)?;
+            attempt.stop.filter(|_| !attempt.lifted)
+        }
     };
     match present {
         Some(Stop { haste: asked, .. }) if asked >= haste => Ok(nothing()),
@@ -324,7 +327,7 @@ fn decide_stop(run: &Run, scope: &Scope, cause: Cause, haste: Haste) -> Result<D
 fn decide_resume(run: &Run, host: &HostId, confirmed: bool) -> Decided {
     let held_back = run.steps().any(|(_, step)| match &step.phase {
         Phase::Interrupted(interruption) => interruption.held_back,
-        Phase::Held(attempt) => attempt.stop.is_some(),
+        Phase::Held(attempt) => attempt.stop.is_some() && !attempt.lifted,
         _ => false,
     });
     let asked = confirmed && run.steps().any(|(_, step)| step.idle > 0);

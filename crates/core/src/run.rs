@@ -98,6 +98,9 @@ pub struct Attempt {
     pub until: Moment,
     pub started_at: Option<Millis>,
     pub stop: Option<Stop>,
+    /// Somebody asked for the run to go on since: the stop still ends this attempt, and then holds
+    /// nothing back.
+    pub lifted: bool,
 }
 
 /// An attempt that is over.
@@ -257,10 +260,7 @@ impl Run {
 
     /// The stop request that an attempt must obey, if any.
     pub fn stop_for(&self, attempt: &Attempt) -> Option<Stop> {
-        match (self.stop, attempt.stop) {
-            (Some(run), Some(own)) => Some(if run.haste > own.haste { run } else { own }),
-            (run, own) => own.or(run),
-        }
+        stronger(self.stop, attempt.stop)
     }
 
     /// Folds one more record. An error leaves the run as it was.
@@ -298,17 +298,27 @@ impl Run {
     }
 
     fn lift(&mut self, confirmed: bool) {
-        self.stop = None;
+        let run_stop = self.stop.take();
         for step in &mut self.steps {
             match &mut step.phase {
                 Phase::Interrupted(interruption) => interruption.held_back = false,
-                Phase::Held(attempt) => attempt.stop = None,
+                Phase::Held(attempt) => {
+                    attempt.stop = stronger(run_stop, attempt.stop);
+                    attempt.lifted = attempt.stop.is_some();
+                }
                 Phase::Pending | Phase::Failed { .. } | Phase::Completed { .. } => {}
             }
             if confirmed {
                 step.idle = 0;
             }
         }
+    }
+}
+
+fn stronger(run: Option<Stop>, own: Option<Stop>) -> Option<Stop> {
+    match (run, own) {
+        (Some(run), Some(own)) => Some(if run.haste > own.haste { run } else { own }),
+        (run, own) => own.or(run),
     }
 }
 
@@ -401,9 +411,10 @@ impl Step {
             }
             Event::Interrupted { fence, cause, at, evidence, left_at, .. } => {
                 let attempt = self.own(*fence).ok_or("interrupted")?;
-                let held_back = attempt.stop.is_some() || run_stop.is_some();
+                let asked = attempt.stop.is_some() || run_stop.is_some();
+                let held_back = run_stop.is_some() || (asked && !attempt.lifted);
                 self.end(Ending::Interrupted { cause: *cause, at: *at }, record.at);
-                self.count_interruption(*left_at, held_back);
+                self.count_interruption(*left_at, asked);
                 self.phase = Phase::Interrupted(Interruption {
                     cause: *cause,
                     at: *at,
@@ -415,6 +426,7 @@ impl Step {
             Event::StopRequested { scope: Scope::Attempt { fence, .. }, cause, haste } => {
                 let attempt = self.own(*fence).ok_or("stop_requested")?;
                 attempt.stop = Some(Stop { cause: *cause, haste: *haste, at: record.at });
+                attempt.lifted = false;
             }
             Event::RunOpened(_) | Event::StopRequested { .. } | Event::Resumed { .. } => {
                 return Err("an event about the run");
@@ -441,6 +453,7 @@ impl Step {
             until: claimed.until.clone(),
             started_at: None,
             stop: None,
+            lifted: false,
         });
         Ok(())
     }
@@ -458,8 +471,8 @@ impl Step {
         }
     }
 
-    fn count_interruption(&mut self, left_at: Stage, held_back: bool) {
-        if left_at == Stage::Unstarted || held_back {
+    fn count_interruption(&mut self, left_at: Stage, asked: bool) {
+        if left_at == Stage::Unstarted || asked {
             return;
         }
         let tree = self.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());

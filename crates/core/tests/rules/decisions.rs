@@ -211,14 +211,34 @@ fn what_was_stopped_stays_stopped_until_somebody_asks() {
 
 #[test]
 fn a_resume_that_comes_before_the_stopped_attempt_has_ended_counts() {
-    let run = "claim a, start a, stop run, resume, interrupt a agent";
-    check(run, "claim a", "claimed a fresh");
-    let step = "claim a, start a, stop a, resume, interrupt a agent";
-    check(step, "claim a", "claimed a fresh");
+    let run = "claim a, start a, stop run, resume";
+    let step = "claim a, start a, stop a, resume";
+    for lifted in [run, step] {
+        check(&format!("{lifted}, interrupt a agent"), "claim a", "claimed a fresh");
+        check(&format!("{lifted}, bury a none"), "claim a", "claimed a fresh");
+        check(lifted, "resume", "nothing");
+        check(lifted, "stop a", "stop requested a");
+        check(&format!("{lifted}, stop a, interrupt a agent"), "claim a", STOPPED);
+        check(
+            &format!("{lifted}, stop run, interrupt a agent, resume"),
+            "claim a",
+            "claimed a fresh",
+        );
+    }
     check("claim a, start a, stop a", "resume", "resumed");
-    check("claim a, start a, stop a, resume", "resume", "nothing");
-    check("claim a, start a, stop a, resume, bury a none", "claim a", "claimed a fresh");
-    check("claim a, start a, stop a, resume", "stop a", "stop requested a");
+    check("claim a, resume", "resume", "nothing");
+}
+
+const STOPPED: &str = "no: step a was stopped on request";
+
+#[test]
+fn an_attempt_that_was_asked_to_stop_ends_as_asked_even_when_that_was_lifted() {
+    // Its agent may have been told to end and have exited with zero: that is not success.
+    let asked = "interrupted a at agent: user_interrupt";
+    check("claim a, start a, stop run, resume", "bury a 0", asked);
+    check("claim a, start a, stop a, resume", "bury a 0", asked);
+    let round = "claim a, start a, stop a, resume, bury a none";
+    check(&format!("{round}, {round}, {round}"), "claim a", "claimed a fresh");
 }
 
 #[test]
