@@ -1,5 +1,7 @@
 //! Every limit, in one place, a sentence each.
 
+use std::time::Duration;
+
 /// The longest step, group or agent name: it must fit into a ref and a path component.
 pub const NAME_MAX: usize = 64;
 /// The longest plan file: a plan larger than this is a mistake or an attack.
@@ -14,3 +16,13 @@ pub const IDLE_INTERRUPTIONS_MAX: u32 = 3;
 pub const EVIDENCE_BYTES_MAX: usize = 2 * 1024;
 /// The most left-out paths listed inside a snapshot's event; the count beyond it is kept.
 pub const OMISSIONS_MAX: usize = 100;
+/// The most mistakes listed for a plan file: what has more is no plan.
+pub const PLAN_FINDINGS_MAX: usize = 1_000;
+/// The deepest nesting of tables and arrays in a plan file; a plan needs five levels.
+pub const NESTING_MAX: usize = 256;
+/// The largest file of broken TOML that is searched beyond its first mistake: each costs memory.
+pub const RECOVERED_BYTES_MAX: usize = 256 * 1024;
+/// The longest name of a plan, in characters.
+pub const PLAN_NAME_MAX: usize = 200;
+/// The longest time a step may be given.
+pub const TIMEOUT_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);

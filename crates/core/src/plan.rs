@@ -8,9 +8,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentName, GroupId, Hash, StepId};
 
+pub use diff::differences;
 pub use parse::{Finding, PlanError, parse};
+pub use trust::{executables, trust_hash};
 
+mod check;
+mod cycles;
+mod diff;
+mod fields;
+mod nesting;
 mod parse;
+mod read;
+mod source;
+mod suggest;
+mod trust;
+
+#[cfg(test)]
+mod tests;
 
 /// The recipe: steps in order, with what they need and how they are checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,6 +149,7 @@ impl Plan {
     }
 
     /// The indices of the steps that must be completed before this one, groups spelled out.
+    /// For many steps, [`Plan::needs_of_all`] is much faster.
     pub fn needs_of(&self, index: usize) -> Vec<usize> {
         let mut all: Vec<usize> = Vec::new();
         for need in &self.steps[index].needs {
@@ -148,6 +163,29 @@ impl Plan {
         all.sort_unstable();
         all.dedup();
         all
+    }
+
+    /// [`Plan::needs_of`] for every step, in the order of the steps.
+    pub fn needs_of_all(&self) -> Vec<Vec<usize>> {
+        let ids: BTreeMap<&StepId, usize> =
+            self.steps.iter().enumerate().map(|(index, step)| (&step.id, index)).collect();
+        let mut members: BTreeMap<&GroupId, Vec<usize>> = BTreeMap::new();
+        for (index, step) in self.steps.iter().enumerate() {
+            if let Some(group) = &step.group {
+                members.entry(group).or_default().push(index);
+            }
+        }
+        let indices = |need: &Need| match need {
+            Need::Step(id) => ids.get(id).copied().into_iter().collect(),
+            Need::Group(group) => members.get(group).cloned().unwrap_or_default(),
+        };
+        let all = self.steps.iter().map(|step| {
+            let mut needs: Vec<usize> = step.needs.iter().flat_map(indices).collect();
+            needs.sort_unstable();
+            needs.dedup();
+            needs
+        });
+        all.collect()
     }
 }
 

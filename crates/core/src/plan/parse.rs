@@ -1,14 +1,21 @@
 //! Reads a plan from TOML, once, at the edge: every mistake is a finding with its line and a remedy.
+//! Bytes become text (`source`), tables (the TOML parser), a draft (`read`) and a plan (`check`).
 
 use std::fmt;
 
-use crate::plan::Plan;
+use toml::de::DeTable;
+
+use crate::limits::RECOVERED_BYTES_MAX;
+use crate::plan::nesting::too_deep;
+use crate::plan::source::{Findings, Source};
+use crate::plan::{Plan, check, read};
 
 /// A mistake in a plan file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// 1-based.
     pub line: usize,
+    /// 1-based, in characters.
     pub column: usize,
     pub message: String,
     pub hint: Option<String>,
@@ -23,14 +30,12 @@ pub struct PlanError {
 impl fmt::Display for PlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.findings.as_slice() {
+            [] => write!(f, "the plan cannot be used"),
             [one] => write!(f, "line {}: {}", one.line, one.message),
-            many => write!(
-                f,
-                "{} mistakes, the first in line {}: {}",
-                many.len(),
-                many[0].line,
-                many[0].message
-            ),
+            [first, ..] => {
+                let count = self.findings.len();
+                write!(f, "{count} mistakes, the first in line {}: {}", first.line, first.message)
+            }
         }
     }
 }
@@ -39,6 +44,54 @@ impl std::error::Error for PlanError {}
 
 /// Reads a plan in piton's own format.
 pub fn parse(bytes: &[u8]) -> Result<Plan, PlanError> {
-    let _ = bytes;
-    Err(PlanError { findings: vec![] })
+    let source = Source::new(bytes).map_err(|finding| PlanError { findings: vec![finding] })?;
+    let mut findings = Findings::default();
+    let plan = match tables(&source, &mut findings) {
+        Some(root) => {
+            let draft = read::draft(&root, &mut findings);
+            check::plan(draft, &source, &mut findings)
+        }
+        None => None,
+    };
+    match plan {
+        Some(plan) if findings.is_empty() => Ok(plan),
+        _ => Err(PlanError { findings: source.locate(findings) }),
+    }
+}
+
+/// The file as TOML.
+fn tables<'a>(source: &'a Source, findings: &mut Findings) -> Option<DeTable<'a>> {
+    if let Some(at) = too_deep(&source.text) {
+        let message = "tables and arrays are nested too deeply, or brackets are not closed";
+        findings.add(at, message, "close every bracket that is open here");
+        return None;
+    }
+    match DeTable::parse(&source.text) {
+        Ok(root) => Some(root.into_inner()),
+        Err(first) => {
+            find_broken_toml(first, source, findings);
+            None
+        }
+    }
+}
+
+/// The first mistake of every line: what follows it there is mostly its consequence.
+fn find_broken_toml(first: toml::de::Error, source: &Source, findings: &mut Findings) {
+    let mut errors = match source.text.len() {
+        0..=RECOVERED_BYTES_MAX => DeTable::parse_recoverable(&source.text).1,
+        _ => vec![first],
+    };
+    let place = |error: &toml::de::Error| error.span().map_or(0, |span| span.start);
+    errors.sort_by_key(place);
+    errors.dedup_by_key(|error| source.line(place(error)));
+    for error in errors {
+        findings.add(place(&error), error.message(), toml_hint(error.message()));
+    }
+}
+
+fn toml_hint(message: &str) -> &'static str {
+    match message {
+        "duplicate key" => "keep one of the two",
+        _ => "write key = \"value\" below a [table]; the rules are at https://toml.io",
+    }
 }

@@ -1,0 +1,221 @@
+//! Do the parts of a draft fit together: ids unique, groups and needs known, nothing in a circle.
+//! Everything here is linear in the size of the plan.
+
+use std::collections::BTreeMap;
+
+use toml::Spanned;
+
+use crate::ids::GroupId;
+use crate::plan::cycles::each_cycle;
+use crate::plan::fields::{did_you_mean, shown};
+use crate::plan::read::{Draft, DraftStep};
+use crate::plan::source::{Findings, Source};
+use crate::plan::suggest::nearest;
+use crate::plan::{Isolation, Need, Plan, PlanStep};
+
+/// How many unknown names are compared with all known ones; the others get a plain hint.
+const SUGGESTIONS_MAX: usize = 20;
+/// How many names of a circle are shown; longer ones are cut in the middle.
+const CYCLE_SHOWN_MAX: usize = 30;
+
+/// The plan that a draft describes; `None` only together with findings.
+pub(super) fn plan(draft: Draft, source: &Source, findings: &mut Findings) -> Option<Plan> {
+    let needs = Names::new(&draft, source, findings).needs(&draft, findings);
+    find_cycles(&draft, &needs, findings);
+    let steps = draft.steps.into_iter().zip(needs);
+    Some(Plan {
+        name: draft.name?,
+        base: draft.base,
+        isolation: Isolation::Run,
+        inputs: draft.inputs,
+        groups: draft.groups,
+        agents: draft.agents,
+        steps: steps.map(|(step, needs)| step.finish(needs)).collect::<Option<_>>()?,
+    })
+}
+
+impl DraftStep {
+    fn finish(self, needs: Vec<Need>) -> Option<PlanStep> {
+        Some(PlanStep {
+            id: self.id?,
+            title: self.title?,
+            group: self.group.map(Spanned::into_inner),
+            needs,
+            work: self.work?,
+            verify: self.verify,
+            timeout: self.timeout,
+            retries: self.retries,
+            env: self.env,
+        })
+    }
+}
+
+/// Everything a need can name.
+struct Names<'a> {
+    steps: BTreeMap<&'a str, &'a DraftStep>,
+    /// With how many steps each has.
+    groups: BTreeMap<&'a str, (&'a GroupId, usize)>,
+    suggestions_left: usize,
+}
+
+impl<'a> Names<'a> {
+    /// Collects the names and finds those that are defined twice or not at all.
+    fn new(draft: &'a Draft, source: &Source, findings: &mut Findings) -> Names<'a> {
+        let mut names = Names {
+            steps: BTreeMap::new(),
+            groups: draft.groups.keys().map(|id| (id.as_str(), (id, 0))).collect(),
+            suggestions_left: SUGGESTIONS_MAX,
+        };
+        for step in &draft.steps {
+            names.add_step(step, source, findings);
+            if let Some(group) = &step.group {
+                names.count_member(group, findings);
+            }
+        }
+        names
+    }
+
+    fn add_step(&mut self, step: &'a DraftStep, source: &Source, findings: &mut Findings) {
+        let Some(id) = &step.id else { return };
+        if let Some(first) = self.steps.get(id.as_str()) {
+            let line = source.line(first.at);
+            let hint = format!("the first is in line {line}; give this one another id");
+            findings.add(step.at, format!("step `{id}` is defined twice"), hint);
+        } else {
+            self.steps.insert(id.as_str(), step);
+        }
+    }
+
+    fn count_member(&mut self, group: &Spanned<GroupId>, findings: &mut Findings) {
+        let id = group.get_ref();
+        if let Some((_, members)) = self.groups.get_mut(id.as_str()) {
+            *members += 1;
+            return;
+        }
+        let groups = self.groups.keys().copied();
+        let meant = suggestion(&mut self.suggestions_left, id.as_str(), groups);
+        let hint = meant.unwrap_or_else(|| format!("add [group.{id}] with a title"));
+        findings.add(group.span().start, format!("unknown group `{id}`"), hint);
+    }
+
+    /// The needs of every step, sorted, each once.
+    fn needs(&mut self, draft: &Draft, findings: &mut Findings) -> Vec<Vec<Need>> {
+        let mut all = Vec::with_capacity(draft.steps.len());
+        for step in &draft.steps {
+            let needs = step.needs.iter();
+            let mut needs: Vec<Need> =
+                needs.filter_map(|need| self.need(step, need, findings)).collect();
+            needs.sort_unstable();
+            needs.dedup();
+            all.push(needs);
+        }
+        all
+    }
+
+    fn need(
+        &mut self,
+        step: &DraftStep,
+        need: &Spanned<String>,
+        findings: &mut Findings,
+    ) -> Option<Need> {
+        let (at, name) = (need.span().start, need.get_ref().as_str());
+        match (self.steps.get(name), self.groups.get(name)) {
+            (Some(_), Some(_)) => {
+                let message = format!("the need `{name}` is both a step and a group");
+                findings.add(at, message, "rename one of them");
+                None
+            }
+            (Some(other), None) if other.id == step.id => {
+                findings.add(at, format!("step `{name}` needs itself"), "remove this need");
+                None
+            }
+            (Some(other), None) => other.id.clone().map(Need::Step),
+            (None, Some((_, 0))) => {
+                let hint = format!("add group = \"{name}\" to its steps, or remove this need");
+                findings.add(at, format!("the needed group `{name}` has no steps"), hint);
+                None
+            }
+            (None, Some((group, _))) => Some(Need::Group((*group).clone())),
+            (None, None) => {
+                self.find_unknown(at, name, findings);
+                None
+            }
+        }
+    }
+
+    fn find_unknown(&mut self, at: usize, name: &str, findings: &mut Findings) {
+        if let Some((step, _)) = name.split_once(':') {
+            let name = shown(name);
+            let message = format!("a need on an output, {name}, is not supported by this version");
+            return findings.add(at, message, format!("need the step: {}", shown(step)));
+        }
+        let names = self.steps.keys().chain(self.groups.keys()).copied();
+        let meant = suggestion(&mut self.suggestions_left, name, names);
+        let hint = meant.unwrap_or_else(|| "name a step or a group of this plan".to_owned());
+        findings.add(at, format!("unknown need {}", shown(name)), hint);
+    }
+}
+
+/// Comparing every unknown name with every known one would be quadratic, so it is rationed.
+fn suggestion<'a>(
+    left: &mut usize,
+    name: &str,
+    candidates: impl Iterator<Item = &'a str>,
+) -> Option<String> {
+    *left = left.checked_sub(1)?;
+    nearest(name, candidates).map(did_you_mean)
+}
+
+/// In the graph the groups are nodes behind the steps, so that a need on a large group is one edge.
+fn find_cycles(draft: &Draft, needs: &[Vec<Need>], findings: &mut Findings) {
+    let steps = draft.steps.len();
+    let groups: Vec<&GroupId> = draft.groups.keys().collect();
+    let show = |node: usize| match draft.steps.get(node) {
+        Some(step) => step.id.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string),
+        None => format!("group {}", groups[node - steps]),
+    };
+    each_cycle(&edges(draft, needs), |cycle| {
+        // A group leads to steps only, so that the second node is one if the first is none.
+        let from = usize::from(cycle[0] >= steps);
+        let node = |place: usize| cycle[(from + place) % cycle.len()];
+        let shown = shown_places(cycle.len())
+            .map(|place| place.map_or("…".to_owned(), |p| show(node(p))));
+        let path: Vec<String> = shown.collect();
+        let message = format!("steps need each other in a circle: {}", path.join(" → "));
+        findings.add(draft.steps[node(0)].at, message, "remove one of these needs");
+    });
+}
+
+/// Once around a circle, back to its first place, with a gap in the middle when it is long.
+fn shown_places(length: usize) -> impl Iterator<Item = Option<usize>> {
+    let half = CYCLE_SHOWN_MAX / 2;
+    let (head, gap, tail) = if length <= CYCLE_SHOWN_MAX {
+        (0..length, None, 0..1)
+    } else {
+        (0..half, Some(None), length - half..length + 1)
+    };
+    head.map(Some).chain(gap).chain(tail.map(Some))
+}
+
+/// For every step what it needs; then for every group its steps.
+fn edges(draft: &Draft, needs: &[Vec<Need>]) -> Vec<Vec<usize>> {
+    let mut step_nodes = BTreeMap::new();
+    for (node, step) in draft.steps.iter().enumerate() {
+        step_nodes.entry(step.id.as_ref()).or_insert(node);
+    }
+    let group_nodes: BTreeMap<_, usize> = draft.groups.keys().zip(draft.steps.len()..).collect();
+    let node = |need: &Need| match need {
+        Need::Step(id) => step_nodes.get(&Some(id)).copied(),
+        Need::Group(id) => group_nodes.get(id).copied(),
+    };
+    let mut edges: Vec<Vec<usize>> =
+        needs.iter().map(|needs| needs.iter().filter_map(node).collect()).collect();
+    edges.resize(draft.steps.len() + draft.groups.len(), Vec::new());
+    for (index, step) in draft.steps.iter().enumerate() {
+        let group = step.group.as_ref().and_then(|group| group_nodes.get(group.get_ref()));
+        if let Some(group) = group {
+            edges[*group].push(index);
+        }
+    }
+    edges
+}

@@ -1,0 +1,139 @@
+//! What changed between two plans, in lines for people. Two plans with the same hash have no
+//! differences, and the other way round.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use crate::plan::{Agent, Group, Plan, PlanStep, PromptBy, Work};
+
+/// One line for each change, such as `step jwt: verify changed`.
+pub fn differences(old: &Plan, new: &Plan) -> Vec<String> {
+    let mut lines = Lines { of: "plan".to_owned(), lines: Vec::new() };
+    lines.values("name", Some(&old.name), Some(&new.name));
+    lines.values("base", old.base.as_ref(), new.base.as_ref());
+    lines.tables("input", (&old.inputs, &new.inputs), |lines, old, new| {
+        lines.texts("value", old, new);
+    });
+    lines.tables("group", (&old.groups, &new.groups), group);
+    lines.tables("agent", (&old.agents, &new.agents), agent);
+    steps(old, new, &mut lines);
+    lines.lines
+}
+
+/// The lines so far, and what the next ones are about.
+struct Lines {
+    of: String,
+    lines: Vec<String>,
+}
+
+impl Lines {
+    fn say(&mut self, what: impl Display) {
+        self.lines.push(format!("{}: {what}", self.of));
+    }
+
+    /// Values short enough to be shown.
+    fn values<T: PartialEq + Display>(&mut self, key: &str, old: Option<T>, new: Option<T>) {
+        if old != new {
+            let shown = |value: Option<T>| value.map_or("none".to_owned(), |v| v.to_string());
+            self.say(format_args!("{key} {} → {}", shown(old), shown(new)));
+        }
+    }
+
+    /// Values that may be long.
+    fn texts<T: PartialEq>(&mut self, key: &str, old: T, new: T) {
+        if old != new {
+            self.say(format_args!("{key} changed"));
+        }
+    }
+
+    fn tables<K: Ord + Display, V>(
+        &mut self,
+        kind: &str,
+        (old, new): (&BTreeMap<K, V>, &BTreeMap<K, V>),
+        compare: impl Fn(&mut Lines, &V, &V),
+    ) {
+        for (key, value) in new {
+            self.of = format!("{kind} {key}");
+            match old.get(key) {
+                Some(before) => compare(self, before, value),
+                None => self.say("added"),
+            }
+        }
+        for key in old.keys().filter(|key| !new.contains_key(key)) {
+            self.of = format!("{kind} {key}");
+            self.say("removed");
+        }
+    }
+}
+
+fn group(lines: &mut Lines, old: &Group, new: &Group) {
+    lines.texts("title", &old.title, &new.title);
+}
+
+fn agent(lines: &mut Lines, old: &Agent, new: &Agent) {
+    lines.texts("command", &old.command, &new.command);
+    lines.values("prompt", Some(prompt_by(old.prompt)), Some(prompt_by(new.prompt)));
+    lines.texts("env", &old.env, &new.env);
+}
+
+fn prompt_by(by: PromptBy) -> &'static str {
+    match by {
+        PromptBy::Stdin => "stdin",
+        PromptBy::Arg => "arg",
+        PromptBy::File => "file",
+    }
+}
+
+/// In the order of the new plan; removed ones last.
+fn steps(old: &Plan, new: &Plan, lines: &mut Lines) {
+    let places = |plan: &Plan| -> BTreeMap<_, _> {
+        plan.steps.iter().enumerate().map(|(place, step)| (step.id.clone(), place)).collect()
+    };
+    let (old_places, new_places) = (places(old), places(new));
+    let mut common = Vec::new();
+    for step in &new.steps {
+        lines.of = format!("step {}", step.id);
+        match old_places.get(&step.id) {
+            Some(place) => {
+                common.push(*place);
+                compare_steps(lines, &old.steps[*place], step);
+            }
+            None => lines.say("added"),
+        }
+    }
+    for step in old.steps.iter().filter(|step| !new_places.contains_key(&step.id)) {
+        lines.of = format!("step {}", step.id);
+        lines.say("removed");
+    }
+    if !common.is_sorted() {
+        lines.of = "plan".to_owned();
+        lines.say("order of steps changed");
+    }
+}
+
+fn compare_steps(lines: &mut Lines, old: &PlanStep, new: &PlanStep) {
+    lines.texts("title", &old.title, &new.title);
+    lines.values("group", old.group.as_ref(), new.group.as_ref());
+    lines.texts("needs", &old.needs, &new.needs);
+    match (&old.work, &new.work) {
+        (Work::Run(before), Work::Run(after)) => lines.texts("run", before, after),
+        (Work::Agent { agent: a, prompt: p }, Work::Agent { agent: b, prompt: q }) => {
+            lines.values("agent", Some(a), Some(b));
+            lines.texts("prompt", p, q);
+        }
+        (Work::Run(_), Work::Agent { .. }) => lines.say("run → prompt"),
+        (Work::Agent { .. }, Work::Run(_)) => lines.say("prompt → run"),
+    }
+    lines.texts("verify", &old.verify, &new.verify);
+    lines.values("timeout", old.timeout.map(friendly), new.timeout.map(friendly));
+    lines.values("retries", Some(old.retries), Some(new.retries));
+    lines.texts("env", &old.env, &new.env);
+}
+
+/// A duration as it would be written in a plan.
+fn friendly(duration: Duration) -> String {
+    format!("{:#}", SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX))
+}

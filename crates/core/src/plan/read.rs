@@ -1,0 +1,340 @@
+//! Walks the tables of a plan file and makes a draft of it: every value read and checked alone.
+//! Whether the parts fit together is the next question (`check`).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::fmt::friendly::SpanParser;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::ids::{AgentName, BadName, GroupId, StepId};
+use crate::limits::{PLAN_NAME_MAX, PLAN_STEPS_MAX, RETRIES_MAX, TIMEOUT_MAX};
+use crate::plan::fields::{Fields, Keys, name_of, shown};
+use crate::plan::source::Findings;
+use crate::plan::{Agent, Group, PromptBy, Work};
+
+/// What a file says. Where something is missing that a plan must have, there is a finding.
+#[derive(Default)]
+pub(super) struct Draft {
+    pub(super) name: Option<String>,
+    pub(super) base: Option<String>,
+    pub(super) inputs: BTreeMap<String, String>,
+    pub(super) groups: BTreeMap<GroupId, Group>,
+    pub(super) agents: BTreeMap<AgentName, Agent>,
+    pub(super) steps: Vec<DraftStep>,
+}
+
+/// A step whose needs and group are still words.
+pub(super) struct DraftStep {
+    /// Where its id stands.
+    pub(super) at: usize,
+    pub(super) id: Option<StepId>,
+    pub(super) title: Option<String>,
+    pub(super) group: Option<Spanned<GroupId>>,
+    pub(super) needs: Vec<Spanned<String>>,
+    pub(super) work: Option<Work>,
+    pub(super) verify: Option<String>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) retries: u32,
+    pub(super) env: BTreeMap<String, String>,
+}
+
+/// The agent of steps that name none.
+enum DefaultAgent {
+    None,
+    /// Written, but not a name: a finding says so already.
+    Bad,
+    Named(AgentName),
+}
+
+const FILE: Keys = Keys { known: &["plan", "inputs", "group", "agent", "step"], later: LATER };
+const PLAN: Keys = Keys { known: &["name", "base", "agent", "isolation"], later: LATER };
+const GROUP: Keys = Keys { known: &["title"], later: &[] };
+const AGENT: Keys = Keys { known: &["command", "prompt", "env"], later: &[] };
+const STEP: Keys = Keys {
+    known: &[
+        "id", "title", "group", "needs", "run", "prompt", "agent", "verify", "timeout", "retries",
+        "env",
+    ],
+    later: LATER,
+};
+
+/// Keys of the format that this version does not read, wherever they stand.
+const LATER: &[&str] = &[
+    "copy",
+    "idempotent",
+    "items",
+    "jobs",
+    "labels",
+    "locks",
+    "loop",
+    "max_attempts",
+    "max_cost",
+    "max_wall",
+    "on_interrupt",
+    "on_limit",
+    "plan_from",
+    "setup",
+    "skip_if",
+    "substeps",
+    "until_items",
+];
+
+/// Reads the whole file.
+pub(super) fn draft(root: &DeTable<'_>, findings: &mut Findings) -> Draft {
+    let mut file = Fields { table: root, at: 0, findings };
+    file.only(&FILE);
+    let mut draft = Draft { inputs: file.variables("inputs"), ..Draft::default() };
+    let default_agent = plan(&mut file, &mut draft);
+    draft.groups = named_tables(&mut file, "group", group);
+    draft.agents = named_tables(&mut file, "agent", |_, fields| agent(fields));
+    draft.steps = steps(&mut file, &default_agent);
+    draft
+}
+
+fn plan(file: &mut Fields<'_, '_>, draft: &mut Draft) -> DefaultAgent {
+    let Some(value) = file.table.get("plan") else {
+        let hint = "start the file with [plan] and name = \"…\"";
+        file.findings.add(0, "the plan has no name", hint);
+        return DefaultAgent::None;
+    };
+    let Some(mut plan) = Fields::of("plan", value, file.findings) else {
+        return DefaultAgent::Bad;
+    };
+    plan.only(&PLAN);
+    draft.name = plan_name(&mut plan);
+    draft.base = base(&mut plan);
+    isolation(&mut plan);
+    match plan.name("agent") {
+        Some(name) => DefaultAgent::Named(name.into_inner()),
+        None if plan.has("agent") => DefaultAgent::Bad,
+        None => DefaultAgent::None,
+    }
+}
+
+fn plan_name(plan: &mut Fields<'_, '_>) -> Option<String> {
+    if !plan.has("name") {
+        plan.findings.add(plan.at, "the plan has no name", "add name = \"…\" to [plan]");
+    }
+    let name = plan.label("name")?;
+    if name.chars().count() > PLAN_NAME_MAX {
+        let message = format!("`name` is longer than {PLAN_NAME_MAX} characters");
+        plan.findings.add(plan.place_of("name"), message, "shorten it");
+    }
+    Some(name)
+}
+
+fn base(plan: &mut Fields<'_, '_>) -> Option<String> {
+    let base = plan.label("base")?;
+    if base.starts_with('-') {
+        let message = format!("{} is not a branch, tag or commit", shown(&base));
+        plan.findings.add(plan.place_of("base"), message, "name one that exists, such as \"main\"");
+    }
+    Some(base)
+}
+
+/// There is one isolation so far, so that only mistakes are worth knowing.
+fn isolation(plan: &mut Fields<'_, '_>) {
+    let Some(text) = plan.text("isolation") else {
+        return;
+    };
+    let message = match *text.get_ref() {
+        "run" => return,
+        "step" => "isolation = \"step\" is not supported by this version".to_owned(),
+        other => format!("{} is not an isolation", shown(other)),
+    };
+    let hint = "write isolation = \"run\" or leave it out";
+    plan.findings.add(text.span().start, message, hint);
+}
+
+/// The tables `[key.NAME]`.
+fn named_tables<N, T>(
+    file: &mut Fields<'_, '_>,
+    key: &str,
+    read: impl Fn(&N, &mut Fields<'_, '_>) -> Option<T>,
+) -> BTreeMap<N, T>
+where
+    N: TryFrom<String, Error = BadName> + Ord,
+{
+    let Some(value) = file.table.get(key) else {
+        return BTreeMap::new();
+    };
+    let Some(all) = Fields::of(key, value, file.findings) else {
+        return BTreeMap::new();
+    };
+    let mut read_so_far = BTreeMap::new();
+    for (name, value) in all.table {
+        let path = format!("{key}.{}", name.get_ref());
+        let id: Option<N> = name_of(name.span().start, name.get_ref(), all.findings);
+        let fields = Fields::of(&path, value, all.findings);
+        if let (Some(id), Some(mut fields)) = (id, fields)
+            && let Some(table) = read(&id, &mut fields)
+        {
+            read_so_far.insert(id, table);
+        }
+    }
+    read_so_far
+}
+
+fn group(id: &GroupId, fields: &mut Fields<'_, '_>) -> Option<Group> {
+    fields.only(&GROUP);
+    let title = fields.label("title").unwrap_or_else(|| id.to_string());
+    Some(Group { title })
+}
+
+fn agent(fields: &mut Fields<'_, '_>) -> Option<Agent> {
+    fields.only(&AGENT);
+    Some(Agent { prompt: prompt_by(fields), env: fields.env(), command: command(fields)? })
+}
+
+fn command(fields: &mut Fields<'_, '_>) -> Option<Vec<String>> {
+    let words = fields.texts("command");
+    let no_program = match &words {
+        Some(words) => words.first().is_none_or(|program| program.get_ref().trim().is_empty()),
+        None => !fields.has("command"),
+    };
+    if no_program {
+        let hint = "write command = [\"program\", \"argument\"]";
+        fields.findings.add(fields.place_of("command"), "the agent has no command", hint);
+    }
+    Some(words?.into_iter().map(|word| word.into_inner().to_owned()).collect())
+}
+
+fn prompt_by(fields: &mut Fields<'_, '_>) -> PromptBy {
+    let Some(text) = fields.text("prompt") else {
+        return PromptBy::default();
+    };
+    match *text.get_ref() {
+        "stdin" => PromptBy::Stdin,
+        "arg" => PromptBy::Arg,
+        "file" => PromptBy::File,
+        other => {
+            let message = format!("{} is not a way to hand over a prompt", shown(other));
+            let hint = "write prompt = \"stdin\", \"arg\" or \"file\"";
+            fields.findings.add(text.span().start, message, hint);
+            PromptBy::default()
+        }
+    }
+}
+
+fn steps(file: &mut Fields<'_, '_>, default_agent: &DefaultAgent) -> Vec<DraftStep> {
+    let no_steps = "add a [[step]] with an id and a run or a prompt";
+    let Some(value) = file.table.get("step") else {
+        file.findings.add(0, "the plan has no steps", no_steps);
+        return Vec::new();
+    };
+    let DeValue::Array(all) = value.get_ref() else {
+        let hint = "write [[step]], with two brackets on each side";
+        file.findings.add(value.span().start, "`step` must be an array of tables", hint);
+        return Vec::new();
+    };
+    if all.is_empty() {
+        file.findings.add(value.span().start, "the plan has no steps", no_steps);
+    }
+    if let Some(first_too_many) = all.get(PLAN_STEPS_MAX) {
+        let message = format!("the plan has {} steps; {PLAN_STEPS_MAX} are allowed", all.len());
+        let at = first_too_many.span().start;
+        file.findings.add(at, message, "split the plan into smaller ones");
+        return Vec::new();
+    }
+    let fields = all.iter().filter_map(|value| {
+        Some(step(&mut Fields::of("step", value, file.findings)?, default_agent))
+    });
+    fields.collect()
+}
+
+fn step(fields: &mut Fields<'_, '_>, default_agent: &DefaultAgent) -> DraftStep {
+    fields.only(&STEP);
+    let id: Option<Spanned<StepId>> = fields.name("id");
+    if !fields.has("id") {
+        fields.findings.add(fields.at, "the step has no id", "add id = \"…\"");
+    }
+    let id = id.map(Spanned::into_inner);
+    DraftStep {
+        at: fields.place_of("id"),
+        title: fields.label("title").or_else(|| id.as_ref().map(StepId::to_string)),
+        id,
+        group: fields.name("group"),
+        needs: needs(fields),
+        work: work(fields, default_agent),
+        verify: fields.script("verify"),
+        timeout: timeout(fields),
+        retries: fields.number("retries", RETRIES_MAX).unwrap_or(0),
+        env: fields.env(),
+    }
+}
+
+fn needs(fields: &mut Fields<'_, '_>) -> Vec<Spanned<String>> {
+    let needs = fields.texts("needs").unwrap_or_default().into_iter();
+    needs.map(|need| Spanned::new(need.span(), need.into_inner().to_owned())).collect()
+}
+
+fn work(fields: &mut Fields<'_, '_>, default_agent: &DefaultAgent) -> Option<Work> {
+    let (run, prompt) = (fields.script("run"), fields.script("prompt"));
+    let agent: Option<Spanned<AgentName>> = fields.name("agent");
+    match (fields.has("run"), fields.has("prompt")) {
+        (true, true) => {
+            let hint = "keep one of them, or make two steps";
+            fields.findings.add(fields.at, "the step has both `run` and `prompt`", hint);
+            None
+        }
+        (false, false) => {
+            let hint = "add run = \"command\" or prompt = \"what an agent shall do\"";
+            fields.findings.add(fields.at, "the step has neither `run` nor `prompt`", hint);
+            None
+        }
+        (true, false) => {
+            if fields.has("agent") {
+                let hint = "remove `agent`, or write `prompt` instead of `run`";
+                let message = "a step with `run` has no agent";
+                fields.findings.add(fields.place_of("agent"), message, hint);
+            }
+            run.map(Work::Run)
+        }
+        (false, true) => {
+            let agent = agent_or_default(agent, fields, default_agent);
+            Some(Work::Agent { agent: agent?, prompt: prompt? })
+        }
+    }
+}
+
+fn agent_or_default(
+    own: Option<Spanned<AgentName>>,
+    fields: &mut Fields<'_, '_>,
+    default_agent: &DefaultAgent,
+) -> Option<AgentName> {
+    if fields.has("agent") {
+        return own.map(Spanned::into_inner);
+    }
+    match default_agent {
+        DefaultAgent::Named(name) => Some(name.clone()),
+        DefaultAgent::Bad => None,
+        DefaultAgent::None => {
+            let hint = "add agent = \"…\" to the step or to [plan]";
+            let message = "the step has a prompt, but no agent";
+            fields.findings.add(fields.place_of("prompt"), message, hint);
+            None
+        }
+    }
+}
+
+/// In whole milliseconds, as it is kept.
+fn timeout(fields: &mut Fields<'_, '_>) -> Option<Duration> {
+    let value = fields.table.get("timeout")?;
+    let text = value.get_ref().as_str();
+    let signed = text.and_then(|text| SpanParser::new().parse_duration(text).ok());
+    let time = signed.map(|signed| Duration::try_from(signed).unwrap_or(Duration::ZERO));
+    let message = match time {
+        None => "`timeout` is not a duration",
+        Some(time) if time < Duration::from_millis(1) => "`timeout` must be longer than 0",
+        Some(time) if time > TIMEOUT_MAX => "`timeout` must be at most 30 days (720h)",
+        Some(time) => {
+            let beyond_millis = time.subsec_nanos() % 1_000_000;
+            return Some(time - Duration::from_nanos(beyond_millis.into()));
+        }
+    };
+    let hint = "write hours, minutes and seconds, such as \"90m\", \"1h 30m\" or \"45s\"";
+    fields.findings.add(value.span().start, message, hint);
+    None
+}

@@ -1,0 +1,957 @@
+//! Plans as data: what is read, what is found, what a change means.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on shall stop")]
+
+use std::fmt::Write as _;
+
+use insta::assert_snapshot;
+use proptest::prelude::*;
+
+use super::*;
+use crate::limits::{PLAN_BYTES_MAX, PLAN_FINDINGS_MAX, PLAN_STEPS_MAX};
+
+/// Every key that there is.
+const GOOD: &str = r#"
+[plan]
+name      = "auth-system"
+base      = "main"
+agent     = "claude"
+isolation = "run"
+
+[inputs]
+focus = "security"
+
+[group.auth]
+title = "Authentication"
+
+[group.web]
+
+[agent.claude]
+command = ["claude", "-p"]
+prompt  = "arg"
+env     = { CLAUDE_MODE = "quiet" }
+
+[[step]]
+id      = "jwt"
+group   = "auth"
+title   = "JWT validation"
+prompt  = "Implement JWT validation in src/auth.ts"
+verify  = "npm test -- auth"
+timeout = "1h 30m"
+retries = 2
+
+[[step]]
+id    = "keys"
+group = "auth"
+run   = "make keys"
+env   = { KEY_SIZE = "4096" }
+
+[[step]]
+id     = "routes"
+group  = "web"
+needs  = ["jwt", "auth", "jwt"]
+agent  = "codex"
+prompt = "Add the routes"
+"#;
+
+/// One step that does something, with these lines added to it.
+fn step_with(lines: &str) -> String {
+    format!("[plan]\nname = \"p\"\n[[step]]\nid = \"a\"\nrun = \"true\"\n{lines}\n")
+}
+
+/// Steps with these ids and needs.
+fn steps(all: &[(&str, &[&str])]) -> String {
+    let mut text = "[plan]\nname = \"p\"\n".to_owned();
+    for (id, needs) in all {
+        write!(text, "[[step]]\nid = \"{id}\"\nrun = \"true\"\nneeds = {needs:?}\n").unwrap();
+    }
+    text
+}
+
+/// What is found, as a person would see it.
+fn found(input: impl AsRef<[u8]>) -> String {
+    let findings = match parse(input.as_ref()) {
+        Ok(_) => return "no findings".to_owned(),
+        Err(error) => error.findings,
+    };
+    assert!(!findings.is_empty());
+    let mut text = String::new();
+    for Finding { line, column, message, hint } in findings {
+        writeln!(text, "{line}:{column} {message}").unwrap();
+        writeln!(text, "    {}", hint.unwrap()).unwrap();
+    }
+    text
+}
+
+fn hash(input: &str) -> Hash {
+    parse(input.as_bytes()).unwrap_or_else(|_| panic!("{}", found(input))).hash()
+}
+
+#[test]
+fn a_plan_is_read_and_normalised() {
+    let plan = parse(GOOD.as_bytes()).unwrap();
+    assert_snapshot!(serde_json::to_string_pretty(&plan).unwrap(), @r#"
+    {
+      "name": "auth-system",
+      "base": "main",
+      "isolation": "run",
+      "inputs": {
+        "focus": "security"
+      },
+      "groups": {
+        "auth": {
+          "title": "Authentication"
+        },
+        "web": {
+          "title": "web"
+        }
+      },
+      "agents": {
+        "claude": {
+          "command": [
+            "claude",
+            "-p"
+          ],
+          "prompt": "arg",
+          "env": {
+            "CLAUDE_MODE": "quiet"
+          }
+        }
+      },
+      "steps": [
+        {
+          "id": "jwt",
+          "title": "JWT validation",
+          "group": "auth",
+          "work": {
+            "agent": {
+              "agent": "claude",
+              "prompt": "Implement JWT validation in src/auth.ts"
+            }
+          },
+          "verify": "npm test -- auth",
+          "timeout": 5400000,
+          "retries": 2
+        },
+        {
+          "id": "keys",
+          "title": "keys",
+          "group": "auth",
+          "work": {
+            "run": "make keys"
+          },
+          "retries": 0,
+          "env": {
+            "KEY_SIZE": "4096"
+          }
+        },
+        {
+          "id": "routes",
+          "title": "routes",
+          "group": "web",
+          "needs": [
+            {
+              "step": "jwt"
+            },
+            {
+              "group": "auth"
+            }
+          ],
+          "work": {
+            "agent": {
+              "agent": "codex",
+              "prompt": "Add the routes"
+            }
+          },
+          "retries": 0
+        }
+      ]
+    }
+    "#);
+}
+
+#[test]
+fn the_smallest_plan() {
+    let plan = parse(step_with("").as_bytes()).unwrap();
+    assert_snapshot!(String::from_utf8(plan.to_bytes()).unwrap(), @r#"
+    {"name":"p","isolation":"run","steps":[{"id":"a","title":"a","work":{"run":"true"},"retries":0}]}
+    "#);
+}
+
+#[test]
+fn bytes_that_are_no_text() {
+    assert_snapshot!(found(b"[plan]\nname = \"\xc3\xa4\xc3\xb6\xff\"\n"), @"
+    2:11 the file is not valid UTF-8
+        save it with the encoding UTF-8
+    ");
+    assert_snapshot!(found(b"\xff\xfe[\0p\0"), @"
+    1:1 the file is not valid UTF-8
+        save it with the encoding UTF-8
+    ");
+    assert_snapshot!(found(b"\xef\xbb\xbf[plan]\nname = \"a\0b\""), @"
+    2:10 there is a NUL character
+        remove it
+    ");
+    assert_snapshot!(found(vec![b'#'; PLAN_BYTES_MAX + 1]), @"
+    1:1 the file is larger than 4194304 bytes
+        split the plan into smaller ones
+    ");
+    assert_snapshot!(found(vec![b'#'; PLAN_BYTES_MAX]), @r#"
+    1:1 the plan has no name
+        start the file with [plan] and name = "…"
+    1:1 the plan has no steps
+        add a [[step]] with an id and a run or a prompt
+    "#);
+}
+
+#[test]
+fn broken_toml() {
+    assert_snapshot!(found("[plan]\nname = \"p\nbase = \"main\"\n[[step]\nid = 'a'\n"), @r#"
+    2:10 invalid basic string, expected `"`
+        write key = "value" below a [table]; the rules are at https://toml.io
+    4:8 unclosed array table, expected `]`
+        write key = "value" below a [table]; the rules are at https://toml.io
+    "#);
+    assert_snapshot!(found("[plan]\nname = p\nnäme\n[plan]\nx = 1\nx = 2"), @r#"
+    2:8 string values must be quoted, expected literal string
+        write key = "value" below a [table]; the rules are at https://toml.io
+    3:2 invalid unquoted key, expected letters, numbers, `-`, `_`
+        write key = "value" below a [table]; the rules are at https://toml.io
+    "#);
+    assert_snapshot!(found("run = \"\"\"\n\n"), @r#"
+    3:1 invalid multi-line basic string, expected `"`
+        write key = "value" below a [table]; the rules are at https://toml.io
+    "#);
+    assert_snapshot!(found("\u{feff}ä = = 1"), @r#"
+    1:1 invalid unquoted key, expected letters, numbers, `-`, `_`
+        write key = "value" below a [table]; the rules are at https://toml.io
+    "#);
+    assert_snapshot!(found(format!("x = {}", "[".repeat(100_000))), @"
+    1:261 tables and arrays are nested too deeply, or brackets are not closed
+        close every bracket that is open here
+    ");
+    assert_snapshot!(found(format!("x{} = 1", ".x".repeat(100_000))), @"
+    1:514 tables and arrays are nested too deeply, or brackets are not closed
+        close every bracket that is open here
+    ");
+}
+
+#[test]
+fn nothing_there() {
+    assert_snapshot!(found(""), @r#"
+    1:1 the plan has no name
+        start the file with [plan] and name = "…"
+    1:1 the plan has no steps
+        add a [[step]] with an id and a run or a prompt
+    "#);
+    assert_snapshot!(found("[plan]\n[[step]]\n"), @r#"
+    1:1 the plan has no name
+        add name = "…" to [plan]
+    2:1 the step has no id
+        add id = "…"
+    2:1 the step has neither `run` nor `prompt`
+        add run = "command" or prompt = "what an agent shall do"
+    "#);
+    assert_snapshot!(found("plan = 'x'\nstep = []"), @"
+    1:8 `plan` must be a table, not a string
+        make `plan` a table of keys and values
+    2:8 the plan has no steps
+        add a [[step]] with an id and a run or a prompt
+    ");
+    assert_snapshot!(found("[plan]\nname = 'x'\n[step]\nid = 'a'"), @"
+    3:1 `step` must be an array of tables
+        write [[step]], with two brackets on each side
+    ");
+    assert_snapshot!(found("step = [1, {}]\ngroup.a = 1\nagent.b = 'claude'\ninputs = []"), @r#"
+    1:1 the plan has no name
+        start the file with [plan] and name = "…"
+    1:9 `step` must be a table, not an integer
+        make `step` a table of keys and values
+    1:12 the step has no id
+        add id = "…"
+    1:12 the step has neither `run` nor `prompt`
+        add run = "command" or prompt = "what an agent shall do"
+    2:11 `group.a` must be a table, not an integer
+        make `group.a` a table of keys and values
+    3:11 `agent.b` must be a table, not a string
+        make `agent.b` a table of keys and values
+    4:10 `inputs` must be a table, not an array
+        make `inputs` a table of keys and values
+    "#);
+}
+
+#[test]
+fn unknown_keys() {
+    assert_snapshot!(found(step_with("vrify = 'x'\nTitle = 'x'\nowner = 'me'\n\"\\u001b[31m\" = 1")), @r#"
+    6:1 unknown key `vrify`
+        did you mean `verify`?
+    7:1 unknown key `Title`
+        did you mean `title`?
+    8:1 unknown key `owner`
+        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env
+    9:1 unknown key `\u{1b}[31m`
+        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env
+    "#);
+    assert_snapshot!(found("name = 'x'\n[plan]\nnmae = 'x'\n[[steps]]\nid = 'a'\n"), @r#"
+    1:1 unknown key `name`
+        the keys here are: plan, inputs, group, agent, step
+    1:1 the plan has no steps
+        add a [[step]] with an id and a run or a prompt
+    2:1 the plan has no name
+        add name = "…" to [plan]
+    3:1 unknown key `nmae`
+        did you mean `name`?
+    4:3 unknown key `steps`
+        did you mean `step`?
+    "#);
+    assert_snapshot!(found(step_with("[group.g]\ntitel = 'x'\n[agent.c]\ncommand = ['c']\njobs = 1")), @"
+    7:1 unknown key `titel`
+        did you mean `title`?
+    10:1 unknown key `jobs`
+        the keys here are: command, prompt, env
+    ");
+    assert_snapshot!(found(step_with(&format!("{} = 1", "k".repeat(1000)))), @"
+    6:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…`
+        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env
+    ");
+}
+
+#[test]
+fn keys_of_later_versions() {
+    assert_snapshot!(found(step_with("substeps = []\nitems = ['x']\nneeds = ['a:out']\nplan_form = 1")), @"
+    6:1 `substeps` is not supported by this version of piton
+        remove it
+    7:1 `items` is not supported by this version of piton
+        remove it
+    8:10 a need on an output, `a:out`, is not supported by this version
+        need the step: `a`
+    9:1 unknown key `plan_form`
+        did you mean `plan_from`?
+    ");
+    assert_snapshot!(found("[plan]\nname = 'x'\njobs = 3\nisolation = 'step'\n[loop.improve]\nmax = 1\n[locks]\nx = 1\n[[step]]\nid = 'a'\nrun = 'x'"), @r#"
+    3:1 `jobs` is not supported by this version of piton
+        remove it
+    4:13 isolation = "step" is not supported by this version
+        write isolation = "run" or leave it out
+    5:2 `loop` is not supported by this version of piton
+        remove it
+    7:2 `locks` is not supported by this version of piton
+        remove it
+    "#);
+    for key in [
+        "items",
+        "substeps",
+        "locks",
+        "skip_if",
+        "idempotent",
+        "setup",
+        "copy",
+        "plan_from",
+        "on_limit",
+        "on_interrupt",
+        "max_attempts",
+        "max_wall",
+        "max_cost",
+        "labels",
+        "until_items",
+    ] {
+        let found = found(step_with(&format!("{key} = 1")));
+        let expected =
+            format!("6:1 `{key}` is not supported by this version of piton\n    remove it\n");
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn bad_values_of_the_plan() {
+    let plan = |lines: &str| format!("[plan]\n{lines}\n[[step]]\nid = 'a'\nrun = 'x'\n");
+    assert_snapshot!(found(plan("name = ' '\nbase = ''\nagent = 'Claude Code'\nisolation = 'all'")), @r#"
+    2:8 `name` is empty
+        give it a text; an optional key can be left out
+    3:8 `base` is empty
+        give it a text; an optional key can be left out
+    4:9 `Claude Code` is not a valid agent name
+        did you mean `claude-code`? use 1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit
+    5:13 `all` is not an isolation
+        write isolation = "run" or leave it out
+    "#);
+    assert_snapshot!(found(plan("name = \"a\\nb\"\nbase = '--upload-pack=x'\nagent = 1\nisolation = true")), @r#"
+    2:8 `name` contains a line break or another control character
+        write it in one line of plain text
+    3:8 `--upload-pack=x` is not a branch, tag or commit
+        name one that exists, such as "main"
+    4:9 `agent` must be a string, not an integer
+        put it in "quotes"
+    5:13 `isolation` must be a string, not a boolean
+        put it in "quotes"
+    "#);
+    assert_snapshot!(found(plan(&format!("name = '{}'", "ä".repeat(201)))), @"
+    2:8 `name` is longer than 200 characters
+        shorten it
+    ");
+    assert_snapshot!(found(plan(&format!("name = '{}'", "ä".repeat(200)))), @"no findings");
+    assert_snapshot!(found(plan("name = 'x'\n[inputs]\n9a = 'x'\nfocus = 1\n'a b' = ''\n_A9 = ''")), @r#"
+    4:1 `9a` is not a valid name for a value
+        use letters, digits and '_', not starting with a digit
+    5:9 `focus` must be a string, not an integer
+        put it in "quotes"
+    6:1 `a b` is not a valid name for a value
+        use letters, digits and '_', not starting with a digit
+    "#);
+}
+
+#[test]
+fn bad_agents_and_groups() {
+    assert_snapshot!(found(step_with("[agent.a]\n[agent.b]\ncommand = []\n[agent.c]\ncommand = ['', 'x']\n[agent.d]\ncommand = 'claude -p'\n")), @r#"
+    6:1 the agent has no command
+        write command = ["program", "argument"]
+    8:11 the agent has no command
+        write command = ["program", "argument"]
+    10:11 the agent has no command
+        write command = ["program", "argument"]
+    12:11 `command` must be an array of strings, not a string
+        write command = ["…"]
+    "#);
+    assert_snapshot!(found(step_with("[agent.C]\ncommand = ['c', 1]\nprompt = 'mail'\nenv = { PITON_RUN = 'x', 'a=b' = 'c', A = 1 }\n")), @r#"
+    6:8 `C` is not a valid agent name
+        did you mean `c`? use 1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit
+    7:17 `command` must be a string, not an integer
+        put it in "quotes"
+    8:10 `mail` is not a way to hand over a prompt
+        write prompt = "stdin", "arg" or "file"
+    9:9 `PITON_RUN` is reserved for piton
+        use a name without PITON_
+    9:26 `a=b` is not a valid name for a value
+        use letters, digits and '_', not starting with a digit
+    9:43 `A` must be a string, not an integer
+        put it in "quotes"
+    "#);
+    assert_snapshot!(found(step_with("group = 'atuh'\n[group.auth]\ntitle = ''\n[group.'Web UI']\n")), @"
+    6:9 unknown group `atuh`
+        did you mean `auth`?
+    8:9 `title` is empty
+        give it a text; an optional key can be left out
+    9:8 `Web UI` is not a valid group id
+        did you mean `web-ui`? use 1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit
+    ");
+    assert_snapshot!(found(step_with("group = 'web'\n")), @"
+    6:9 unknown group `web`
+        add [group.web] with a title
+    ");
+}
+
+#[test]
+fn bad_values_of_a_step() {
+    assert_snapshot!(found(step_with("title = \"a\\u001bb\"\nverify = ' '\ntimeout = 90\nretries = -1\nenv = []\nneeds = 'b'")), @r#"
+    6:9 `title` contains a line break or another control character
+        write it in one line of plain text
+    7:10 `verify` is empty
+        give it a text; an optional key can be left out
+    8:11 `timeout` is not a duration
+        write hours, minutes and seconds, such as "90m", "1h 30m" or "45s"
+    9:11 `retries` must be a whole number from 0 to 100
+        write retries = 2, for example
+    10:7 `env` must be a table, not an array
+        make `env` a table of keys and values
+    11:9 `needs` must be an array of strings, not a string
+        write needs = ["…"]
+    "#);
+    assert_snapshot!(found(step_with("timeout = 'soon'\nretries = 101")), @r#"
+    6:11 `timeout` is not a duration
+        write hours, minutes and seconds, such as "90m", "1h 30m" or "45s"
+    7:11 `retries` must be a whole number from 0 to 100
+        write retries = 2, for example
+    "#);
+    assert_snapshot!(found(step_with("timeout = '0s'\nretries = '2'")), @r#"
+    6:11 `timeout` must be longer than 0
+        write hours, minutes and seconds, such as "90m", "1h 30m" or "45s"
+    7:11 `retries` must be a whole number from 0 to 100
+        write retries = 2, for example
+    "#);
+    assert_snapshot!(found(step_with("timeout = '5m ago'\nretries = 1.5")), @r#"
+    6:11 `timeout` must be longer than 0
+        write hours, minutes and seconds, such as "90m", "1h 30m" or "45s"
+    7:11 `retries` must be a whole number from 0 to 100
+        write retries = 2, for example
+    "#);
+    assert_snapshot!(found(step_with("timeout = '721h'\nretries = 99999999999999999999")), @r#"
+    6:11 `timeout` must be at most 30 days (720h)
+        write hours, minutes and seconds, such as "90m", "1h 30m" or "45s"
+    7:11 `retries` must be a whole number from 0 to 100
+        write retries = 2, for example
+    "#);
+    assert_snapshot!(found(step_with("verify = \"a\\u0000b\"\nneeds = [\"\\u0000\"]\nenv = { PITON_FENCE = '1', A = \"\\u0000\" }")), @"
+    6:10 there is a NUL character in `verify`
+        remove it
+    7:10 there is a NUL character in `needs`
+        remove it
+    8:9 `PITON_FENCE` is reserved for piton
+        use a name without PITON_
+    8:32 there is a NUL character in `A`
+        remove it
+    ");
+    assert_snapshot!(found(step_with("timeout = '0.9ms'")), @r#"
+    6:11 `timeout` must be longer than 0
+        write hours, minutes and seconds, such as "90m", "1h 30m" or "45s"
+    "#);
+    assert_snapshot!(found(step_with("timeout = '720h'\nretries = 0x64\nneeds = []\nenv = {}")), @"no findings");
+}
+
+#[test]
+fn what_a_step_does() {
+    assert_snapshot!(found(step_with("prompt = 'x'")), @"
+    3:1 the step has both `run` and `prompt`
+        keep one of them, or make two steps
+    ");
+    assert_snapshot!(found(step_with("agent = 'claude'")), @"
+    6:9 a step with `run` has no agent
+        remove `agent`, or write `prompt` instead of `run`
+    ");
+    assert_snapshot!(found("[plan]\nname = 'x'\n[[step]]\nid = 'a'\n[[step]]\nid = 'b'\nprompt = 'x'\n[[step]]\nid = 'c'\nrun = ''"), @r#"
+    3:1 the step has neither `run` nor `prompt`
+        add run = "command" or prompt = "what an agent shall do"
+    7:10 the step has a prompt, but no agent
+        add agent = "…" to the step or to [plan]
+    10:7 `run` is empty
+        give it a text; an optional key can be left out
+    "#);
+    assert_snapshot!(found("[plan]\nname = 'x'\nagent = '!'\n[[step]]\nid = 'a'\nprompt = 'x'\n"), @"
+    3:9 `!` is not a valid agent name
+        use 1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit
+    ");
+}
+
+#[test]
+fn bad_and_double_ids() {
+    assert_snapshot!(found(steps(&[("JWT", &[]), ("jwt", &["JWT"]), ("a b", &[]), ("é", &[]), ("jwt", &[]), ("", &[])])), @"
+    4:6 `JWT` is not a valid step id
+        did you mean `jwt`? use 1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit
+    8:6 step `jwt` is defined twice
+        the first is in line 4; give this one another id
+    10:10 unknown need `JWT`
+        did you mean `jwt`?
+    12:6 `a b` is not a valid step id
+        did you mean `a-b`? use 1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit
+    16:6 `é` is not a valid step id
+        use 1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit
+    20:6 step `jwt` is defined twice
+        the first is in line 4; give this one another id
+    24:6 `` is not a valid step id
+        use 1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit
+    ");
+    assert_snapshot!(found(steps(&[("a", &[]), (&"x".repeat(65), &["a"])])), @"
+    8:6 `xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…` is not a valid step id
+        did you mean `xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx`? use 1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit
+    ");
+}
+
+#[test]
+fn unknown_needs() {
+    assert_snapshot!(found(steps(&[("jwt", &["jwt"]), ("routes", &["jtw", "JWT", "database", "", "jwt:x"])])), @"
+    6:10 step `jwt` needs itself
+        remove this need
+    10:10 unknown need `jtw`
+        did you mean `jwt`?
+    10:17 unknown need `JWT`
+        did you mean `jwt`?
+    10:24 unknown need `database`
+        name a step or a group of this plan
+    10:36 unknown need ``
+        name a step or a group of this plan
+    10:40 a need on an output, `jwt:x`, is not supported by this version
+        need the step: `jwt`
+    ");
+    let both = steps(&[("auth", &[]), ("b", &["auth", "web"])]) + "[group.auth]\n[group.web]\n";
+    assert_snapshot!(found(both), @r#"
+    10:10 the need `auth` is both a step and a group
+        rename one of them
+    10:18 the needed group `web` has no steps
+        add group = "web" to its steps, or remove this need
+    "#);
+}
+
+#[test]
+fn circles() {
+    assert_snapshot!(found(steps(&[("a", &["b"]), ("b", &["c"]), ("c", &["a"])])), @"
+    4:6 steps need each other in a circle: a → b → c → a
+        remove one of these needs
+    ");
+    assert_snapshot!(found(steps(&[("a", &["b"]), ("b", &["a"]), ("c", &["d", "a"]), ("d", &["c"])])), @"
+    4:6 steps need each other in a circle: a → b → a
+        remove one of these needs
+    12:6 steps need each other in a circle: c → d → c
+        remove one of these needs
+    ");
+    let own_group = step_with("group = 'g'\nneeds = ['g']\n[group.g]");
+    assert_snapshot!(found(own_group), @"
+    4:6 steps need each other in a circle: a → group g → a
+        remove one of these needs
+    ");
+    let through_group = steps(&[("a", &["g"]), ("b", &["a"])]) + "group = 'g'\n[group.g]";
+    assert_snapshot!(found(through_group), @"
+    4:6 steps need each other in a circle: a → group g → b → a
+        remove one of these needs
+    ");
+    let two_groups = "[group.g]\n[group.h]\n[[step]]\nid = 'a'\nrun = 'x'\ngroup = 'g'\nneeds = ['h']\n[[step]]\nid = 'b'\nrun = 'x'\ngroup = 'h'\nneeds = ['g']\n[plan]\nname = 'x'";
+    assert_snapshot!(found(two_groups), @"
+    4:6 steps need each other in a circle: a → group h → b → group g → a
+        remove one of these needs
+    ");
+}
+
+#[test]
+fn a_long_circle_is_cut_in_the_middle() {
+    let ids: Vec<String> = (0..PLAN_STEPS_MAX).map(|n| format!("s{n}")).collect();
+    let needs: Vec<[&str; 1]> =
+        (0..ids.len()).map(|n| [ids[(n + 1) % ids.len()].as_str()]).collect();
+    let all: Vec<(&str, &[&str])> =
+        ids.iter().zip(&needs).map(|(id, needs)| (id.as_str(), needs.as_slice())).collect();
+    assert_snapshot!(found(steps(&all)), @"
+    4:6 steps need each other in a circle: s0 → s1 → s2 → s3 → s4 → s5 → s6 → s7 → s8 → s9 → s10 → s11 → s12 → s13 → s14 → … → s19985 → s19986 → s19987 → s19988 → s19989 → s19990 → s19991 → s19992 → s19993 → s19994 → s19995 → s19996 → s19997 → s19998 → s19999 → s0
+        remove one of these needs
+    ");
+}
+
+#[test]
+fn as_many_steps_as_there_may_be() {
+    let chain = |count: usize| {
+        let mut text = "plan.name = 'chain'\nstep = [".to_owned();
+        for n in 0..count {
+            let needs = if n + 1 < count { format!("'s{}'", n + 1) } else { String::new() };
+            write!(text, "{{ id = 's{n}', run = 'x', needs = [{needs}] }}, ").unwrap();
+        }
+        text + "]"
+    };
+    let plan = parse(chain(PLAN_STEPS_MAX).as_bytes()).unwrap();
+    assert_eq!(plan.steps.len(), PLAN_STEPS_MAX);
+    assert_eq!(plan.needs_of_all()[7], [8]);
+    let found = found(chain(PLAN_STEPS_MAX + 1));
+    assert_snapshot!(found, @"
+    2:977793 the plan has 20001 steps; 20000 are allowed
+        split the plan into smaller ones
+    ");
+}
+
+#[test]
+fn mistakes_without_end_are_counted() {
+    let mut text = step_with("");
+    for n in 1..PLAN_STEPS_MAX {
+        let other = PLAN_STEPS_MAX * 2 + n;
+        write!(text, "[[step]]\nid = 's{n}'\nrun = 'x'\nneeds = ['s{other}', 'group-{n}']\n")
+            .unwrap();
+    }
+    let error = parse(text.as_bytes()).unwrap_err();
+    assert_eq!(error.findings.len(), PLAN_FINDINGS_MAX + 1);
+    let last = error.findings.last().unwrap();
+    assert_eq!(last.message, "38998 more mistakes are not listed");
+
+    let one_line =
+        format!("plan.name = 'x'\nstep = [{}]", "{ id = 'ä', x = 1 }, ".repeat(PLAN_STEPS_MAX));
+    let error = parse(one_line.as_bytes()).unwrap_err();
+    assert_eq!(error.findings.len(), PLAN_FINDINGS_MAX + 1);
+    assert_eq!((error.findings[3].line, error.findings[3].column), (2, 30));
+
+    for garbage in ["=\n", "[", "]", "\"", "'''", "a.", "{", "x = [\n", "[[a]]\n", "a=", "\r"] {
+        let text = garbage.repeat(PLAN_BYTES_MAX / garbage.len());
+        assert!(parse(text.as_bytes()).is_err());
+    }
+}
+
+/// Each level may have a path of its own, so that tables can be thousands deep.
+#[test]
+fn deep_tables_do_not_exhaust_the_stack() {
+    let path = "x.".repeat(79) + "x";
+    let deep = format!("{}1{}", format!("{{ {path} = ").repeat(79), " }".repeat(79));
+    let text = format!("[{path}]\n{path} = {deep}\n");
+    assert!(parse(text.as_bytes()).is_err());
+}
+
+#[test]
+fn layout_does_not_count() {
+    let same = [
+        GOOD.replace('\n', "\r\n"),
+        format!("\u{feff}{GOOD}"),
+        GOOD.replace('\n', " # a comment\n"),
+        GOOD.replace('=', "  =\t"),
+        GOOD.replace("[\"jwt\", \"auth\", \"jwt\"]", "['auth',\n 'jwt',]"),
+        GOOD.replace("isolation = \"run\"", "").replace("\"1h 30m\"", "'90 minutes'"),
+        GOOD.replace("[group.web]", "[group.web]\ntitle = \"web\""),
+        GOOD.replace("1h 30m", "1h 30m 0.0001s"),
+        GOOD.replace("retries = 2", "retries = 0b10"),
+        GOOD.replace(
+            "id    = \"keys\"\ngroup = \"auth\"",
+            "group = 'auth'\ntitle='keys'\nid='keys'",
+        ),
+        GOOD.replace("agent     = \"claude\"", "")
+            .replace("verify  =", "agent = 'claude'\nverify ="),
+    ];
+    for text in same {
+        assert_ne!(text, GOOD);
+        assert_eq!(hash(&text), hash(GOOD), "{text}");
+    }
+    let lines = "run = '''\na\nb\n'''";
+    let plan =
+        |newline: &str| step_with("").replace("run = \"true\"", lines).replace('\n', newline);
+    assert_eq!(hash(&plan("\n")), hash(&plan("\r\n")));
+}
+
+/// Changes of meaning, and the lines that tell them to people.
+#[test]
+fn every_change_of_meaning_counts() {
+    let changes = [
+        ("\"auth-system\"", "\"other\""),
+        ("\"main\"", "\"dev\""),
+        ("base      = \"main\"", ""),
+        ("agent     = \"claude\"", "agent = \"gemini\""),
+        ("\"security\"", "\"speed\""),
+        ("focus =", "aim ="),
+        ("\"Authentication\"", "\"Login\""),
+        ("[group.web]", "[group.web]\n[group.docs]"),
+        ("\"claude\", \"-p\"", "\"claude\""),
+        ("\"arg\"", "\"file\""),
+        ("\"quiet\"", "\"loud\""),
+        ("[agent.claude]", "[agent.other]"),
+        ("\"JWT validation\"", "\"JWT\""),
+        ("Implement", "Write"),
+        ("npm test -- auth", "npm test"),
+        ("verify  = \"npm test -- auth\"", ""),
+        ("1h 30m", "1h 30m 1ms"),
+        ("timeout = \"1h 30m\"", ""),
+        ("retries = 2", "retries = 3"),
+        ("make keys", "make all"),
+        ("4096", "2048"),
+        ("run   = \"make keys\"", "prompt = \"make keys\""),
+        ("[\"jwt\", \"auth\", \"jwt\"]", "[\"jwt\"]"),
+        ("group  = \"web\"", ""),
+        ("id     = \"routes\"", "id = \"pages\""),
+        ("prompt = \"Add the routes\"", "run = 'x'"),
+    ];
+    let old = parse(GOOD.as_bytes()).unwrap();
+    assert_eq!(differences(&old, &old), Vec::<String>::new());
+    let mut told = String::new();
+    for (from, to) in changes {
+        let mut text = GOOD.replacen(from, to, 1);
+        if to == "run = 'x'" {
+            text = text.replace("agent  = \"codex\"", "");
+        }
+        let new = parse(text.as_bytes()).unwrap_or_else(|_| panic!("{}", found(&text)));
+        assert_ne!(new.hash(), old.hash(), "{to}");
+        let lines = differences(&old, &new);
+        assert!(!lines.is_empty(), "{to}");
+        writeln!(told, "{}", lines.join("; ")).unwrap();
+    }
+    assert_snapshot!(told, @"
+    plan: name auth-system → other
+    plan: base main → dev
+    plan: base main → none
+    step jwt: agent claude → gemini
+    input focus: value changed
+    input aim: added; input focus: removed
+    group auth: title changed
+    group docs: added
+    agent claude: command changed
+    agent claude: prompt arg → file
+    agent claude: env changed
+    agent other: added; agent claude: removed
+    step jwt: title changed
+    step jwt: prompt changed
+    step jwt: verify changed
+    step jwt: verify changed
+    step jwt: timeout 1h 30m → 1h 30m 1ms
+    step jwt: timeout 1h 30m → none
+    step jwt: retries 2 → 3
+    step keys: run changed
+    step keys: env changed
+    step keys: run → prompt
+    step routes: needs changed
+    step routes: group web → none
+    step pages: added; step routes: removed
+    step routes: prompt → run
+    ");
+}
+
+#[test]
+fn the_order_of_steps_counts() {
+    let plan = |ids: &[&str]| {
+        let all: Vec<(&str, &[&str])> = ids.iter().map(|id| (*id, [].as_slice())).collect();
+        parse(steps(&all).as_bytes()).unwrap()
+    };
+    let (old, new) = (plan(&["a", "b", "c"]), plan(&["b", "d", "a"]));
+    assert_ne!(plan(&["a", "b"]).hash(), plan(&["b", "a"]).hash());
+    assert_snapshot!(differences(&old, &new).join("\n"), @"
+    step d: added
+    step c: removed
+    plan: order of steps changed
+    ");
+}
+
+#[test]
+fn what_a_repository_would_execute() {
+    let plan = parse(GOOD.as_bytes()).unwrap();
+    let agent = |program: &str| Agent {
+        command: vec![program.to_owned(), "a \"b\"\n".to_owned()],
+        prompt: PromptBy::Stdin,
+        env: BTreeMap::from([("PATH".to_owned(), "/evil:\"".to_owned())]),
+    };
+    let name = |name: &str| AgentName::new(name).unwrap();
+    let agents = BTreeMap::from([(name("codex"), agent("codex")), (name("claude"), agent("no"))]);
+    let all = executables(&plan, &agents);
+    assert_snapshot!(all.join("\n"), @r#"
+    step jwt: verify: npm test -- auth
+    step keys: run: make keys
+    step keys: env: KEY_SIZE="4096"
+    agent claude: ["claude","-p"]
+    agent claude: prompt: "arg"
+    agent claude: env: CLAUDE_MODE="quiet"
+    agent codex: ["codex","a \"b\"\n"]
+    agent codex: env: PATH="/evil:\""
+    "#);
+    assert_ne!(trust_hash(&all), trust_hash(&executables(&plan, &BTreeMap::new())));
+}
+
+#[test]
+fn trust_does_not_depend_on_how_entries_are_cut() {
+    let list =
+        |entries: &[&str]| -> Vec<String> { entries.iter().map(|e| (*e).to_owned()).collect() };
+    assert_ne!(trust_hash(&list(&["a", "b"])), trust_hash(&list(&["a\nb"])));
+    assert_ne!(trust_hash(&list(&["a", "b"])), trust_hash(&list(&["a\",\"b"])));
+    assert_ne!(trust_hash(&list(&[])), trust_hash(&list(&[""])));
+    let plan = parse(GOOD.as_bytes()).unwrap();
+    let other = parse(GOOD.replace("Implement", "Write").as_bytes()).unwrap();
+    let trust = |plan| trust_hash(&executables(plan, &BTreeMap::new()));
+    assert_eq!(trust(&plan), trust(&other), "a prompt is no executable");
+}
+
+#[test]
+fn errors_are_told_in_a_line() {
+    assert_snapshot!(parse(b"").unwrap_err(), @"2 mistakes, the first in line 1: the plan has no name");
+    assert_snapshot!(parse(step_with("vrify = 'x'").as_bytes()).unwrap_err(), @"line 6: unknown key `vrify`");
+}
+
+/// A piece of a plan, to be put anywhere.
+fn piece() -> impl Strategy<Value = String> {
+    let words = prop::sample::select(vec![
+        "[plan]",
+        "[[step]]",
+        "[group.auth]",
+        "[agent.",
+        "id",
+        "needs",
+        "=",
+        "\"",
+        "'''",
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        "\n",
+        "\r",
+        "\0",
+        "\\u0000",
+        "jwt",
+        "auth",
+        "keys",
+        "routes",
+        "'jwt'",
+        "1",
+        "timeout = '",
+        "-9",
+        "ä",
+        ":",
+        "JWT",
+        "env = { ",
+        "[step.env]",
+        "[step.step]",
+        "a.b",
+    ]);
+    prop_oneof![4 => words.prop_map(str::to_owned), 1 => any::<String>()]
+}
+
+/// The good plan after some cuts and insertions.
+fn mutated() -> impl Strategy<Value = Vec<u8>> {
+    let cut = (any::<prop::sample::Index>(), 0..12usize, piece());
+    prop::collection::vec(cut, 1..6).prop_map(|cuts| {
+        let mut bytes = GOOD.as_bytes().to_vec();
+        for (at, length, piece) in cuts {
+            let at = at.index(bytes.len() + 1);
+            let end = (at + length).min(bytes.len());
+            bytes.splice(at..end, piece.into_bytes());
+        }
+        bytes
+    })
+}
+
+/// Whatever is read: findings are in order and inside the file; a plan survives its own bytes.
+fn check_sanity(bytes: &[u8]) -> Result<(), TestCaseError> {
+    match parse(bytes) {
+        Ok(plan) => {
+            let back = Plan::from_bytes(&plan.to_bytes()).unwrap();
+            prop_assert_eq!(back.hash(), plan.hash());
+            prop_assert_eq!(differences(&plan, &back), Vec::<String>::new());
+            prop_assert_eq!(back, plan);
+        }
+        Err(PlanError { findings }) => {
+            let lines = 1 + bytes.iter().filter(|byte| **byte == b'\n').count();
+            prop_assert!(!findings.is_empty());
+            prop_assert!(findings.is_sorted_by_key(|finding| (finding.line, finding.column)));
+            for Finding { line, column, message, hint } in findings {
+                prop_assert!(
+                    (1..=lines).contains(&line) && (1..=bytes.len() + 1).contains(&column)
+                );
+                prop_assert!(hint.is_some() && !message.contains(|c: char| c.is_control()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Steps with random needs on steps and groups, to compare the two ways of asking for them.
+fn graph() -> impl Strategy<Value = Plan> {
+    let step = (0..4usize, prop::collection::vec(any::<prop::sample::Index>(), 0..4));
+    prop::collection::vec(step, 1..12).prop_map(|all| {
+        let mut text = "[plan]\nname = 'graph'\n".to_owned();
+        let used: Vec<usize> = all.iter().map(|(group, _)| *group).collect();
+        for group in 0..4 {
+            writeln!(text, "[group.g{group}]").unwrap();
+        }
+        for (n, (group, needs)) in all.iter().enumerate() {
+            let below = |index: &prop::sample::Index| match index.index(n.max(1)) {
+                other if n == 0 || used[n..].contains(&used[other]) => format!("s{other}"),
+                other if other % 2 == 0 => format!("g{}", used[other]),
+                other => format!("s{other}"),
+            };
+            let needs: Vec<String> = needs.iter().filter(|_| n > 0).map(below).collect();
+            writeln!(
+                text,
+                "[[step]]\nid = 's{n}'\nrun = 'x'\ngroup = 'g{group}'\nneeds = {needs:?}"
+            )
+            .unwrap();
+        }
+        parse(text.as_bytes()).unwrap_or_else(|_| panic!("{text}\n{}", found(&text)))
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        check_sanity(&bytes)?;
+    }
+
+    #[test]
+    fn any_text_is_survived(pieces in prop::collection::vec(piece(), 0..40)) {
+        check_sanity(pieces.concat().as_bytes())?;
+    }
+
+    #[test]
+    fn any_change_of_a_good_plan_is_survived(bytes in mutated()) {
+        check_sanity(&bytes)?;
+    }
+
+    #[test]
+    fn needs_can_be_asked_for_one_by_one(plan in graph()) {
+        let one_by_one: Vec<_> = (0..plan.steps.len()).map(|index| plan.needs_of(index)).collect();
+        prop_assert_eq!(plan.needs_of_all(), one_by_one);
+        let ordered = plan.needs_of_all().iter().enumerate().all(|(n, needs)| needs.iter().all(|m| *m < n));
+        prop_assert!(ordered);
+    }
+}
