@@ -182,7 +182,7 @@ impl Run {
         }
         let index = plan.steps.iter().enumerate().map(|(at, step)| (step.id.clone(), at));
         let index = Arc::new(index.collect());
-        let needs = (0..plan.steps.len()).map(|index| plan.needs_of(index)).collect();
+        let needs = plan.needs_of_all().into();
         let steps = vec![Step::default(); plan.steps.len()];
         Ok(Run {
             opened,
