@@ -294,7 +294,7 @@ mod suite {
         thread::scope(|scope| {
             for writer in 0..WRITERS {
                 // Half of them share a handle, half have their own.
-                let own = (writer % 2 == 0).then(|| fixture());
+                let own = (writer % 2 == 0).then(fixture);
                 let shared = &shared;
                 scope.spawn(move || {
                     let store = own.as_ref().unwrap_or(shared);
@@ -326,14 +326,13 @@ mod suite {
                 .collect();
             racers
                 .into_iter()
-                .map(|racer| match racer.join().expect("a racer").expect("racing is fine") {
+                .filter_map(|racer| match racer.join().expect("a racer").expect("racing is fine") {
                     Created::New(records) => {
                         assert_eq!(records.len(), 1);
                         None
                     }
                     Created::KeyHeldBy(run) => Some(run),
                 })
-                .flatten()
                 .collect()
         });
         let holder = holding(&*fixture(), "k");

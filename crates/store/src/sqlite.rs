@@ -1,11 +1,11 @@
 //! The embedded store: one SQLite database in a folder, one host, no set-up. Owns how bytes get to
 //! disk and back unchanged; what they mean it refuses to know.
 //!
-//! Reading order: this file, `home` (the folder), `header` (the raw file), `open`, `schema`, `rows`,
-//! `lock`, `sidecar`, `flaw`.
+//! Reading order: this file, `home` (the folder), `header` and `wal` (the raw files), `open`, `schema`,
+//! `rows`, `lock`, `sidecar`, `flaw`.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use piton_core::decided::{Decided, KeyFate, Lease};
 use piton_core::ids::{Fence, Hash, Position, RunId, StoreId};
 use piton_core::record::{Cursor, Record};
 use piton_core::time::Moment;
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::Connection;
 
 use crate::clock::HostClock;
 use crate::{Created, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail};
@@ -33,6 +33,7 @@ mod open;
 mod rows;
 mod schema;
 mod sidecar;
+mod wal;
 
 /// How often a waiting reader asks whether anything was committed.
 const POLL: Duration = Duration::from_millis(25);
@@ -41,6 +42,9 @@ const POLL: Duration = Duration::from_millis(25);
 const WAL_FRAMES: i64 = 128;
 /// From here on tidying also makes writers wait, because it evidently does not keep up with them.
 const WAL_FRAMES_MAX: i64 = 16 * WAL_FRAMES;
+
+/// A write-ahead log with fewer commits was begun anew not long ago.
+const YOUNG_LOG: u32 = 3;
 
 /// What the caller wants to do with a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +69,9 @@ pub struct SqliteStore {
     link: Mutex<Link>,
     /// Commits of this handle: the data version SQLite shows does not count them.
     commits: AtomicU64,
+    /// Whether the next head goes into the sidecar because the log was begun anew: a log that is taken
+    /// away later must be missed.
+    remember: AtomicBool,
 }
 
 impl SqliteStore {
@@ -76,20 +83,28 @@ impl SqliteStore {
         if access != Access::Create && !home.has_database()? {
             return Err(StoreError::Missing { path: home.db });
         }
-        let (lock, (link, id)) = if access == Access::Look {
+        let (lock, link) = if access == Access::Look {
             (None, open::look(&home)?)
         } else {
             let lock = WriteLock::open(home.lock.clone())?;
             let made = access == Access::Create && ensure(&home, &lock)?;
-            let (link, id) = open::write(&home, &lock)?;
+            let link = open::write(&home, &lock)?;
             if made {
                 let _turn = lock.take(PATIENCE)?;
-                sidecar::replace(&home, id, None);
+                sidecar::replace(&home, link.store, None);
             }
-            (Some(lock), (link, id))
+            (Some(lock), link)
         };
-        let (link, commits) = (Mutex::new(link), AtomicU64::new(0));
-        Ok(SqliteStore { id, home, clock, lock, patience: PATIENCE, link, commits })
+        Ok(SqliteStore {
+            id: link.store,
+            home,
+            clock,
+            lock,
+            patience: PATIENCE,
+            remember: AtomicBool::new(link.commits < YOUNG_LOG),
+            link: Mutex::new(link),
+            commits: AtomicU64::new(0),
+        })
     }
 
     /// Sets how long a write waits for its turn before it fails as busy.
@@ -107,11 +122,11 @@ impl SqliteStore {
     fn reading<T>(&self, query: impl Fn(&Connection) -> Result<T, Flaw>) -> Result<T, StoreError> {
         let mut link = self.link();
         if link.is_stale(&self.home) {
-            *link = open::look(&self.home)?.0;
+            *link = open::look(&self.home)?;
         }
         match snapshot(&link.conn, &query) {
             Err(flaw) if self.lock.is_none() && link.is_in_place() && flaw.needs_a_copy() => {
-                *link = open::look_at_copy(&self.home)?.0;
+                *link = open::look_at_copy(&self.home)?;
                 snapshot(&link.conn, &query)
             }
             answer => answer,
@@ -123,12 +138,12 @@ impl SqliteStore {
     /// unless it answers that nothing was written.
     fn writing<T>(
         &self,
-        change: impl FnOnce(&Transaction<'_>) -> Result<Written<T>, Flaw>,
+        change: impl FnOnce(&Connection) -> Result<Written<T>, Flaw>,
     ) -> Result<T, StoreError> {
         let lock = self.lock.as_ref().ok_or(StoreError::LookOnly)?;
         let _turn = lock.take(self.patience)?;
-        let mut link = self.link();
-        let answer = commit(&mut link.conn, change).map_err(|flaw| flaw.named(&self.home.db))?;
+        let link = self.link();
+        let answer = commit(&link.conn, change).map_err(|flaw| flaw.named(&self.home.db))?;
         drop(link);
         if let Written::Yes { remember, .. } = &answer {
             self.commits.fetch_add(1, Ordering::Release);
@@ -184,22 +199,48 @@ fn snapshot<T>(
     conn: &Connection,
     query: &impl Fn(&Connection) -> Result<T, Flaw>,
 ) -> Result<T, Flaw> {
-    // Deferred, because it reads: it never becomes a write.
-    let tx = Transaction::new_unchecked(conn, TransactionBehavior::Deferred)?;
-    query(&tx)
+    // Deferred, because it only reads: it never becomes a write.
+    let _open = Open::begin(conn, "BEGIN DEFERRED")?;
+    query(conn)
 }
 
 fn commit<T>(
-    conn: &mut Connection,
-    change: impl FnOnce(&Transaction<'_>) -> Result<Written<T>, Flaw>,
+    conn: &Connection,
+    change: impl FnOnce(&Connection) -> Result<Written<T>, Flaw>,
 ) -> Result<Written<T>, Flaw> {
-    let tx = conn.transaction()?;
-    let answer = change(&tx)?;
-    match &answer {
-        Written::Yes { .. } => tx.commit()?,
-        Written::No(_) => tx.rollback()?,
+    let open = Open::begin(conn, "BEGIN IMMEDIATE")?;
+    let answer = change(conn)?;
+    if matches!(answer, Written::Yes { .. }) {
+        open.commit()?;
     }
     Ok(answer)
+}
+
+/// A transaction, rolled back when dropped. Not rusqlite's, because that one compiles its statements
+/// anew each time, which shows in the cost of an append.
+struct Open<'c> {
+    conn: &'c Connection,
+}
+
+impl Open<'_> {
+    fn begin<'c>(conn: &'c Connection, how: &'static str) -> rusqlite::Result<Open<'c>> {
+        conn.prepare_cached(how)?.execute([])?;
+        Ok(Open { conn })
+    }
+
+    fn commit(self) -> rusqlite::Result<()> {
+        self.conn.prepare_cached("COMMIT")?.execute([])?;
+        Ok(())
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        // After a commit, and after an error that already rolled back, nothing is open.
+        if !self.conn.is_autocommit() {
+            let _ = self.conn.prepare_cached("ROLLBACK").and_then(|mut end| end.execute([]));
+        }
+    }
 }
 
 /// Keeps a batch at the end of a run's log; the entry is written back as it is then.
@@ -263,7 +304,7 @@ impl Store for SqliteStore {
     }
 
     fn create_run(&self, new: &NewRun, first: &Decided) -> Result<Created, StoreError> {
-        self.writing(|tx| create(tx, new, first, &self.clock.now()))
+        self.writing(|conn| create(conn, new, first, &self.clock.now()))
     }
 
     fn runs(&self, filter: &Runs) -> Result<Vec<RunRow>, StoreError> {
@@ -285,18 +326,19 @@ impl Store for SqliteStore {
         after: Cursor,
         decide: &mut dyn FnMut(Tail<'_>) -> Option<Decided>,
     ) -> Result<Vec<Record>, StoreError> {
-        self.writing(|tx| {
-            let mut entry = rows::known_run(tx, run)?;
-            let mut records = rows::records_after(tx, &entry, after)?;
-            let leases = rows::leases_of(tx, &entry)?;
+        self.writing(|conn| {
+            let mut entry = rows::known_run(conn, run)?;
+            let mut records = rows::records_after(conn, &entry, after)?;
+            let leases = rows::leases_of(conn, &entry)?;
             let now = self.clock.now();
             let Some(batch) = decide(Tail { records: &records, leases: &leases, now: &now }) else {
                 return Ok(Written::No(records));
             };
             let before = entry.row.head;
-            records.extend(keep(tx, &mut entry, &batch, &now)?);
+            records.extend(keep(conn, &mut entry, &batch, &now)?);
             let head = entry.row.head;
-            let remember = sidecar::is_due(before, head).then_some((run, head));
+            let due = self.remember.swap(false, Ordering::AcqRel) || sidecar::is_due(before, head);
+            let remember = due.then_some((run, head));
             Ok(Written::Yes { answer: records, remember })
         })
     }
@@ -308,12 +350,12 @@ impl Store for SqliteStore {
         fence: Fence,
         until: &Moment,
     ) -> Result<Renewal, StoreError> {
-        self.writing(|tx| {
-            let entry = rows::known_run(tx, run)?;
-            match rows::find_lease(tx, &entry, key)? {
+        self.writing(|conn| {
+            let entry = rows::known_run(conn, run)?;
+            match rows::find_lease(conn, &entry, key)? {
                 Some(mut lease) if lease.fence == fence && until.is_later_than(&lease.until) => {
                     lease.until = until.clone();
-                    rows::write_lease(tx, &entry, &lease)?;
+                    rows::write_lease(conn, &entry, &lease)?;
                     Ok(Written::Yes { answer: Renewal::Renewed, remember: None })
                 }
                 _ => Ok(Written::No(Renewal::NotRenewed)),
@@ -361,6 +403,7 @@ impl Store for SqliteStore {
         let turn = (backlog >= WAL_FRAMES_MAX).then(|| lock.take(self.patience).ok()).flatten();
         let _ = self.link().conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         drop(turn);
+        self.remember.store(true, Ordering::Release);
     }
 }
 

@@ -1,22 +1,19 @@
 //! A look at the raw database file before SQLite may touch it: empty, cut short, foreign and newer
-//! files are named here. Knows the first hundred bytes and the frames of the write-ahead log, and
-//! nothing of tables.
+//! files are named here. Knows the first hundred bytes and nothing of tables.
 
-use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::home::Home;
 use super::schema::{APPLICATION_ID, KNOWN};
+use super::wal::{self, be32};
 use crate::{Damage, StoreError};
 
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const HEADER: usize = 100;
-const WAL_HEADER: usize = 32;
-const FRAME_HEADER: usize = 24;
 
 /// Files kept open until the process ends, by design: closing any descriptor of a database drops
 /// every POSIX lock this process holds on it, also those of SQLite's own connections.
@@ -75,7 +72,7 @@ pub(super) fn inspect(home: &Home) -> Result<(), StoreError> {
     };
     if page.is_power_of_two() && page >= 512 {
         let missing = missing_pages(length, page, be32(&header, 28));
-        if !missing.is_empty() && !wal_holds(&home.wal, page, missing).map_err(cannot)? {
+        if !missing.is_empty() && !wal::holds(&home.wal, page as usize, missing).map_err(cannot)? {
             return damaged(Damage::Truncated);
         }
     }
@@ -90,26 +87,6 @@ fn missing_pages(length: u64, page: u32, count: u32) -> std::ops::Range<u32> {
     whole + 1..count.max(whole + torn) + 1
 }
 
-/// Whether the write-ahead log has all these pages: then a checkpoint was interrupted and the short
-/// file is as good as whole. Checksums are left to SQLite.
-fn wal_holds(wal: &Path, page: u32, pages: std::ops::Range<u32>) -> io::Result<bool> {
-    let mut file = match File::open(wal) {
-        Ok(file) => io::BufReader::new(file),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    let mut head = [0; WAL_HEADER];
-    if file.read_exact(&mut head).is_err() || be32(&head, 8) != page {
-        return Ok(false);
-    }
-    let mut held = HashSet::new();
-    let mut frame = vec![0; FRAME_HEADER + page as usize];
-    while file.read_exact(&mut frame).is_ok() && frame[8..16] == head[16..24] {
-        held.insert(be32(&frame, 0));
-    }
-    Ok(pages.into_iter().all(|number| held.contains(&number)))
-}
-
 fn read_up_to(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while got < buffer.len() {
@@ -119,10 +96,6 @@ fn read_up_to(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(got)
-}
-
-fn be32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 #[cfg(test)]

@@ -107,7 +107,11 @@ fn wait_for(path: &Path) -> io::Result<File> {
 
 /// Leaves our process id for those who wait; fixed width, so that no digit of an older one remains.
 fn sign(file: &File) -> io::Result<()> {
-    file.write_all_at(format!("{:<10}\n", std::process::id()).as_bytes(), 0)
+    let ours = format!("{:<10}\n", std::process::id());
+    let mut there = [0; 11];
+    let read = file.read_at(&mut there, 0)?;
+    // Reading is cheaper than dirtying a page, and we are often the last one who wrote.
+    if there[..read] == *ours.as_bytes() { Ok(()) } else { file.write_all_at(ours.as_bytes(), 0) }
 }
 
 fn holder(path: &Path) -> Option<u32> {

@@ -19,12 +19,16 @@ use super::home::{Home, PRIVATE_FILE};
 use super::lock::{PATIENCE, WriteLock};
 use super::schema;
 use super::sidecar;
+use super::wal::{self, Survey};
 use crate::{Damage, StoreError};
 
 /// A connection, and where its bytes are if not in the store's own folder.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) conn: Connection,
+    pub(super) store: StoreId,
+    /// Commits in the write-ahead log when it was opened.
+    pub(super) commits: u32,
     private: Option<Private>,
 }
 
@@ -84,7 +88,7 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Opens an existing database for writing.
-pub(super) fn write(home: &Home, lock: &WriteLock) -> Result<(Link, StoreId), StoreError> {
+pub(super) fn write(home: &Home, lock: &WriteLock) -> Result<Link, StoreError> {
     header::inspect(home)?;
     let named = |flaw: Flaw| flaw.named(&home.db);
     let mut conn = writer(&home.db).map_err(named)?;
@@ -92,13 +96,12 @@ pub(super) fn write(home: &Home, lock: &WriteLock) -> Result<(Link, StoreId), St
         let _turn = lock.take(PATIENCE)?;
         schema::migrate(&mut conn).map_err(named)?;
     }
-    let store = accept(home, &conn).map_err(named)?;
-    Ok((Link { conn, private: None }, store))
+    accept(home, conn, None).map_err(named)
 }
 
 /// Opens an existing database for looking: in place where SQLite can do that without a write, else from
 /// a private copy.
-pub(super) fn look(home: &Home) -> Result<(Link, StoreId), StoreError> {
+pub(super) fn look(home: &Home) -> Result<Link, StoreError> {
     header::inspect(home)?;
     // Without both files SQLite would have to make them, even read-only.
     if home.wal.exists() && home.shm.exists() {
@@ -111,14 +114,13 @@ pub(super) fn look(home: &Home) -> Result<(Link, StoreId), StoreError> {
     look_at_copy(home)
 }
 
-fn look_in_place(home: &Home) -> Result<(Link, StoreId), Flaw> {
+fn look_in_place(home: &Home) -> Result<Link, Flaw> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let conn = Connection::open_with_flags(uri(&home.db), flags)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
-    let store = accept(home, &conn)?;
-    Ok((Link { conn, private: None }, store))
+    accept(home, conn, None)
 }
 
 /// `readonly_shm` matters: plain `mode=ro` writes to the `-shm` file.
@@ -135,7 +137,7 @@ fn uri(db: &Path) -> OsString {
     uri.into()
 }
 
-pub(super) fn look_at_copy(home: &Home) -> Result<(Link, StoreId), StoreError> {
+pub(super) fn look_at_copy(home: &Home) -> Result<Link, StoreError> {
     let failed = |source| StoreError::Io { doing: "copying the store to look at it", source };
     let (dir, original) = copy(home).map_err(failed)?;
     let copied = Home::new(dir.path())?;
@@ -145,8 +147,7 @@ pub(super) fn look_at_copy(home: &Home) -> Result<(Link, StoreId), StoreError> {
         schema::migrate(&mut conn).map_err(named)?;
     }
     // The sidecar is judged where it is; the copy is of the database alone.
-    let store = accept(home, &conn).map_err(named)?;
-    Ok((Link { conn, private: Some(Private { original, _dir: dir }) }, store))
+    accept(home, conn, Some(Private { original, _dir: dir })).map_err(named)
 }
 
 /// How often a copy is begun again because a checkpoint wrote to the original meanwhile.
@@ -264,17 +265,20 @@ fn confirm(
     Err(StoreError::SettingRefused { path: db.to_path_buf(), setting, wanted, found })
 }
 
-/// Checks that the database is a whole store of ours and not older than its sidecar.
-fn accept(home: &Home, conn: &Connection) -> Result<StoreId, Flaw> {
-    let meta = schema::recognise(conn).map_err(|flaw| match flaw {
-        // A file whose log was taken away may hold no tables yet.
-        Flaw::Sqlite(error) if no_such_table(&error) => Flaw::Damage(Damage::RolledBack),
-        flaw => flaw,
-    })?;
-    sidecar::verify(home, conn, meta.store)?;
-    Ok(meta.store)
+/// Checks that the database is a whole store of ours and not older than its log and sidecar say.
+fn accept(home: &Home, conn: Connection, private: Option<Private>) -> Result<Link, Flaw> {
+    let meta = schema::recognise(&conn)?;
+    let survey = survey(home)?;
+    sidecar::verify(home, &conn, meta.store)?;
+    Ok(Link { conn, store: meta.store, commits: survey.commits, private })
 }
 
-fn no_such_table(error: &rusqlite::Error) -> bool {
-    error.to_string().contains("no such table")
+/// Reads the log once more before calling it broken: somebody may have been writing to it.
+fn survey(home: &Home) -> Result<Survey, Flaw> {
+    let failed = |source| StoreError::CannotOpen { path: home.wal.clone(), source };
+    let first = wal::survey(&home.wal).map_err(failed)?;
+    if first.is_broken() && wal::survey(&home.wal).map_err(failed)? == first {
+        return Err(Damage::BrokenLog.into());
+    }
+    Ok(first)
 }

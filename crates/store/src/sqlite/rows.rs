@@ -5,7 +5,7 @@ use piton_core::decided::Lease;
 use piton_core::ids::{BootId, Fence, Hash, Position, RunId};
 use piton_core::record::{Cursor, Record};
 use piton_core::time::{BootClock, Millis, Moment};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension, Row};
 use uuid::Uuid;
 
 use super::flaw::Flaw;
@@ -20,7 +20,13 @@ pub(super) struct RunEntry {
     pub(super) leases: i64,
 }
 
-const RUN_COLUMNS: &str = "seq, run, key, active, created, position, hash, leases, seal";
+/// The columns of a run, for `from_row`. A macro, because statements are put together at compile time:
+/// the cache of prepared ones looks them up by their text.
+macro_rules! run_columns {
+    () => {
+        "seq, run, key, active, created, position, hash, leases, seal"
+    };
+}
 
 impl RunEntry {
     fn from_row(row: &Row<'_>) -> rusqlite::Result<(RunEntry, Seal)> {
@@ -73,7 +79,8 @@ fn checked((entry, seal): (RunEntry, Seal)) -> Result<RunEntry, Flaw> {
 /// Every run, oldest first; a missing, doubled or moved row is damage.
 pub(super) fn all_runs(conn: &Connection) -> Result<Vec<RunEntry>, Flaw> {
     let meta = Meta::load(conn)?;
-    let mut select = statement(conn, &format!("SELECT {RUN_COLUMNS} FROM runs ORDER BY seq"))?;
+    let mut select =
+        conn.prepare_cached(concat!("SELECT ", run_columns!(), " FROM runs ORDER BY seq"))?;
     let mut runs = Vec::new();
     for found in select.query_map([], RunEntry::from_row)? {
         let entry = checked(found?)?;
@@ -92,16 +99,16 @@ pub(super) fn all_runs(conn: &Connection) -> Result<Vec<RunEntry>, Flaw> {
 /// A run by its id. Not finding it is only believed after a look at all of them, because a flipped bit
 /// in an index can hide a row.
 pub(super) fn find_run(conn: &Connection, run: RunId) -> Result<Option<RunEntry>, Flaw> {
-    let sql = format!("SELECT {RUN_COLUMNS} FROM runs WHERE run = ?1");
+    let sql = concat!("SELECT ", run_columns!(), " FROM runs WHERE run = ?1");
     let found =
-        statement(conn, &sql)?.query_row([run.0.as_bytes()], RunEntry::from_row).optional()?;
+        conn.prepare_cached(sql)?.query_row([run.0.as_bytes()], RunEntry::from_row).optional()?;
     look_up(conn, found, |entry| entry.row.run == run)
 }
 
 /// The run that holds a key, with the same care.
 pub(super) fn find_holder(conn: &Connection, key: &RunKey) -> Result<Option<RunEntry>, Flaw> {
-    let sql = format!("SELECT {RUN_COLUMNS} FROM runs WHERE key = ?1 AND active = 1");
-    let found = statement(conn, &sql)?.query_row([&key.0], RunEntry::from_row).optional()?;
+    let sql = concat!("SELECT ", run_columns!(), " FROM runs WHERE key = ?1 AND active = 1");
+    let found = conn.prepare_cached(sql)?.query_row([&key.0], RunEntry::from_row).optional()?;
     look_up(conn, found, |entry| entry.row.active && entry.row.key == *key)
 }
 
@@ -127,8 +134,12 @@ pub(super) fn known_run(conn: &Connection, run: RunId) -> Result<RunEntry, Flaw>
 
 pub(super) fn insert_run(conn: &Connection, entry: &RunEntry) -> Result<(), Flaw> {
     let RunRow { run, key, active, created, head } = &entry.row;
-    let sql = format!("INSERT INTO runs ({RUN_COLUMNS}) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9)");
-    statement(conn, &sql)?.execute((
+    let sql = concat!(
+        "INSERT INTO runs (",
+        run_columns!(),
+        ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
+    );
+    conn.prepare_cached(sql)?.execute((
         entry.seq,
         run.0.as_bytes(),
         &key.0,
@@ -145,17 +156,17 @@ pub(super) fn insert_run(conn: &Connection, entry: &RunEntry) -> Result<(), Flaw
 /// Writes a run's head and lease count back.
 pub(super) fn update_head(conn: &Connection, entry: &RunEntry) -> Result<(), Flaw> {
     let head = entry.row.head;
-    let changed = statement(
-        conn,
-        "UPDATE runs SET position = ?2, hash = ?3, leases = ?4, seal = ?5 WHERE seq = ?1",
-    )?
-    .execute((
-        entry.seq,
-        head.position.0.cast_signed(),
-        head.hash.as_bytes(),
-        entry.leases,
-        entry.seal(),
-    ))?;
+    let changed = conn
+        .prepare_cached(
+            "UPDATE runs SET position = ?2, hash = ?3, leases = ?4, seal = ?5 WHERE seq = ?1",
+        )?
+        .execute((
+            entry.seq,
+            head.position.0.cast_signed(),
+            head.hash.as_bytes(),
+            entry.leases,
+            entry.seal(),
+        ))?;
     one_row(changed)
 }
 
@@ -163,7 +174,8 @@ pub(super) fn update_head(conn: &Connection, entry: &RunEntry) -> Result<(), Fla
 /// rewrites the index of keys.
 pub(super) fn free_key(conn: &Connection, entry: &mut RunEntry) -> Result<(), Flaw> {
     entry.row.active = false;
-    let changed = statement(conn, "UPDATE runs SET active = 0, seal = ?2 WHERE seq = ?1")?
+    let changed = conn
+        .prepare_cached("UPDATE runs SET active = 0, seal = ?2 WHERE seq = ?1")?
         .execute((entry.seq, entry.seal()))?;
     one_row(changed)
 }
@@ -179,12 +191,13 @@ pub(super) fn records_after(
     after: Cursor,
 ) -> Result<Vec<Record>, Flaw> {
     let run = entry.row.run;
-    let strange = || StoreError::CursorNotInChain { run, position: after.position };
-    if after.position > entry.row.head.position {
-        return Err(strange().into());
+    if after == entry.row.head {
+        return Ok(Vec::new());
     }
-    let mut select = statement(
-        conn,
+    if after.position > entry.row.head.position {
+        return Err(StoreError::CursorNotInChain { run, position: after.position }.into());
+    }
+    let mut select = conn.prepare_cached(
         "SELECT id, at, body, hash FROM events WHERE id > ?1 AND id <= ?2 ORDER BY id",
     )?;
     let base = entry.event_id(Position::START)?;
@@ -238,7 +251,8 @@ pub(super) fn hash_at(
     if position > entry.row.head.position {
         return Ok(None);
     }
-    let hash = statement(conn, "SELECT hash FROM events WHERE id = ?1")?
+    let hash = conn
+        .prepare_cached("SELECT hash FROM events WHERE id = ?1")?
         .query_row([entry.event_id(position)?], |row| row.get(0))
         .optional()?;
     Ok(hash.map(Hash::from_bytes))
@@ -252,7 +266,7 @@ pub(super) fn append(
     bodies: &[Vec<u8>],
 ) -> Result<Vec<Record>, Flaw> {
     let mut insert =
-        statement(conn, "INSERT INTO events (id, at, body, hash) VALUES (?1, ?2, ?3, ?4)")?;
+        conn.prepare_cached("INSERT INTO events (id, at, body, hash) VALUES (?1, ?2, ?3, ?4)")?;
     let mut records = Vec::with_capacity(bodies.len());
     for body in bodies {
         let record = Record::following(entry.row.run, entry.row.head, at, body.clone());
@@ -266,8 +280,10 @@ pub(super) fn append(
 
 /// A run's leases by key; the run's row says how many there are.
 pub(super) fn leases_of(conn: &Connection, entry: &RunEntry) -> Result<Vec<Lease>, Flaw> {
-    let mut select = statement(
-        conn,
+    if entry.leases == 0 {
+        return Ok(Vec::new());
+    }
+    let mut select = conn.prepare_cached(
         "SELECT key, fence, wall, boot, clock, seal FROM leases WHERE run = ?1 ORDER BY key",
     )?;
     let mut leases: Vec<Lease> = Vec::new();
@@ -293,12 +309,12 @@ pub(super) fn find_lease(
     entry: &RunEntry,
     key: &str,
 ) -> Result<Option<Lease>, Flaw> {
-    let found = statement(
-        conn,
-        "SELECT key, fence, wall, boot, clock, seal FROM leases WHERE run = ?1 AND key = ?2",
-    )?
-    .query_row((entry.seq, key), lease_from_row)
-    .optional()?;
+    let found = conn
+        .prepare_cached(
+            "SELECT key, fence, wall, boot, clock, seal FROM leases WHERE run = ?1 AND key = ?2",
+        )?
+        .query_row((entry.seq, key), lease_from_row)
+        .optional()?;
     match found {
         Some((lease, seal)) if lease.key == key && lease_seal(entry.seq, &lease) == seal => {
             Ok(Some(lease))
@@ -321,7 +337,7 @@ pub(super) fn set_lease(
     let there = find_lease(conn, entry, &lease.key)?.is_some();
     if lease.until.is_over(now) {
         if there {
-            statement(conn, "DELETE FROM leases WHERE run = ?1 AND key = ?2")?
+            conn.prepare_cached("DELETE FROM leases WHERE run = ?1 AND key = ?2")?
                 .execute((entry.seq, &lease.key))?;
             entry.leases -= 1;
         }
@@ -334,8 +350,7 @@ pub(super) fn set_lease(
 
 pub(super) fn write_lease(conn: &Connection, entry: &RunEntry, lease: &Lease) -> Result<(), Flaw> {
     let clock = lease.until.clock.as_ref();
-    statement(
-        conn,
+    conn.prepare_cached(
         "INSERT OR REPLACE INTO leases (run, key, fence, wall, boot, clock, seal)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?
@@ -382,13 +397,14 @@ fn lease_seal(seq: i64, lease: &Lease) -> Seal {
 
 /// Keeps a text once under the hash of its bytes.
 pub(super) fn keep_text(conn: &Connection, text: &[u8]) -> Result<(), Flaw> {
-    statement(conn, "INSERT OR IGNORE INTO texts (hash, bytes) VALUES (?1, ?2)")?
+    conn.prepare_cached("INSERT OR IGNORE INTO texts (hash, bytes) VALUES (?1, ?2)")?
         .execute((Hash::of(text).as_bytes(), text))?;
     Ok(())
 }
 
 pub(super) fn text(conn: &Connection, hash: Hash) -> Result<Vec<u8>, Flaw> {
-    let found: Option<Vec<u8>> = statement(conn, "SELECT bytes FROM texts WHERE hash = ?1")?
+    let found: Option<Vec<u8>> = conn
+        .prepare_cached("SELECT bytes FROM texts WHERE hash = ?1")?
         .query_row([hash.as_bytes()], |row| row.get(0))
         .optional()?;
     match found {
@@ -396,8 +412,4 @@ pub(super) fn text(conn: &Connection, hash: Hash) -> Result<Vec<u8>, Flaw> {
         Some(_) => Err(Damage::Seal("a text").into()),
         None => Err(StoreError::MissingText { hash }.into()),
     }
-}
-
-fn statement<'c>(conn: &'c Connection, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
-    conn.prepare_cached(sql)
 }

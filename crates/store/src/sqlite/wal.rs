@@ -1,0 +1,148 @@
+//! A look at the raw write-ahead log. SQLite takes the first frame that fails its checksum for the end
+//! of the log, because a crash leaves such a frame behind; so a flipped bit in the middle would silently
+//! take back every commit after it. Here the two are told apart. Knows frames, not pages.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, BufReader, ErrorKind, Read};
+use std::ops::Range;
+use std::path::Path;
+
+const HEADER: usize = 32;
+const FRAME_HEADER: usize = 24;
+const MAGIC: u32 = 0x377f_0682;
+
+/// What the log holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Survey {
+    /// Commits that SQLite will find.
+    pub(super) commits: u32,
+    /// Commits behind a broken frame that are whole in themselves.
+    pub(super) lost: u32,
+}
+
+impl Survey {
+    /// One commit behind a broken frame can be left over from a crash, because commits are flushed one
+    /// by one and only the last one can have been half written. Two cannot.
+    pub(super) fn is_broken(self) -> bool {
+        self.lost > 1
+    }
+}
+
+/// Follows the log from its start, as SQLite does when it recovers, and then on.
+pub(super) fn survey(wal: &Path) -> io::Result<Survey> {
+    let mut survey = Survey::default();
+    let Some(mut log) = Log::open(wal)? else { return Ok(survey) };
+    let mut sound = log.is_sound;
+    while let Some(frame) = log.next() {
+        sound &= frame.is_whole;
+        match (frame.is_commit && frame.is_whole, sound) {
+            (true, true) => survey.commits += 1,
+            (true, false) => survey.lost += 1,
+            (false, _) => {}
+        }
+    }
+    Ok(survey)
+}
+
+/// Whether the log has all these pages: then a checkpoint was interrupted, and a database file without
+/// them is as good as whole.
+pub(super) fn holds(wal: &Path, page: usize, pages: Range<u32>) -> io::Result<bool> {
+    let Some(mut log) = Log::open(wal)? else { return Ok(false) };
+    let mut held = HashSet::new();
+    while let Some(frame) = log.next() {
+        if !frame.is_whole {
+            break;
+        }
+        held.insert(frame.page);
+    }
+    Ok(log.page == page && pages.into_iter().all(|number| held.contains(&number)))
+}
+
+struct Frame {
+    page: u32,
+    is_commit: bool,
+    /// Its checksum follows from the one of the frame before it.
+    is_whole: bool,
+}
+
+struct Log {
+    file: BufReader<File>,
+    page: usize,
+    is_big_endian: bool,
+    is_sound: bool,
+    /// Frames with other salts are from before the log was last begun anew. Taken from the header, or
+    /// from the first frame when the header is broken.
+    salts: Option<[u8; 8]>,
+    sum: Sum,
+    buffer: Vec<u8>,
+}
+
+impl Log {
+    fn open(wal: &Path) -> io::Result<Option<Log>> {
+        let mut file = match File::open(wal) {
+            Ok(file) => BufReader::with_capacity(1 << 16, file),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut header = [0; HEADER];
+        if file.read_exact(&mut header).is_err() {
+            return Ok(None);
+        }
+        let is_big_endian = be32(&header, 0) & 1 == 1;
+        let sum = Sum::default().over(&header[..24], is_big_endian);
+        let stored = Sum::stored(&header, 24);
+        let is_sound = be32(&header, 0) | 1 == MAGIC | 1 && sum == stored;
+        // With a broken header the usual page size is the best guess.
+        let page = if is_sound { be32(&header, 8) as usize } else { 4_096 };
+        let salts = if is_sound { header[16..24].try_into().ok() } else { None };
+        let buffer = vec![0; FRAME_HEADER + page];
+        Ok(Some(Log { file, page, is_big_endian, is_sound, salts, sum: stored, buffer }))
+    }
+
+    fn next(&mut self) -> Option<Frame> {
+        self.file.read_exact(&mut self.buffer).ok()?;
+        let (head, data) = self.buffer.split_at(FRAME_HEADER);
+        let salts = self.salts.get_or_insert_with(|| std::array::from_fn(|at| head[8 + at]));
+        if head[8..16] != *salts {
+            return None;
+        }
+        let sum = self.sum.over(&head[..8], self.is_big_endian).over(data, self.is_big_endian);
+        // Onwards from what the frame says, so that one broken frame does not condemn the rest.
+        self.sum = Sum::stored(head, 16);
+        let is_whole = sum == self.sum;
+        Some(Frame { page: be32(head, 0), is_commit: be32(head, 4) != 0, is_whole })
+    }
+}
+
+/// The running checksum of the log's format.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Sum(u32, u32);
+
+impl Sum {
+    fn stored(bytes: &[u8], at: usize) -> Sum {
+        Sum(be32(bytes, at), be32(bytes, at + 4))
+    }
+
+    fn over(self, bytes: &[u8], is_big_endian: bool) -> Sum {
+        if is_big_endian {
+            self.add(bytes, u32::from_be_bytes)
+        } else {
+            self.add(bytes, u32::from_le_bytes)
+        }
+    }
+
+    fn add(mut self, bytes: &[u8], word: impl Fn([u8; 4]) -> u32) -> Sum {
+        for pair in bytes.chunks_exact(8) {
+            let (one, two) =
+                ([pair[0], pair[1], pair[2], pair[3]], [pair[4], pair[5], pair[6], pair[7]]);
+            self.0 = self.0.wrapping_add(word(one)).wrapping_add(self.1);
+            self.1 = self.1.wrapping_add(word(two)).wrapping_add(self.0);
+        }
+        self
+    }
+}
+
+pub(super) fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
