@@ -15,8 +15,9 @@ use crate::{Damage, StoreError};
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const HEADER: usize = 100;
 
-/// Files kept open until the process ends, by design: closing any descriptor of a database drops
-/// every POSIX lock this process holds on it, also those of SQLite's own connections.
+/// Files kept open until the process ends, by design: closing any descriptor of a database drops every
+/// POSIX lock this process holds on it, also those of SQLite's own connections. An older SQLite in
+/// another program could then take itself for the last one and remove the log under us.
 static KEPT: Mutex<Vec<Arc<File>>> = Mutex::new(Vec::new());
 
 /// Opens a database file to be read beside SQLite, at most once in this process.
@@ -101,6 +102,20 @@ fn read_up_to(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_database_is_opened_once_and_let_go_when_it_is_deleted() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("store.db");
+        fs::write(&path, b"x").expect("a file");
+        let first = keep_open(&path).expect("it is there");
+        assert!(Arc::ptr_eq(&first, &keep_open(&path).expect("it is still there")));
+        fs::remove_file(&path).expect("it can be removed");
+        assert!(keep_open(&path).is_err());
+        fs::write(&path, b"y").expect("another file");
+        assert!(!Arc::ptr_eq(&first, &keep_open(&path).expect("the new one is there")));
+        assert_eq!(Arc::strong_count(&first), 1, "only the test has the old one");
+    }
 
     #[test]
     fn missing_pages_are_counted_from_length_and_header() {

@@ -1,5 +1,4 @@
 //! Both stores, held to the one contract.
-#![expect(clippy::unwrap_used, reason = "a test that cannot set up should stop")]
 
 mod mem {
     use piton_store::Store;
