@@ -4,3 +4,7 @@
 pub mod config;
 pub mod log;
 pub mod trust;
+pub mod git;
+pub mod land;
+pub mod snapshot;
+pub mod worktree;

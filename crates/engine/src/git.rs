@@ -1,0 +1,395 @@
+//! The one runner of git in the code base. A [`Git`] is a repository as seen from one of its
+//! worktrees; every call goes through [`call::Call`], which takes away whatever an agent could use to
+//! steer it. This file knows refs and commits; worktrees, snapshots and landing are built on it.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::{Arc, OnceLock};
+
+use piton_core::ids::Oid;
+
+mod call;
+mod commit;
+pub(crate) mod drivers;
+pub(crate) mod flush;
+pub(crate) mod locks;
+pub(crate) mod names;
+pub(crate) mod stage;
+pub(crate) mod status;
+
+pub(crate) use call::{Answer, Call};
+pub(crate) use commit::commit_tree;
+
+/// Raw snapshots need an attribute source other than the worktree (2.41); merging without a
+/// worktree came in 2.38, flushing refs in 2.36.
+const OLDEST: (u32, u32) = (2, 41);
+
+/// Why git could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    #[error("there is no git program")]
+    NotFound,
+    #[error("git {found} is too old; piton needs {}.{}", OLDEST.0, OLDEST.1)]
+    TooOld { found: String },
+    #[error("{} is not in a git repository", path.display())]
+    NotARepository { path: PathBuf },
+    #[error("{} is not in a worktree", path.display())]
+    NoWorktree { path: PathBuf },
+    #[error("the repository has no commit yet")]
+    Unborn,
+    #[error("{rev:?} is not a commit here")]
+    UnknownRevision { rev: String },
+    #[error("there is no ref {refname}")]
+    NoRef { refname: String },
+    #[error("the ref {refname} exists already, at {current}")]
+    RefTaken { refname: String, current: Oid },
+    #[error("{} is locked", path.display())]
+    Locked { path: PathBuf },
+    #[error("the branch {branch} is checked out in {}", worktree.display())]
+    BranchElsewhere { branch: String, worktree: PathBuf },
+    #[error("{} is not a worktree of this repository: {why}", path.display())]
+    Foreign { path: PathBuf, why: String },
+    #[error("the snapshot {refname} cannot be read back: {why}")]
+    Damaged { refname: String, why: String },
+    #[error("{command} failed ({status}): {stderr}")]
+    Failed { command: String, status: ExitStatus, stderr: String },
+    #[error("{command} answered what piton does not understand: {what}")]
+    Unexpected { command: String, what: String },
+    #[error("could not {doing} {}", path.display())]
+    Io {
+        doing: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl GitError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            GitError::NotFound => "install git and put it into PATH".to_owned(),
+            GitError::TooOld { .. } => format!("install git {}.{} or newer", OLDEST.0, OLDEST.1),
+            GitError::NotARepository { .. } => "go to a repository, or: git init".to_owned(),
+            GitError::NoWorktree { .. } => "go to a folder with checked out files".to_owned(),
+            GitError::Unborn => {
+                "make a first commit: git commit --allow-empty -m initial".to_owned()
+            }
+            GitError::UnknownRevision { .. } => "git branch --all lists the branches".to_owned(),
+            GitError::Locked { path } => {
+                format!("a git process holds it; if none runs, remove {}", path.display())
+            }
+            GitError::BranchElsewhere { worktree, .. } => {
+                format!("switch {} to another branch", worktree.display())
+            }
+            GitError::Foreign { path, .. } => {
+                format!("piton leaves it alone: move {} away and try again", path.display())
+            }
+            GitError::Failed { stderr, .. } if stderr.contains("dubious ownership") => {
+                "the repository belongs to another user; git's safe.directory allows it".to_owned()
+            }
+            GitError::Failed { stderr, .. } if stderr.contains("No space left") => {
+                "the disk is full: free some space".to_owned()
+            }
+            _ => return None,
+        };
+        Some(hint)
+    }
+
+    pub(crate) fn unexpected(command: &str, what: impl Into<String>) -> GitError {
+        GitError::Unexpected { command: command.to_owned(), what: what.into() }
+    }
+
+    pub(crate) fn io(doing: &'static str, path: &Path, source: io::Error) -> GitError {
+        GitError::Io { doing, path: path.to_owned(), source }
+    }
+}
+
+/// What became of a ref that was to be moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Moved {
+    Moved,
+    /// Somebody else moved, made or deleted it first.
+    Lost {
+        current: Option<Oid>,
+    },
+}
+
+/// A repository, as seen from one of its worktrees.
+#[derive(Debug, Clone)]
+pub struct Git {
+    places: Arc<Places>,
+}
+
+#[derive(Debug)]
+struct Places {
+    git_dir: PathBuf,
+    common_dir: PathBuf,
+    main_root: PathBuf,
+    here: PathBuf,
+}
+
+impl Git {
+    /// Finds the repository from any of its folders.
+    pub fn discover(from: &Path) -> Result<Git, GitError> {
+        let nowhere = || GitError::NotARepository { path: from.to_owned() };
+        let from = from.canonicalize().map_err(|_| nowhere())?;
+        check_version()?;
+        let words = ["--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir"];
+        let asked = Call::new(&from).arg("rev-parse").args(&words);
+        let answer = asked.run().map_err(|error| match error {
+            GitError::Failed { stderr, .. } if stderr.contains("not a git repository") => nowhere(),
+            GitError::Failed { stderr, .. } if stderr.contains("work tree") => {
+                GitError::NoWorktree { path: from.clone() }
+            }
+            other => other,
+        })?;
+        let lines: Vec<PathBuf> = answer
+            .stdout
+            .strip_suffix(b"\n")
+            .unwrap_or(&answer.stdout)
+            .split(|&b| b == b'\n')
+            .map(names::path)
+            .collect();
+        let [here, git_dir, common_dir] = lines.as_slice() else {
+            return Err(GitError::unexpected("git rev-parse", "a path with a line break"));
+        };
+        let real =
+            |path: &Path| path.canonicalize().map_err(|source| GitError::io("find", path, source));
+        let (here, git_dir, common_dir) = (real(here)?, real(git_dir)?, real(common_dir)?);
+        let main_root = main_root(&here, &git_dir, &common_dir);
+        Ok(Git { places: Arc::new(Places { git_dir, common_dir, main_root, here }) })
+    }
+
+    /// Makes a repository of a folder, with everything in it as the first commit.
+    pub fn init(folder: &Path, message: &str) -> Result<Git, GitError> {
+        check_version()?;
+        let words = ["init", "--quiet", "--initial-branch=main", "--"];
+        Call::new(folder).args(&words).arg(folder).run()?;
+        let git = Git::discover(folder)?;
+        let call = || git.call().option("--work-tree=", git.here()).inside(git.here());
+        call().args(&["add", "--all"]).run()?;
+        let tree = oid(&call().arg("write-tree").run()?.stdout, "git write-tree")?;
+        let commit = commit_tree(call, &tree, &[], message)?;
+        flush::objects(&git, None)?;
+        git.move_ref("refs/heads/main", &commit, None, "piton: first commit")?;
+        Ok(git)
+    }
+
+    /// The git directory that all worktrees share.
+    pub fn common_dir(&self) -> &Path {
+        &self.places.common_dir
+    }
+
+    /// The root of the main worktree.
+    pub fn main_root(&self) -> &Path {
+        &self.places.main_root
+    }
+
+    /// The root of the worktree in which the repository was found.
+    pub fn here(&self) -> &Path {
+        &self.places.here
+    }
+
+    /// piton's own folder in the git directory.
+    pub(crate) fn state_dir(&self) -> PathBuf {
+        self.common_dir().join("piton")
+    }
+
+    /// A call that needs no worktree; HEAD is that of the worktree the repository was found in.
+    pub(crate) fn call(&self) -> Call {
+        self.call_in(&self.places.git_dir)
+    }
+
+    /// A call with an explicit git directory. The shared one is given, too: a worktree's own file
+    /// that names it is within an agent's reach.
+    pub(crate) fn call_in(&self, git_dir: &Path) -> Call {
+        let call = Call::new(self.common_dir()).option("--git-dir=", git_dir);
+        match git_dir == self.common_dir() {
+            true => call,
+            false => call.env("GIT_COMMON_DIR", self.common_dir()),
+        }
+    }
+
+    /// The commit that a revision names.
+    pub fn commit(&self, rev: &str) -> Result<Oid, GitError> {
+        let asked = self.call().args(&["rev-parse", "--verify", "--quiet", "--end-of-options"]);
+        let answer = asked.arg(format!("{rev}^{{commit}}")).accept(&[0, 1]).run()?;
+        match (answer.code, rev) {
+            (0, _) => oid(&answer.stdout, "git rev-parse"),
+            (_, "HEAD" | "@") => Err(GitError::Unborn),
+            _ => Err(GitError::UnknownRevision { rev: rev.to_owned() }),
+        }
+    }
+
+    /// The first commit of a commit's history, along first parents: the same in every clone that is
+    /// not shallow.
+    pub fn root_of(&self, commit: &Oid) -> Result<Oid, GitError> {
+        let asked = self.call().args(&["rev-list", "--first-parent", "--max-parents=0"]);
+        oid(&asked.arg(commit.as_str()).run()?.stdout, "git rev-list")
+    }
+
+    /// Where the repository was cloned from, without user names, passwords and tokens.
+    pub fn remote(&self) -> Option<String> {
+        let url = self.call().args(&["config", "--get", "remote.origin.url"]).line().ok()?;
+        Some(names::without_credentials(&url)).filter(|url| !url.is_empty())
+    }
+
+    /// Where a ref points; `None` when there is no such ref. The name is taken literally: git's own
+    /// guessing would read `fix-gcafe` as an abbreviated id.
+    pub fn ref_target(&self, refname: &str) -> Result<Option<Oid>, GitError> {
+        let asked = self.call().args(&["for-each-ref", "--format=%(objectname) %(refname)", "--"]);
+        let answer = asked.arg(refname).run()?;
+        let row = answer.stdout.split(|&b| b == b'\n').find_map(|row| {
+            let cut = row.iter().position(|&b| b == b' ')?;
+            (&row[cut + 1..] == refname.as_bytes()).then(|| &row[..cut])
+        });
+        row.map(|id| oid(id, "git for-each-ref")).transpose()
+    }
+
+    /// Moves a ref from `old` (`None`: it must not exist) to `new`; when this returns, the move is on
+    /// disk. A symbolic ref is replaced, never followed.
+    pub fn move_ref(
+        &self,
+        refname: &str,
+        new: &Oid,
+        old: Option<&Oid>,
+        why: &str,
+    ) -> Result<Moved, GitError> {
+        match self.update_ref(refname, new, old, why) {
+            Ok(()) => {}
+            Err(error @ GitError::Failed { .. }) => {
+                let current = self.ref_target(refname)?;
+                if current.as_ref() != old {
+                    return Ok(Moved::Lost { current });
+                }
+                self.clear_ref_locks(refname, error)?;
+                self.update_ref(refname, new, old, why)?;
+            }
+            Err(error) => return Err(error),
+        }
+        flush::ref_folders(self, refname)?;
+        Ok(Moved::Moved)
+    }
+
+    fn update_ref(
+        &self,
+        refname: &str,
+        new: &Oid,
+        old: Option<&Oid>,
+        why: &str,
+    ) -> Result<(), GitError> {
+        let missing = "0".repeat(new.as_str().len());
+        let call = self.call().config("core.fsync", "default,reference");
+        let call = call.args(&["update-ref", "--no-deref", "-m", why, "--end-of-options", refname]);
+        call.arg(new.as_str()).arg(old.map_or(missing.as_str(), Oid::as_str)).run().map(drop)
+    }
+
+    /// Clears the locks that kept a ref from moving; without any, the failure had another reason.
+    fn clear_ref_locks(&self, refname: &str, failure: GitError) -> Result<(), GitError> {
+        let own = self.common_dir().join(format!("{refname}.lock"));
+        let locks = [own, self.common_dir().join("packed-refs.lock")];
+        if !locks.iter().any(|lock| lock.exists()) {
+            return Err(failure);
+        }
+        locks.iter().try_for_each(|lock| locks::clear_on_ref(self, lock))
+    }
+
+    /// Whether any ref begins with this folder, such as `refs/piton/`.
+    pub fn has_refs_under(&self, prefix: &str) -> Result<bool, GitError> {
+        let asked = self.call().args(&["for-each-ref", "--count=1", "--format=%(refname)", "--"]);
+        Ok(!asked.arg(prefix).run()?.stdout.is_empty())
+    }
+
+    /// Whether `a` is `b` or in its history.
+    pub fn is_ancestor(&self, a: &Oid, b: &Oid) -> Result<bool, GitError> {
+        let asked = self.call().args(&["merge-base", "--is-ancestor", a.as_str(), b.as_str()]);
+        Ok(asked.accept(&[0, 1]).run()?.code == 0)
+    }
+
+    pub fn tree_of(&self, commit: &Oid) -> Result<Oid, GitError> {
+        let asked = self.call().args(&["rev-parse", "--verify", "--end-of-options"]);
+        oid(&asked.arg(format!("{commit}^{{tree}}")).run()?.stdout, "git rev-parse")
+    }
+
+    /// Adds a pattern to the excludes of this clone, once.
+    pub fn exclude(&self, pattern: &str) -> Result<(), GitError> {
+        let path = self.common_dir().join("info/exclude");
+        let now = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(source) => return Err(GitError::io("read", &path, source)),
+        };
+        if now.split(|&b| b == b'\n').any(|line| line == pattern.as_bytes()) {
+            return Ok(());
+        }
+        let open_line = now.last().is_some_and(|&b| b != b'\n');
+        let line = format!("{}{pattern}\n", if open_line { "\n" } else { "" });
+        let folder = fs::create_dir_all(self.common_dir().join("info"));
+        // One write at the end of the file: two processes doing this at once add two lines, no more.
+        let added = folder
+            .and_then(|()| fs::OpenOptions::new().append(true).create(true).open(&path))
+            .and_then(|mut file| file.write_all(line.as_bytes()));
+        added.map_err(|source| GitError::io("write", &path, source))
+    }
+}
+
+/// An object id at the start of an answer.
+pub(crate) fn oid(answer: &[u8], command: &str) -> Result<Oid, GitError> {
+    let line = answer.split(|&b| b == b'\n' || b == 0).next().unwrap_or_default();
+    let text = String::from_utf8_lossy(line).into_owned();
+    Oid::new(text).map_err(|bad| GitError::unexpected(command, bad.to_string()))
+}
+
+fn main_root(here: &Path, git_dir: &Path, common_dir: &Path) -> PathBuf {
+    if git_dir == common_dir {
+        return here.to_owned();
+    }
+    // A submodule's git directory lies inside its parent's; its configuration names the worktree.
+    let within_modules = common_dir.components().any(|part| part.as_os_str() == "modules");
+    let configured = || {
+        let config = common_dir.join("config");
+        let asked = Call::new(common_dir).args(&["config", "--file"]).arg(config);
+        let path = common_dir.join(asked.args(&["--get", "core.worktree"]).line().ok()?);
+        path.canonicalize().ok()
+    };
+    let parent = || common_dir.parent().unwrap_or(common_dir).to_owned();
+    within_modules.then(configured).flatten().unwrap_or_else(parent)
+}
+
+fn check_version() -> Result<(), GitError> {
+    static FOUND: OnceLock<String> = OnceLock::new();
+    let found = match FOUND.get() {
+        Some(found) => found,
+        None => {
+            let said = Call::new(Path::new("/")).arg("version").line()?;
+            FOUND.get_or_init(|| said)
+        }
+    };
+    let number = found.strip_prefix("git version ").unwrap_or(found);
+    match version(number) {
+        Some(version) if version >= OLDEST => Ok(()),
+        _ => Err(GitError::TooOld { found: number.to_owned() }),
+    }
+}
+
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split('.').map(|part| part.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_as_numbers() {
+        assert_eq!(version("2.47.3"), Some((2, 47)));
+        assert_eq!(version("2.50.1 (Apple Git-155)"), Some((2, 50)));
+        assert_eq!(version("2.9"), Some((2, 9)));
+        assert!(version("2.9") < Some(OLDEST));
+        assert_eq!(version("two"), None);
+    }
+}

@@ -1,0 +1,90 @@
+//! Makes objects and refs survive a power cut. Git can flush what it writes itself, but a snapshot
+//! also stands on objects that the agent's git wrote a moment ago and nobody flushed; git only renews
+//! their time when it meets them again. So the flush is ours: every loose object that is new or
+//! renewed, then the folders that name them.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::{Git, GitError};
+
+/// Without an earlier flush to start from. The kernel writes back by itself within a minute.
+const LOOK_BACK: Duration = Duration::from_secs(600);
+/// Clocks of the file system and of the process differ a little.
+const MARGIN: Duration = Duration::from_secs(5);
+const THREADS: usize = 8;
+
+/// Flushes the loose objects written or renewed since an earlier flush.
+pub(crate) fn objects(git: &Git, since: Option<SystemTime>) -> Result<(), GitError> {
+    let objects = git.common_dir().join("objects");
+    let since = since.unwrap_or_else(|| SystemTime::now() - LOOK_BACK) - MARGIN;
+    let (files, folders) = fresh(&objects, since)?;
+    sync_all(&files)?;
+    sync_all(&folders)?;
+    if folders.is_empty() { Ok(()) } else { sync(&objects) }
+}
+
+fn fresh(objects: &Path, since: SystemTime) -> Result<(Vec<PathBuf>, Vec<PathBuf>), GitError> {
+    let (mut files, mut folders) = (Vec::new(), Vec::new());
+    for folder in entries(objects)? {
+        // Packs are flushed by git itself; a new one only lacks its name.
+        let fan_out = folder.file_name().is_some_and(|name| name.len() == 2);
+        let before = files.len();
+        if fan_out {
+            files.extend(entries(&folder)?.into_iter().filter(|file| is_fresh(file, since)));
+        }
+        let named = folder.file_name().is_some_and(|name| name == "pack");
+        if files.len() > before || named && is_fresh(&folder, since) {
+            folders.push(folder);
+        }
+    }
+    Ok((files, folders))
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, GitError> {
+    let list = match fs::read_dir(folder) {
+        Ok(list) => list,
+        // A repack removed it meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(GitError::io("list", folder, source)),
+    };
+    Ok(list.flatten().map(|entry| entry.path()).collect())
+}
+
+fn is_fresh(path: &Path, since: SystemTime) -> bool {
+    fs::symlink_metadata(path).and_then(|found| found.modified()).is_ok_and(|time| time >= since)
+}
+
+/// Flushes share journal commits when they happen at the same time.
+fn sync_all(paths: &[PathBuf]) -> Result<(), GitError> {
+    let share = paths.len().div_ceil(THREADS).max(1);
+    std::thread::scope(|scope| {
+        let sync_share = |share: &[PathBuf]| share.iter().try_for_each(|path| sync(path));
+        let threads: Vec<_> =
+            paths.chunks(share).map(|share| scope.spawn(move || sync_share(share))).collect();
+        threads.into_iter().try_for_each(|thread| match thread.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })
+}
+
+/// Flushes the folders that name a ref, whichever way refs are kept.
+pub(crate) fn ref_folders(git: &Git, refname: &str) -> Result<(), GitError> {
+    let reftable = git.common_dir().join("reftable");
+    if reftable.is_dir() {
+        return sync(&reftable);
+    }
+    let file = git.common_dir().join(refname);
+    let inside = |folder: &&Path| folder.starts_with(git.common_dir());
+    file.ancestors().skip(1).take_while(inside).try_for_each(sync)
+}
+
+pub(crate) fn sync(path: &Path) -> Result<(), GitError> {
+    match File::open(path).and_then(|file| file.sync_all()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done.map_err(|source| GitError::io("flush", path, source)),
+    }
+}

@@ -1,0 +1,104 @@
+//! Git's lock files when their process died, and the place for what is moved out of the way. Nothing
+//! is deleted: a lock is moved aside once nobody has it open and it has not changed for a while.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::{Git, GitError};
+
+/// How long a lock in a worktree must have been left alone: the caller knows that nobody works there.
+const STALE_IN_TREE: Duration = Duration::from_secs(2);
+/// The same for a lock on a ref, which any git process of the user may hold.
+const STALE_ON_REF: Duration = Duration::from_secs(10);
+/// How long to wait for a lock that somebody has open.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Waits for a lock in a worktree's git directory to go, or moves it aside when it is stale.
+pub(crate) fn clear_in_tree(git: &Git, lock: &Path) -> Result<(), GitError> {
+    clear(git, lock, STALE_IN_TREE)
+}
+
+/// The same for a lock on a ref.
+pub(crate) fn clear_on_ref(git: &Git, lock: &Path) -> Result<(), GitError> {
+    clear(git, lock, STALE_ON_REF)
+}
+
+fn clear(git: &Git, lock: &Path, stale: Duration) -> Result<(), GitError> {
+    let started = Instant::now();
+    let mut seen = None;
+    loop {
+        let found = match fs::symlink_metadata(lock) {
+            Ok(found) => (found.ino(), found.mtime(), found.mtime_nsec(), found.size()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(source) => return Err(GitError::io("look at", lock, source)),
+        };
+        let since = match &seen {
+            Some((same, since)) if *same == found => *since,
+            _ => seen.insert((found, Instant::now())).1,
+        };
+        // The clock may have been set: what was watched for long enough counts as old, too.
+        let rested = since.elapsed() >= stale || age(lock).is_some_and(|age| age >= stale);
+        if rested && !is_open(lock) {
+            return set_aside(git, lock).map(drop);
+        }
+        if started.elapsed() > PATIENCE {
+            return Err(GitError::Locked { path: lock.to_owned() });
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn age(path: &Path) -> Option<Duration> {
+    let modified = fs::symlink_metadata(path).ok()?.modified().ok()?;
+    SystemTime::now().duration_since(modified).ok()
+}
+
+/// Whether a process has the file open, as far as this user may know. Without `/proc` it is not
+/// known, and age alone decides.
+fn is_open(path: &Path) -> bool {
+    let Ok(processes) = fs::read_dir("/proc") else { return false };
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let descriptors = processes.flatten().filter_map(|process| {
+        let name = process.file_name();
+        let is_pid = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        is_pid.then(|| fs::read_dir(process.path().join("fd")).ok()).flatten()
+    });
+    descriptors
+        .flat_map(|list| list.flatten())
+        .any(|descriptor| fs::read_link(descriptor.path()).is_ok_and(|target| target == path))
+}
+
+/// Moves a file or folder into piton's own folder in the git directory; returns where it is now.
+pub(crate) fn set_aside(git: &Git, path: &Path) -> Result<PathBuf, GitError> {
+    let folder = new_aside(git)?;
+    let to = folder.join(path.file_name().unwrap_or_default());
+    fs::rename(path, &to).map_err(|source| GitError::io("move aside", path, source))?;
+    Ok(to)
+}
+
+/// A new folder below `<common dir>/piton/aside`.
+pub(crate) fn new_aside(git: &Git) -> Result<PathBuf, GitError> {
+    new_folder(&git.state_dir().join("aside"))
+}
+
+/// A new folder with a name that says when it was made.
+pub(crate) fn new_folder(within: &Path) -> Result<PathBuf, GitError> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    private_dir(within)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    let n = COUNT.fetch_add(1, Ordering::Relaxed);
+    let folder = within.join(format!("{now}-{}-{n}", std::process::id()));
+    private_dir(&folder)?;
+    Ok(folder)
+}
+
+/// Makes a folder that only its owner can read.
+pub(crate) fn private_dir(path: &Path) -> Result<(), GitError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|source| GitError::io("make", path, source))
+}

@@ -1,0 +1,213 @@
+//! Brings an index up to what is on disk. `git add --all` gives up as a whole when one file vanishes
+//! under it or one nested repository is empty, so the paths are looked at here, one by one, and git
+//! is only asked to read those that can be read.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::status::Status;
+use super::{Call, GitError, names};
+
+/// The largest file a snapshot copies: every copy of it stays in the repository.
+pub(crate) const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// How often a file that changes while it is read is read again.
+const ROUNDS: usize = 3;
+
+pub(crate) const CHANGING: &str = "it kept changing while it was read; the copy may be torn";
+pub(crate) const NESTED: &str = "a nested repository: only its own commits hold its files";
+
+/// A path that was left out, and why.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LeftOut {
+    pub(crate) path: Vec<u8>,
+    pub(crate) why: String,
+}
+
+impl LeftOut {
+    pub(crate) fn new(path: &[u8], why: impl Into<String>) -> LeftOut {
+        LeftOut { path: path.to_vec(), why: why.into() }
+    }
+}
+
+/// What an index lacks to be as the worktree.
+#[derive(Default)]
+pub(crate) struct Changes {
+    /// To be read from disk.
+    pub(crate) put: Vec<Vec<u8>>,
+    /// No longer on disk.
+    pub(crate) drop: Vec<Vec<u8>>,
+    /// Untracked repositories: they are never taken in.
+    pub(crate) nested: Vec<Vec<u8>>,
+}
+
+impl Changes {
+    pub(crate) fn of(status: &Status) -> Changes {
+        let mut changes = Changes::default();
+        for entry in &status.tracked {
+            if entry.unstaged == b'D' || entry.unmerged && entry.gone {
+                changes.drop.push(entry.path.clone());
+            } else if entry.unstaged != b'.' {
+                changes.put.push(entry.path.clone());
+            }
+        }
+        for path in &status.untracked {
+            match path.strip_suffix(b"/") {
+                Some(nested) => changes.nested.push(nested.to_vec()),
+                None => changes.put.push(path.clone()),
+            }
+        }
+        changes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.put.is_empty() && self.drop.is_empty()
+    }
+}
+
+/// Takes in everything, or fails with what git said.
+pub(crate) fn strictly(call: impl Fn() -> Call, changes: &Changes) -> Result<(), GitError> {
+    forget(&call, &changes.drop)?;
+    read_in(&call, &changes.put)
+}
+
+/// Takes in what can be read; returns what could not.
+pub(crate) fn tolerantly(
+    call: impl Fn() -> Call,
+    root: &Path,
+    changes: &Changes,
+) -> Result<Vec<LeftOut>, GitError> {
+    forget(&call, &changes.drop)?;
+    let mut left_out = Vec::new();
+    let mut put = changes.put.clone();
+    for round in 1.. {
+        let before = readable(root, put, &mut left_out);
+        let paths: Vec<Vec<u8>> = before.iter().map(|(path, _)| path.clone()).collect();
+        halving(&call, &paths, &mut left_out)?;
+        put = before.into_iter().filter(|sight| has_changed(root, sight)).map(|(p, _)| p).collect();
+        if put.is_empty() {
+            break;
+        }
+        if round == ROUNDS {
+            left_out.extend(put.iter().map(|path| LeftOut::new(path, CHANGING)));
+            break;
+        }
+    }
+    Ok(left_out)
+}
+
+/// What a path looked like before git read it.
+type Sight = (Vec<u8>, Option<Print>);
+type Print = (u64, u64, i64, i64);
+
+fn print(found: &Metadata) -> Print {
+    (found.ino(), found.size(), found.mtime(), found.mtime_nsec())
+}
+
+/// Splits off what cannot be read. A path that vanished stays: git then forgets it.
+fn readable(root: &Path, put: Vec<Vec<u8>>, left_out: &mut Vec<LeftOut>) -> Vec<Sight> {
+    let mut good = Vec::with_capacity(put.len());
+    for path in put {
+        match look(&root.join(names::path(&path))) {
+            Ok(found) => good.push((path, found.as_ref().map(print))),
+            Err(why) => left_out.push(LeftOut { path, why }),
+        }
+    }
+    good
+}
+
+/// Whether git can read a path; the error says why not.
+pub(crate) fn look(path: &Path) -> Result<Option<Metadata>, String> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if is_missing(&error) => return Ok(None),
+        Err(error) => return Err(format!("it cannot be looked at: {error}")),
+    };
+    let kind = found.file_type();
+    if let Some(why) = special(kind) {
+        return Err(why.to_owned());
+    }
+    if kind.is_file() {
+        if found.len() > FILE_BYTES_MAX {
+            return Err(format!("it is larger than {} MiB", FILE_BYTES_MAX >> 20));
+        }
+        match open(path) {
+            Ok(_) => {}
+            Err(error) if is_missing(&error) => return Ok(None),
+            Err(error) => return Err(format!("it cannot be read: {error}")),
+        }
+    }
+    Ok(Some(found))
+}
+
+/// Why git cannot keep a file of this kind.
+pub(crate) fn special(kind: fs::FileType) -> Option<&'static str> {
+    if kind.is_fifo() {
+        Some("a FIFO, not a file")
+    } else if kind.is_socket() {
+        Some("a socket, not a file")
+    } else if kind.is_block_device() || kind.is_char_device() {
+        Some("a device, not a file")
+    } else {
+        None
+    }
+}
+
+/// Opened without waiting: the path may have become a FIFO since it was looked at.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
+    OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn has_changed(root: &Path, (path, before): &Sight) -> bool {
+    let Some(before) = before else { return false };
+    let now = fs::symlink_metadata(root.join(names::path(path)));
+    // Gone by now: what was read of it is kept.
+    now.is_ok_and(|now| !now.is_dir() && print(&now) != *before)
+}
+
+/// One bad path fails a call as a whole and leaves the index as it was: halve until it is alone.
+fn halving(
+    call: &impl Fn() -> Call,
+    paths: &[Vec<u8>],
+    left_out: &mut Vec<LeftOut>,
+) -> Result<(), GitError> {
+    match (read_in(call, paths), paths) {
+        (Ok(()), _) => Ok(()),
+        (Err(GitError::Failed { stderr, .. }), _) if stderr.contains("No space left") => {
+            Err(GitError::unexpected("git update-index", stderr))
+        }
+        (Err(GitError::Failed { stderr, .. }), [path]) => {
+            left_out.push(LeftOut::new(path, format!("git cannot read it: {stderr}")));
+            Ok(())
+        }
+        (Err(GitError::Failed { .. }), _) => {
+            let (left, right) = paths.split_at(paths.len() / 2);
+            halving(call, left, left_out)?;
+            halving(call, right, left_out)
+        }
+        (Err(other), _) => Err(other),
+    }
+}
+
+fn read_in(call: &impl Fn() -> Call, paths: &[Vec<u8>]) -> Result<(), GitError> {
+    update(call, &["--add", "--replace", "--remove"], paths)
+}
+
+fn forget(call: &impl Fn() -> Call, paths: &[Vec<u8>]) -> Result<(), GitError> {
+    update(call, &["--force-remove"], paths)
+}
+
+fn update(call: &impl Fn() -> Call, how: &[&str], paths: &[Vec<u8>]) -> Result<(), GitError> {
+    if paths.is_empty() {
+        return Ok(());
+    }
+    let mut input = paths.join(&0);
+    input.push(0);
+    call().arg("update-index").args(how).args(&["-z", "--stdin"]).input(input).run().map(drop)
+}

@@ -1,0 +1,389 @@
+//! A git worktree at a path: what state it is in, making it, resetting it, and what is in it that no
+//! commit has. Every call names the git directory and the worktree; a path that is not a worktree of
+//! this repository is left alone.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use piton_core::brief::TreeFacts;
+use piton_core::ids::Oid;
+
+use crate::git::stage::{self, Changes};
+use crate::git::status::{Depth, Status, status};
+use crate::git::{Call, Git, GitError, commit_tree, drivers, flush, locks, names, oid};
+
+mod create;
+mod link;
+
+pub(crate) use link::Link;
+
+/// Commits listed in a brief: more would help nobody.
+const SUBJECTS_MAX: &str = "--max-count=1000";
+
+/// States of an operation that git would go on with. Folders and files of a worktree's git directory.
+const SEQUENCERS: &[&str] = &["rebase-merge", "rebase-apply", "sequencer", "BISECT_LOG"];
+const MERGES: &[&str] =
+    &["MERGE_HEAD", "MERGE_MODE", "MERGE_MSG", "CHERRY_PICK_HEAD", "REVERT_HEAD"];
+
+/// What is at a worktree's path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TreeState {
+    /// Nothing, an empty folder, or a worktree whose making was cut short; git may have it in its list.
+    Missing,
+    /// Something that is not a worktree of this repository, or one that git cannot use.
+    Foreign { why: String },
+    Present {
+        head: Option<Oid>,
+        /// The branch's short name; `None` when HEAD is detached.
+        branch: Option<String>,
+    },
+}
+
+/// A place for a worktree, whether it exists or not.
+#[derive(Debug, Clone)]
+pub struct Worktree {
+    git: Git,
+    path: PathBuf,
+}
+
+impl Worktree {
+    pub fn at(git: &Git, path: &Path) -> Worktree {
+        Worktree { git: git.clone(), path: link::real(path) }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn git(&self) -> &Git {
+        &self.git
+    }
+
+    /// Looks; writes nothing.
+    pub fn state(&self) -> Result<TreeState, GitError> {
+        match link::link(self)? {
+            Link::Nothing => Ok(TreeState::Missing),
+            Link::Foreign(why) | Link::Broken(why) => Ok(TreeState::Foreign { why }),
+            Link::Ours(dir) if create::is_being_made(&dir) => Ok(TreeState::Missing),
+            Link::Ours(dir) => match self.position(&dir) {
+                Ok((head, branch)) => Ok(TreeState::Present { head, branch }),
+                Err(GitError::Failed { stderr, .. }) => Ok(TreeState::Foreign { why: stderr }),
+                Err(other) => Err(other),
+            },
+        }
+    }
+
+    /// Anything that a reset would lose: changes of tracked files, untracked files.
+    pub fn dirty(&self) -> Result<bool, GitError> {
+        let seen = self.status(Depth::Files)?;
+        Ok(!seen.tracked.is_empty() || !Changes::of(&seen).is_empty())
+    }
+
+    /// How many paths differ from a commit: committed, uncommitted or untracked.
+    pub fn changed_since(&self, base: &Oid) -> Result<u64, GitError> {
+        let seen = self.status(Depth::Files)?;
+        let mut paths: BTreeSet<Vec<u8>> = seen.tracked.into_iter().map(|e| e.path).collect();
+        paths.extend(seen.untracked);
+        match seen.head {
+            Some(head) if head != *base => {
+                paths.extend(differing(self.git.call(), base, &head)?);
+            }
+            _ => {}
+        }
+        Ok(paths.len() as u64)
+    }
+
+    /// What a brief tells about the tree.
+    pub fn facts(&self, base: &Oid) -> Result<TreeFacts, GitError> {
+        let seen = self.status(Depth::Folders)?;
+        let mut uncommitted: Vec<Vec<u8>> = seen.tracked.into_iter().map(|e| e.path).collect();
+        uncommitted.extend(seen.untracked);
+        uncommitted.sort();
+        let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(TreeFacts {
+            commits: match &seen.head {
+                Some(head) if head != base => self.subjects(base, head)?,
+                _ => Vec::new(),
+            },
+            uncommitted: uncommitted.iter().map(|path| lossy(path)).collect(),
+        })
+    }
+
+    fn subjects(&self, base: &Oid, head: &Oid) -> Result<Vec<String>, GitError> {
+        let words = ["rev-list", "--reverse", "--no-commit-header", "--encoding=UTF-8"];
+        let asked = self.git.call().args(&words).args(&["--format=%s", SUBJECTS_MAX]);
+        let answer = asked.arg(format!("{base}..{head}")).run()?;
+        Ok(String::from_utf8_lossy(&answer.stdout).lines().map(str::to_owned).collect())
+    }
+
+    /// Puts the worktree on `branch`, which is made or moved to `start`; index and files are equal to
+    /// it, untracked files are gone, merges and rebases ended. Ignored files and nested repositories
+    /// stay. Whoever calls this has taken a snapshot.
+    pub fn reset_to(&self, branch: &str, start: &Oid) -> Result<(), GitError> {
+        let dir = self.git_dir()?;
+        self.clear_locks(&dir)?;
+        self.end_sequencers(&dir)?;
+        let drivers = drivers::overrides(self.call_in(&dir))?;
+        // First, by the ignore rules under which the snapshot was taken: what they ignore is in no
+        // snapshot, and must not be removed only because an older `.gitignore` comes back.
+        self.with_readable_index(&dir, || {
+            self.call_in(&dir).args(&["clean", "--quiet", "-f", "-d"]).run()
+        })?;
+        let call = self.call_in(&dir).configs(&drivers).args(&["checkout", "--quiet", "--force"]);
+        let call = call.args(&["--no-track", "-B", branch, start.as_str(), "--"]);
+        call.run().map_err(|error| in_use(error, branch))?;
+        self.set_strays_aside(&dir)
+    }
+
+    /// Everything uncommitted as one commit on HEAD; `branch` is then that commit and checked out,
+    /// wherever HEAD was. Without anything to commit it is HEAD's commit. When this returns, the
+    /// commit is on disk. Nothing may run in the tree.
+    pub fn commit_all(&self, branch: &str, message: &str) -> Result<Oid, GitError> {
+        let dir = self.git_dir()?;
+        self.clear_locks(&dir)?;
+        let drivers = drivers::overrides(self.call_in(&dir))?;
+        let call = || self.call_in(&dir).configs(&drivers);
+        let seen = self.with_readable_index(&dir, || status(call(), Depth::Files))?;
+        let head = seen.head.clone().ok_or(GitError::Unborn)?;
+        let changes = Changes::of(&seen);
+        let merged = merge_heads(&dir)?;
+        let mut commit = head.clone();
+        if !seen.tracked.is_empty() || !changes.is_empty() || !merged.is_empty() {
+            stage::strictly(call, &changes)?;
+            let tree = oid(&call().arg("write-tree").run()?.stdout, "git write-tree")?;
+            if !merged.is_empty() || tree != self.git.tree_of(&head)? {
+                let parents: Vec<Oid> = std::iter::once(head.clone()).chain(merged).collect();
+                commit = commit_tree(call, &tree, &parents, message)?;
+            }
+        }
+        flush::objects(&self.git, None)?;
+        self.put_branch(&dir, branch, &seen, &commit)?;
+        self.end_merges(&dir)?;
+        Ok(commit)
+    }
+
+    /// Points `branch` at a commit whose tree the index has, and HEAD at `branch`.
+    fn put_branch(
+        &self,
+        dir: &Path,
+        branch: &str,
+        seen: &Status,
+        commit: &Oid,
+    ) -> Result<(), GitError> {
+        let refname = format!("refs/heads/{branch}");
+        let on_it = seen.branch.as_deref() == Some(branch);
+        if !on_it {
+            self.refuse_elsewhere(&refname, branch)?;
+        }
+        let old = if on_it { seen.head.clone() } else { self.git.ref_target(&refname)? };
+        if old.as_ref() != Some(commit) {
+            let why = "piton: leftovers";
+            match self.git.move_ref(&refname, commit, old.as_ref(), why)? {
+                crate::git::Moved::Moved => {}
+                crate::git::Moved::Lost { current: Some(current) } => {
+                    return Err(GitError::RefTaken { refname, current });
+                }
+                crate::git::Moved::Lost { current: None } => {
+                    return Err(GitError::NoRef { refname });
+                }
+            }
+        } else {
+            flush::ref_folders(&self.git, &refname)?;
+        }
+        if !on_it {
+            let call = self.call_in(dir).config("core.fsync", "default,reference");
+            call.args(&["symbolic-ref", "-m", "piton: leftovers", "HEAD", &refname]).run()?;
+        }
+        Ok(())
+    }
+
+    /// A branch that somebody has checked out elsewhere must not move under them.
+    fn refuse_elsewhere(&self, refname: &str, branch: &str) -> Result<(), GitError> {
+        let format = "--format=%(refname)%00%(worktreepath)";
+        let answer = self.git.call().args(&["for-each-ref", format, "--", refname]).run()?;
+        for row in answer.stdout.split(|&b| b == b'\n') {
+            let mut fields = row.split(|&b| b == 0);
+            let (name, place) = (fields.next(), fields.next().unwrap_or_default());
+            let worktree = names::path(place);
+            if name == Some(refname.as_bytes()) && !place.is_empty() && worktree != self.path {
+                return Err(GitError::BranchElsewhere { branch: branch.to_owned(), worktree });
+            }
+        }
+        Ok(())
+    }
+
+    /// HEAD's commit and branch.
+    pub(crate) fn position(&self, dir: &Path) -> Result<(Option<Oid>, Option<String>), GitError> {
+        let words = ["rev-parse", "HEAD", "--symbolic-full-name", "HEAD"];
+        let (head, name) = match self.call_in(dir).args(&words).run() {
+            Ok(answer) => {
+                let text = answer.text("git rev-parse")?;
+                let name = text.lines().nth(1).unwrap_or_default().to_owned();
+                (Some(oid(&answer.stdout, "git rev-parse")?), name)
+            }
+            // HEAD names a branch without a commit, or nothing that git understands.
+            Err(GitError::Failed { .. }) => {
+                let words = ["symbolic-ref", "--quiet", "HEAD"];
+                (None, self.call_in(dir).args(&words).line()?)
+            }
+            Err(other) => return Err(other),
+        };
+        Ok((head, name.strip_prefix("refs/heads/").map(str::to_owned)))
+    }
+
+    pub(crate) fn status(&self, depth: Depth) -> Result<Status, GitError> {
+        let dir = self.git_dir()?;
+        let drivers = drivers::overrides(self.call_in(&dir))?;
+        status(self.call_in(&dir).configs(&drivers), depth)
+    }
+
+    /// The worktree's own git directory.
+    pub(crate) fn git_dir(&self) -> Result<PathBuf, GitError> {
+        match link::link(self)? {
+            Link::Ours(dir) => Ok(dir),
+            Link::Nothing => Err(self.foreign("there is nothing")),
+            Link::Foreign(why) | Link::Broken(why) => Err(self.foreign(&why)),
+        }
+    }
+
+    fn foreign(&self, why: &str) -> GitError {
+        GitError::Foreign { path: self.path.clone(), why: why.to_owned() }
+    }
+
+    /// A call in the worktree, with its git directory given.
+    pub(crate) fn call_in(&self, dir: &Path) -> Call {
+        self.git.call_in(dir).option("--work-tree=", &self.path).inside(&self.path)
+    }
+
+    fn clear_locks(&self, dir: &Path) -> Result<(), GitError> {
+        let locks = ["index.lock", "HEAD.lock"];
+        locks.iter().try_for_each(|name| locks::clear_in_tree(&self.git, &dir.join(name)))
+    }
+
+    /// A rebase keeps changes it was told to put back in a commit that nothing else names.
+    fn end_sequencers(&self, dir: &Path) -> Result<(), GitError> {
+        for name in SEQUENCERS {
+            let path = dir.join(name);
+            if let Ok(text) = fs::read_to_string(path.join("autostash"))
+                && let Ok(kept) = Oid::new(text.trim())
+            {
+                let refname = format!("refs/piton/aside/autostash-{kept}");
+                self.git.move_ref(&refname, &kept, None, "piton: autostash of a rebase")?;
+            }
+            if fs::symlink_metadata(&path).is_ok() {
+                locks::set_aside(&self.git, &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_merges(&self, dir: &Path) -> Result<(), GitError> {
+        for name in MERGES {
+            let path = dir.join(name);
+            if fs::symlink_metadata(&path).is_ok() {
+                locks::set_aside(&self.git, &path)?;
+            }
+        }
+        self.end_sequencers(dir)
+    }
+
+    /// An index torn by a power cut is moved aside; what it said is in HEAD or on disk.
+    fn with_readable_index<T>(
+        &self,
+        dir: &Path,
+        act: impl Fn() -> Result<T, GitError>,
+    ) -> Result<T, GitError> {
+        match act() {
+            Err(GitError::Failed { stderr, .. }) if is_about_the_index(&stderr) => {
+                locks::set_aside(&self.git, &dir.join("index"))?;
+                self.call_in(dir).args(&["read-tree", "HEAD"]).run()?;
+                act()
+            }
+            done => done,
+        }
+    }
+
+    /// What earlier ignore rules covered and the present ones do not would be taken for new work of
+    /// whoever comes next: it is moved out of the worktree, and kept.
+    fn set_strays_aside(&self, dir: &Path) -> Result<(), GitError> {
+        let words = ["ls-files", "--others", "--exclude-standard", "--directory", "-z"];
+        let answer = self.call_in(dir).args(&words).arg("--no-empty-directory").run()?;
+        let strays: Vec<PathBuf> = answer.parts().map(names::path).collect();
+        let strays = strays.iter().filter(|path| !self.holds_repository(path));
+        let mut folder = None;
+        for stray in strays {
+            let into = match &folder {
+                Some(into) => into,
+                None => folder.insert(locks::new_aside(&self.git)?),
+            };
+            carry(&self.path, stray, into)?;
+        }
+        Ok(())
+    }
+
+    fn holds_repository(&self, path: &Path) -> bool {
+        self.path.join(path).join(".git").exists()
+    }
+}
+
+/// Moves a path out of the worktree, under the same name.
+pub(crate) fn carry(root: &Path, path: &Path, into: &Path) -> Result<(), GitError> {
+    let from = root.join(path);
+    let mut to = into.join(path);
+    if let Some(folder) = to.parent() {
+        locks::private_dir(folder)?;
+    }
+    for n in 1.. {
+        if fs::symlink_metadata(&to).is_err() {
+            break;
+        }
+        let mut name = OsString::from(path);
+        name.push(format!(".{n}"));
+        to = into.join(name);
+    }
+    match fs::rename(&from, &to) {
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices && from.is_file() => {
+            fs::copy(&from, &to)
+                .and_then(|_| fs::File::open(&to)?.sync_all())
+                .and_then(|()| fs::remove_file(&from))
+        }
+        done => done,
+    }
+    .map_err(|source| GitError::io("move out of the worktree", &from, source))
+}
+
+/// The paths that differ between two commits or trees.
+pub(crate) fn differing(call: Call, from: &Oid, to: &Oid) -> Result<Vec<Vec<u8>>, GitError> {
+    let words = ["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff"];
+    let asked = call.args(&words).args(&["--no-textconv", from.as_str(), to.as_str()]);
+    Ok(asked.run()?.parts().map(<[u8]>::to_vec).collect())
+}
+
+fn merge_heads(dir: &Path) -> Result<Vec<Oid>, GitError> {
+    let path = dir.join("MERGE_HEAD");
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(text.lines().filter_map(|line| Oid::new(line).ok()).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(source) => Err(GitError::io("read", &path, source)),
+    }
+}
+
+fn is_about_the_index(stderr: &str) -> bool {
+    let signs = ["index file corrupt", "bad index file", "bad signature", "index file smaller"];
+    signs.iter().any(|sign| stderr.contains(sign))
+}
+
+fn in_use(error: GitError, branch: &str) -> GitError {
+    let GitError::Failed { stderr, .. } = &error else { return error };
+    let place = stderr.split_once("used by worktree at '").map(|(_, rest)| rest);
+    match place.and_then(|rest| rest.rsplit_once('\'')) {
+        Some((worktree, _)) => GitError::BranchElsewhere {
+            branch: branch.to_owned(),
+            worktree: PathBuf::from(worktree),
+        },
+        None => error,
+    }
+}

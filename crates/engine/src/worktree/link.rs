@@ -1,0 +1,108 @@
+//! How a folder and the repository's list of worktrees name each other: the folder's `.git` file
+//! names an entry below `<common dir>/worktrees`, whose `gitdir` file names the folder. Both are
+//! within an agent's reach, so both are checked.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::Worktree;
+use crate::git::{GitError, names};
+
+/// What a path is to the repository.
+pub(crate) enum Link {
+    /// No folder, or an empty one.
+    Nothing,
+    /// A worktree of the repository, with its git directory.
+    Ours(PathBuf),
+    /// Once a worktree of the repository; the two no longer name each other.
+    Broken(String),
+    Foreign(String),
+}
+
+pub(crate) fn link(tree: &Worktree) -> Result<Link, GitError> {
+    read(tree).map_err(|source| GitError::io("look at", &tree.path, source))
+}
+
+fn read(tree: &Worktree) -> io::Result<Link> {
+    let foreign = |why: &str| Ok(Link::Foreign(why.to_owned()));
+    let found = match fs::symlink_metadata(&tree.path) {
+        Ok(found) => found,
+        Err(error) if is_missing(&error) => return Ok(Link::Nothing),
+        Err(error) => return Err(error),
+    };
+    if !found.is_dir() {
+        return foreign("it is not a folder");
+    }
+    let pointer = tree.path.join(".git");
+    match fs::symlink_metadata(&pointer) {
+        Ok(found) if found.is_dir() => match pointer.canonicalize()? == tree.git.common_dir() {
+            true => Ok(Link::Ours(tree.git.common_dir().to_owned())),
+            false => foreign("it is a repository of its own"),
+        },
+        Ok(found) if found.is_file() => follow(tree, &pointer),
+        Ok(_) => foreign("its .git is neither a file nor a folder"),
+        Err(error) if is_missing(&error) => match fs::read_dir(&tree.path)?.next() {
+            None => Ok(Link::Nothing),
+            Some(_) => foreign("it has files but no .git"),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// From a folder's `.git` file to the repository's entry and back.
+fn follow(tree: &Worktree, pointer: &Path) -> io::Result<Link> {
+    let Some(entry) = pointed_to(pointer)? else {
+        return Ok(Link::Broken("its .git file names nothing".to_owned()));
+    };
+    let Ok(entry) = entry.canonicalize() else {
+        let gone = format!("its entry {} is gone", entry.display());
+        return Ok(Link::Broken(gone));
+    };
+    if entry == tree.git.common_dir() {
+        return Ok(Link::Ours(entry));
+    }
+    if entry.parent() != Some(&tree.git.common_dir().join("worktrees")) {
+        return Ok(Link::Foreign(format!("it belongs to {}", entry.display())));
+    }
+    match place_of(&entry) {
+        Some(place) if place == tree.path => Ok(Link::Ours(entry)),
+        Some(place) if place.join(".git").exists() => {
+            Ok(Link::Foreign(format!("it is a copy of {}", place.display())))
+        }
+        _ => Ok(Link::Broken("it was moved".to_owned())),
+    }
+}
+
+/// Where a `.git` file points.
+pub(super) fn pointed_to(pointer: &Path) -> io::Result<Option<PathBuf>> {
+    let text = fs::read(pointer)?;
+    let target = text.strip_prefix(b"gitdir: ").map(<[u8]>::trim_ascii_end);
+    let folder = pointer.parent().unwrap_or(pointer);
+    Ok(target.filter(|target| !target.is_empty()).map(|target| folder.join(names::path(target))))
+}
+
+/// The folder that an entry of the repository's list names.
+pub(super) fn place_of(entry: &Path) -> Option<PathBuf> {
+    let text = fs::read(entry.join("gitdir")).ok()?;
+    let pointer = entry.join(names::path(text.trim_ascii_end()));
+    Some(real(pointer.parent()?))
+}
+
+/// A path with the links of its existing part resolved.
+pub(super) fn real(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let existing = path.ancestors().find_map(|ancestor| {
+        let rest = path.strip_prefix(ancestor).ok()?;
+        ancestor.canonicalize().ok().map(|real| (real, rest))
+    });
+    match existing {
+        Some((real, rest)) if rest.as_os_str().is_empty() => real,
+        Some((real, rest)) => real.join(rest),
+        None => path,
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
