@@ -1,10 +1,26 @@
 //! Touches the machine for piton: git, processes, locks, clocks. It never prints, never parses
 //! arguments and knows no surface; every rule it acts on comes from the core.
 
+pub mod attempt;
+pub mod bury;
+mod child;
 pub mod config;
-pub mod log;
-pub mod trust;
+pub mod crash;
+pub mod demo;
+pub mod doctor;
+pub mod error;
 pub mod git;
+pub mod keeper;
 pub mod land;
+pub mod log;
+pub mod machine;
+pub mod observe;
+pub mod project;
+pub mod runs;
 pub mod snapshot;
+mod transcript;
+pub mod trust;
+pub mod worker;
 pub mod worktree;
+
+pub use error::EngineError;

@@ -1,0 +1,110 @@
+//! Ending what is left of a dead attempt, keeping its bytes, and recording it. Each part can be
+//! killed and done again by anybody to the same result; two that do it at once do no harm.
+
+use piton_core::decide::{Command, Corpse, Refusal};
+use piton_core::event::SnapshotReason;
+use piton_core::ids::{Fence, StepRef};
+
+use crate::config::Settings;
+use crate::crash;
+use crate::error::EngineError;
+use crate::keeper::{chain, snapshot_message, snapshot_ref};
+use crate::log::Log;
+use crate::machine::{self, Swept};
+use crate::project::Project;
+use crate::snapshot;
+use crate::worktree::{TreeState, Worktree};
+
+/// What was done about a dead attempt.
+pub struct Burial {
+    pub swept: Swept,
+    /// Why its bytes could not be kept now; the tree stays as it is, and nothing resets it before
+    /// they are.
+    pub unkept: Option<String>,
+}
+
+/// Stops before it touches: first the processes, then the tree, then the log.
+pub(crate) fn bury(
+    project: &Project,
+    log: &mut Log,
+    settings: &Settings,
+    step: &StepRef,
+    fence: Fence,
+    mut corpse: Corpse,
+) -> Result<Burial, EngineError> {
+    let attempt = log.run().held().find(|(held, attempt)| held == step && attempt.fence == fence);
+    let Some(attempt) = attempt.map(|(_, attempt)| attempt.id) else {
+        return Ok(Burial { swept: Swept::default(), unkept: None });
+    };
+    let swept = machine::end_attempt(attempt);
+    crash::point("bury.swept");
+    if !swept.survivors.is_empty() {
+        corpse.evidence = format!("{}; could not be ended: {:?}", corpse.evidence, swept.survivors);
+    }
+    let unkept = match keep(project, log, settings, step, fence) {
+        Ok(()) => None,
+        Err(error) if is_taken(&error) => return Ok(Burial { swept, unkept: None }),
+        Err(error) => Some(chain(&error)),
+    };
+    if let Some(why) = &unkept {
+        corpse.evidence = format!("{}; no snapshot: {why}", corpse.evidence);
+    }
+    let recorded = log.submit(&Command::Bury { step: step.clone(), fence, corpse });
+    crash::point("bury.recorded");
+    match recorded.map_err(EngineError::from) {
+        Ok(_) => Ok(Burial { swept, unkept }),
+        Err(error) if is_taken(&error) => Ok(Burial { swept, unkept }),
+        Err(error) => Err(error),
+    }
+}
+
+/// Somebody else recorded it first: nothing is left to do.
+fn is_taken(error: &EngineError) -> bool {
+    matches!(
+        error.refusal(),
+        Some(Refusal::StaleFence { .. } | Refusal::NotClaimed { .. } | Refusal::Completed(_))
+    )
+}
+
+fn keep(
+    project: &Project,
+    log: &mut Log,
+    settings: &Settings,
+    step: &StepRef,
+    fence: Fence,
+) -> Result<(), EngineError> {
+    let path = project.worktree(&settings.worktree_root, &log.run().opened.handle);
+    let tree = Worktree::at(&project.git, &path);
+    if !matches!(tree.state()?, TreeState::Present { .. }) {
+        return Ok(());
+    }
+    let Some((_, state)) = log.run().step(&step.step) else { return Ok(()) };
+    let Some(attempt) = state.attempt().filter(|attempt| attempt.fence == fence) else {
+        return Ok(());
+    };
+    let (base, folder) = (state.base.clone(), project.folder(attempt.id));
+    let last = state.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());
+    let reason = SnapshotReason::Recovery;
+    let message = snapshot_message(log, step, fence, reason);
+    // The keeper is dead, but another recovery may be at work: each takes the next free number.
+    let mut number = 1;
+    while project.git.ref_target(&snapshot_ref(log, step, fence, number))?.is_some() {
+        number += 1;
+    }
+    let index = folder.path().join(format!("index-{}", std::process::id()));
+    let ask = snapshot::Ask {
+        refname: snapshot_ref(log, step, fence, number),
+        base: base.as_ref(),
+        message: &message,
+        reason,
+        last: last.as_ref(),
+        index: &index,
+    };
+    let taken = snapshot::take(&tree, &ask);
+    let _not_there = std::fs::remove_file(&index);
+    let Some(snapshot) = taken? else { return Ok(()) };
+    crash::point("bury.snapshot-kept");
+    log.submit(&Command::Checkpoint { step: step.clone(), fence, snapshot })?;
+    crash::point("bury.checkpointed");
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! The one spawner of agents and of the commands piton runs for a step. A child leads its own process
+//! group, so that a signal reaches all of it, and prints into a pipe that is recorded.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use piton_core::event::Exit;
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+
+use crate::machine;
+use crate::transcript::{Secrets, record};
+
+/// What to start.
+pub(crate) struct Spec {
+    pub(crate) program: OsString,
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) folder: PathBuf,
+    pub(crate) variables: BTreeMap<String, String>,
+    /// Standard input; empty where absent.
+    pub(crate) stdin: Option<File>,
+    pub(crate) output: PathBuf,
+    pub(crate) output_max: u64,
+}
+
+/// A running child.
+pub(crate) struct Child {
+    pub(crate) pid: i32,
+    recorder: Option<JoinHandle<io::Result<String>>>,
+}
+
+impl Spec {
+    /// A command for `sh -c`.
+    pub(crate) fn shell(command: &str, folder: PathBuf, output: PathBuf, output_max: u64) -> Spec {
+        Spec {
+            program: "sh".into(),
+            arguments: vec!["-c".into(), command.into()],
+            folder,
+            variables: BTreeMap::new(),
+            stdin: None,
+            output,
+            output_max,
+        }
+    }
+}
+
+/// Starts a child; `exited` is sent its exit, once.
+pub(crate) fn spawn<I: Send + 'static>(
+    spec: Spec,
+    exited: Sender<I>,
+    input: fn(Exit) -> I,
+) -> io::Result<Child> {
+    let (reader, writer) = io::pipe()?;
+    let mut command = Command::new(&spec.program);
+    command
+        .args(&spec.arguments)
+        .current_dir(&spec.folder)
+        .stdin(spec.stdin.map_or_else(Stdio::null, Stdio::from))
+        .stdout(writer.try_clone()?)
+        .stderr(writer)
+        .process_group(0);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("GIT_") {
+            command.env_remove(name);
+        }
+    }
+    command.envs(&spec.variables);
+    let mut child = command.spawn()?;
+    // The command holds the pipe's writing end: the reader must be able to see it closed.
+    drop(command);
+    let pid = child.id().cast_signed();
+    let secrets =
+        Secrets::of_environment(std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        }));
+    let recorder =
+        std::thread::spawn(move || record(reader, &spec.output, spec.output_max, &secrets));
+    // Ends with the child: nobody has to join it.
+    std::thread::spawn(move || {
+        let exit = child.wait().map_or(Exit::Code(-1), exit_of);
+        let _nobody_waits = exited.send(input(exit));
+    });
+    Ok(Child { pid, recorder: Some(recorder) })
+}
+
+fn exit_of(status: ExitStatus) -> Exit {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Exit::Code(code),
+        (None, signal) => Exit::Signal(signal.unwrap_or(0)),
+    }
+}
+
+impl Child {
+    /// Signals the whole group.
+    pub(crate) fn signal(&self, signal: Signal) {
+        machine::send_group(self.pid, signal);
+    }
+
+    /// The end of what it printed. Called after its exit: the pipe may still be held open by a
+    /// process that escaped, so that waiting for its end has a bound.
+    pub(crate) fn tail(&mut self) -> String {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        let Some(recorder) = self.recorder.take() else { return String::new() };
+        let began = Instant::now();
+        while !recorder.is_finished() && began.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if !recorder.is_finished() {
+            return String::new();
+        }
+        recorder.join().ok().and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// Ends whatever the child left behind: its group, and every process that was handed to this
+    /// process as its nearest living ancestor. Returns those that could not be ended.
+    pub(crate) fn end_leftovers(&self) -> Vec<i32> {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        let began = Instant::now();
+        loop {
+            let left: Vec<_> = leftovers(self.pid);
+            if left.is_empty() || began.elapsed() > PATIENCE {
+                return left;
+            }
+            for pid in left {
+                machine::send(pid, Signal::KILL);
+                if let Some(pid) = Pid::from_raw(pid) {
+                    let _not_ours = waitpid(Some(pid), WaitOptions::NOHANG);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Members of the group, and descendants of this process that are not git processes of its own: at
+/// this moment it has none, because snapshots are not taken while a child is being ended.
+fn leftovers(group: i32) -> Vec<i32> {
+    let own = std::process::id().cast_signed();
+    let all = machine::processes();
+    let ours = |pid: i32| {
+        let mut at = pid;
+        // A chain longer than this is no chain of ours.
+        for _ in 0..64 {
+            match all.iter().find(|process| process.pid == at) {
+                Some(process) if process.parent == own => return true,
+                Some(process) if process.parent > 1 => at = process.parent,
+                _ => return false,
+            }
+        }
+        false
+    };
+    all.iter()
+        .filter(|process| process.pid != own)
+        .filter(|process| process.group == group || ours(process.pid))
+        // A zombie of ours is reaped above; anybody else's is gone already.
+        .filter(|process| !process.zombie || process.parent == own)
+        .map(|process| process.pid)
+        .collect()
+}

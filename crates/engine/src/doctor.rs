@@ -1,0 +1,252 @@
+//! Examines everything piton relies on: git, the repository, the state folder, the store and its
+//! chains, the refs of snapshots, attempts and processes, settings. Reports only; nothing is changed.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use piton_core::ids::AttemptId;
+use piton_core::recover::Sighting;
+use piton_core::run::Run;
+use piton_store::sqlite::Access;
+use piton_store::{Runs, Store, StoreError};
+use serde::Serialize;
+
+use crate::config::{self, Flags, Places};
+use crate::error::EngineError;
+use crate::git::{Call, GitError};
+use crate::keeper::chain;
+use crate::log::{Log, LogError};
+use crate::machine;
+use crate::observe::{Depth, observe};
+use crate::project::Project;
+use crate::runs;
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub what: String,
+    pub state: State,
+    pub detail: String,
+    /// The next thing to type.
+    pub next: Option<String>,
+}
+
+/// How a thing was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    Good,
+    /// Worth knowing; piton works.
+    Note,
+    Bad,
+    /// Something that was kept is not what it was.
+    Damaged,
+}
+
+/// The most missing refs or left-over processes that are listed.
+const LISTED: usize = 20;
+
+/// Looks at everything around a folder.
+pub fn examine(from: &Path) -> Vec<Finding> {
+    let mut findings = vec![git_program(from)];
+    let project = match Project::discover(from) {
+        Ok(project) => project,
+        Err(EngineError::Git(GitError::NotARepository { path })) => {
+            let detail = format!("{} is not in a git repository", path.display());
+            findings.push(finding("repository", State::Note, detail));
+            findings.push(settings(None));
+            return findings;
+        }
+        Err(error) => {
+            findings.push(failed("repository", &error));
+            return findings;
+        }
+    };
+    let root = project.git.main_root().to_owned();
+    findings.push(finding("repository", State::Good, root.display().to_string()));
+    findings.push(settings(Some(&root)));
+    findings.push(state_folder(&project.state));
+    match project.store(Access::Look) {
+        Ok(store) => {
+            let path = project.state.join("store.db");
+            findings.push(finding("store", State::Good, format!("{} opens", path.display())));
+            runs_of(&project, &store, &mut findings);
+        }
+        Err(EngineError::Log(LogError::Store(StoreError::Missing { .. }))) => {
+            findings.push(finding("store", State::Note, "nothing was run here yet"));
+        }
+        Err(error) => findings.push(failed("store", &error)),
+    }
+    findings
+}
+
+fn finding(what: impl Into<String>, state: State, detail: impl Into<String>) -> Finding {
+    Finding { what: what.into(), state, detail: detail.into(), next: None }
+}
+
+fn failed(what: impl Into<String>, error: &EngineError) -> Finding {
+    let corrupt = match error {
+        EngineError::Log(LogError::Store(error)) => error.is_corrupt(),
+        EngineError::Log(LogError::Refused(_)) => false,
+        EngineError::Log(_) | EngineError::LostStore { .. } | EngineError::Settings(_) => true,
+        _ => false,
+    };
+    let state = if corrupt { State::Damaged } else { State::Bad };
+    // Whoever reads this has asked the doctor already.
+    let next = error.hint().filter(|hint| !hint.contains("piton doctor"));
+    Finding { what: what.into(), state, detail: chain(error), next }
+}
+
+fn git_program(from: &Path) -> Finding {
+    match Call::new(from).args(&["version"]).line() {
+        Ok(version) => finding("git", State::Good, version),
+        Err(error) => failed("git", &error.into()),
+    }
+}
+
+fn settings(repository: Option<&Path>) -> Finding {
+    match config::load(&Places::of_process(repository), &Flags::default()) {
+        Ok(loaded) => {
+            let set = loaded.sources.iter().filter(|row| row.origin != config::Origin::Default);
+            let rows: Vec<String> =
+                set.map(|row| format!("{} from {}", row.key, row.origin)).collect();
+            let detail = match rows.is_empty() {
+                true => "defaults".to_owned(),
+                false => rows.join(", "),
+            };
+            finding("settings", State::Good, detail)
+        }
+        Err(error) => {
+            let next = error.hint();
+            Finding { next, ..finding("settings", State::Bad, chain(&error)) }
+        }
+    }
+}
+
+fn state_folder(path: &Path) -> Finding {
+    let what = "state folder";
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return finding(what, State::Note, format!("{} does not exist yet", path.display()));
+        }
+        Err(error) => return finding(what, State::Bad, format!("{}: {error}", path.display())),
+    };
+    let mode = found.mode() & 0o777;
+    let why = if found.file_type().is_symlink() {
+        "it is a symbolic link".to_owned()
+    } else if found.uid() != rustix::process::getuid().as_raw() {
+        format!("it belongs to user {}", found.uid())
+    } else if mode & 0o077 != 0 {
+        format!("others may enter it (mode {mode:03o})")
+    } else {
+        return finding(what, State::Good, format!("{} (mode {mode:03o})", path.display()));
+    };
+    let next = Some(format!("chmod 700 '{}'", path.display()));
+    Finding { next, ..finding(what, State::Bad, format!("{}: {why}", path.display())) }
+}
+
+/// Reading a run verifies every record against the chain.
+fn runs_of(project: &Project, store: &Arc<dyn Store>, findings: &mut Vec<Finding>) {
+    let listed = match runs::list(store, &Runs::All) {
+        Ok(listed) => listed,
+        Err(error) => return findings.push(failed("runs", &error)),
+    };
+    let (mut good, mut records) = (0, 0);
+    let mut details = Vec::new();
+    for log in listed {
+        match log {
+            Ok(log) => {
+                good += 1;
+                records += log.run().cursor.position.0;
+                details.extend(run_findings(project, &log));
+            }
+            Err((row, error)) => details.push(failed(format!("run {}", row.run), &error.into())),
+        }
+    }
+    let detail = format!("{good} runs with {records} records: every chain is whole");
+    findings.push(finding("runs", State::Good, detail));
+    findings.append(&mut details);
+}
+
+fn run_findings(project: &Project, log: &Log) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let handle = log.run().opened.handle.to_string();
+    if let Err(error) = runs::settings_of(log) {
+        findings.push(failed(format!("run {handle}"), &error));
+    }
+    let (kept, lost) = snapshots(project, log.run());
+    for message in lost.iter().take(LISTED) {
+        findings.push(finding(format!("run {handle}"), State::Damaged, message.clone()));
+    }
+    if kept > 0 && lost.is_empty() {
+        let detail = format!("its {kept} newest snapshots are in git");
+        findings.push(finding(format!("run {handle}"), State::Good, detail));
+    }
+    findings.extend(dead_attempts(project, log));
+    findings.extend(leftovers(log.run()));
+    findings
+}
+
+/// How many steps have their newest snapshot, and what is wrong with the others.
+fn snapshots(project: &Project, run: &Run) -> (usize, Vec<String>) {
+    let mut kept = 0;
+    let mut lost = Vec::new();
+    for (plan, step) in run.steps() {
+        let Some(snapshot) = step.snapshot.as_ref().map(|kept| &kept.snapshot) else { continue };
+        match project.git.ref_target(&snapshot.refname) {
+            Ok(Some(commit)) if commit == snapshot.commit => kept += 1,
+            // A completed step's commit is on the run's branch: its snapshots may be pruned.
+            Ok(None) if step.is_completed() => kept += 1,
+            Ok(Some(other)) => lost.push(format!(
+                "step {}: {} is {}, not the recorded {}",
+                plan.id,
+                snapshot.refname,
+                other.short(),
+                snapshot.commit.short()
+            )),
+            Ok(None) => lost.push(format!("step {}: {} is gone", plan.id, snapshot.refname)),
+            Err(error) => lost.push(format!("step {}: {}", plan.id, chain(&error))),
+        }
+    }
+    (kept, lost)
+}
+
+fn dead_attempts(project: &Project, log: &Log) -> Vec<Finding> {
+    let observed = observe(project, log, Depth::Locks);
+    let handle = &log.run().opened.handle;
+    let dead = log.run().held().filter_map(|(step, attempt)| match observed.of(attempt.id) {
+        Sighting::Dead(corpse) => Some((step, corpse.cause)),
+        Sighting::Alive | Sighting::Elsewhere => None,
+    });
+    dead.map(|(step, cause)| {
+        let detail =
+            format!("the attempt of step {step} is dead ({cause}); its work is in the tree");
+        let next = Some(format!("`piton resume {handle}` keeps it and goes on"));
+        Finding { next, ..finding(format!("run {handle}"), State::Note, detail) }
+    })
+    .collect()
+}
+
+/// Processes of attempts that are over.
+fn leftovers(run: &Run) -> Vec<Finding> {
+    let handle = &run.opened.handle;
+    let over: Vec<AttemptId> = run
+        .steps()
+        .filter_map(|(_, step)| step.history.last())
+        .map(|past| past.attempt.id)
+        .collect();
+    let rows = over.into_iter().filter_map(|attempt| {
+        let pids: Vec<String> =
+            machine::of_attempt(attempt).iter().map(|process| process.pid.to_string()).collect();
+        if pids.is_empty() {
+            return None;
+        }
+        let detail = format!("processes of a finished attempt are alive: {}", pids.join(" "));
+        let next = Some(format!("look at them: `ps -fp {}`", pids.join(",")));
+        Some(Finding { next, ..finding(format!("run {handle}"), State::Bad, detail) })
+    });
+    rows.take(LISTED).collect()
+}

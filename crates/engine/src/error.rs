@@ -1,0 +1,141 @@
+//! What can go wrong between a verb and the machine, each with the next thing to type where the
+//! engine knows it.
+
+use std::io;
+use std::path::PathBuf;
+
+use piton_core::decide::Refusal;
+use piton_core::ids::{AgentName, Handle, StepId};
+use piton_core::plan::PlanError;
+use piton_store::StoreError;
+
+use crate::git::GitError;
+use crate::log::LogError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error(transparent)]
+    Git(#[from] GitError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("the plan {} cannot be used", path.display())]
+    Plan {
+        path: PathBuf,
+        #[source]
+        source: PlanError,
+    },
+    #[error("the plan {} cannot be read", path.display())]
+    PlanFile {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the plan {} is outside the repository", path.display())]
+    PlanOutside { path: PathBuf },
+    #[error("there is no run {asked:?}")]
+    NoSuchRun { asked: String, near: Vec<Handle> },
+    #[error("{asked:?} could be any of {}", names(handles))]
+    AmbiguousRun { asked: String, handles: Vec<Handle> },
+    #[error("there is no run here yet")]
+    NoRuns,
+    #[error("the plan of run {handle} has changed since it was opened")]
+    PlanChanged { handle: Handle, differences: Vec<String> },
+    #[error("the plan has no input {name:?}")]
+    UnknownInput { name: String, known: Vec<String> },
+    #[error("step {step} names agent {agent}, which is not defined")]
+    UnknownAgent { step: StepId, agent: AgentName, known: Vec<AgentName> },
+    #[error("the store {} is gone, but this repository has snapshots of earlier runs", path.display())]
+    LostStore { path: PathBuf },
+    #[error("the settings kept with the run cannot be read")]
+    Settings(#[source] serde_json::Error),
+    #[error("{what}")]
+    Io {
+        what: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the keeper of step {step} did not start: {detail}")]
+    KeeperLost { step: StepId, detail: String },
+}
+
+fn names(handles: &[Handle]) -> String {
+    handles.iter().map(Handle::as_str).collect::<Vec<_>>().join(", ")
+}
+
+impl EngineError {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> EngineError {
+        let what = what.into();
+        move |source| EngineError::Io { what, source }
+    }
+
+    /// The refusal behind this, if the rules said no.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            EngineError::Log(LogError::Refused(refusal)) => Some(refusal),
+            _ => None,
+        }
+    }
+
+    /// The next thing to type.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            EngineError::Git(error) => error.hint(),
+            EngineError::Log(LogError::Store(error)) => Some(error.hint()),
+            EngineError::Log(LogError::Damaged { .. } | LogError::Plan { .. } | LogError::Empty(_)) => {
+                Some("`piton doctor` says what is damaged; the work itself is in git: `git for-each-ref refs/piton`".into())
+            }
+            EngineError::Log(LogError::Refused(_)) => None,
+            EngineError::Plan { path, .. } => {
+                Some(format!("correct it, then `piton plan check {}`", path.display()))
+            }
+            EngineError::PlanFile { .. } => None,
+            EngineError::PlanOutside { .. } => {
+                Some("put the plan inside the repository it is about".into())
+            }
+            EngineError::NoSuchRun { near, .. } => Some(match near.as_slice() {
+                [] => "`piton status --all` lists the runs".into(),
+                near => format!("did you mean {}?", names(near)),
+            }),
+            EngineError::AmbiguousRun { .. } => Some("give more of the handle".into()),
+            EngineError::NoRuns => Some("`piton run PLAN` starts one".into()),
+            EngineError::PlanChanged { handle, .. } => Some(format!(
+                "the run goes on with its recorded plan once the file is as it was; \
+                 or start over: `piton run PLAN --fresh` ({handle} keeps its branch and snapshots)"
+            )),
+            EngineError::UnknownInput { known, .. } => Some(match known.as_slice() {
+                [] => "the plan has no [inputs]".into(),
+                known => format!("its inputs: {}", known.join(", ")),
+            }),
+            EngineError::UnknownAgent { agent, known, .. } => Some(format!(
+                "add [agent.{agent}] with a command to piton.toml or the plan{}",
+                match known.as_slice() {
+                    [] => String::new(),
+                    known => format!(
+                        "; defined are {}",
+                        known.iter().map(AgentName::as_str).collect::<Vec<_>>().join(", ")
+                    ),
+                }
+            )),
+            EngineError::LostStore { path } => Some(format!(
+                "put {} back from a backup; the snapshots are safe: `git for-each-ref refs/piton`; \
+                 to begin without the old runs' history, move those refs away first",
+                path.display()
+            )),
+            EngineError::Settings(_) => Some("`piton doctor`".into()),
+            EngineError::Io { .. } => None,
+            EngineError::KeeperLost { .. } => Some("`piton resume` tries again".into()),
+        }
+    }
+}
+
+impl From<StoreError> for EngineError {
+    fn from(error: StoreError) -> EngineError {
+        EngineError::Log(LogError::Store(error))
+    }
+}
+
+impl From<Refusal> for EngineError {
+    fn from(refusal: Refusal) -> EngineError {
+        EngineError::Log(LogError::Refused(refusal))
+    }
+}

@@ -1,0 +1,455 @@
+//! The keeper: one small process per attempt, from preparing the tree to `Completed`. It parents the
+//! agent, outlives the worker, and holds `keeper.lock` throughout; when it dies, the kernel lets go
+//! of the lock and the next command knows at once.
+
+mod stages;
+mod supervise;
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use piton_core::claim::lease_key;
+use piton_core::decide::{Command, Refusal};
+use piton_core::event::{Cause, Entry, Exit, Failure, Haste, Snapshot, SnapshotReason, Stage};
+use piton_core::ids::{AttemptId, Fence, RunId, StepId, StepRef};
+use piton_core::plan::PlanStep;
+use piton_core::run::{Attempt, Step, Stop};
+use piton_core::view::step_branch;
+use piton_store::sqlite::Access;
+use piton_store::{Renewal, Store};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::attempt::{Folder, KeeperRecord, Lock};
+use crate::config::Settings;
+use crate::crash;
+use crate::error::EngineError;
+use crate::git::GitError;
+use crate::log::{Log, LogError};
+use crate::machine;
+use crate::project::Project;
+use crate::runs::settings_of;
+use crate::snapshot;
+use crate::worktree::{TreeState, Worktree};
+
+/// Which attempt to keep: what the worker passes to the process it starts.
+#[derive(Debug, Clone)]
+pub struct KeeperArgs {
+    pub run: RunId,
+    pub step: StepId,
+    pub iteration: u32,
+    pub fence: Fence,
+    pub attempt: AttemptId,
+}
+
+/// What the keeper tells the worker once it is findable.
+pub(crate) const READY: &str = "ready";
+
+/// The main function of a keeper process. Its standard input is the locked `keeper.lock`, its
+/// standard output the worker's ear until it is confirmed.
+pub fn keep(from: &Path, args: &KeeperArgs) -> i32 {
+    match Keeper::begin(from, args) {
+        Ok(mut keeper) => keeper.work(),
+        Err(error) => {
+            let _worker_gone = writeln!(io::stdout(), "{}", chain(&error));
+            1
+        }
+    }
+}
+
+/// Everything that can happen to a keeper.
+enum Input {
+    Exited(Exit),
+    Signal(i32),
+    Snapshot(Result<Option<Snapshot>, GitError>),
+}
+
+/// How an attempt ends without completing.
+enum End {
+    Failed(Failure),
+    Interrupted {
+        cause: Cause,
+        left_at: Stage,
+        evidence: String,
+    },
+    /// The claim is somebody else's: nothing may be appended any more.
+    Lost,
+    Broken(EngineError),
+}
+
+impl<E: Into<EngineError>> From<E> for End {
+    fn from(error: E) -> End {
+        let error = error.into();
+        match error.refusal() {
+            Some(
+                Refusal::StaleFence { .. } | Refusal::NotClaimed { .. } | Refusal::Completed(_),
+            ) => End::Lost,
+            _ => End::Broken(error),
+        }
+    }
+}
+
+struct Keeper {
+    project: Project,
+    log: Log,
+    settings: Settings,
+    step: StepRef,
+    fence: Fence,
+    entry: Entry,
+    plan: PlanStep,
+    folder: Folder,
+    tree: Worktree,
+    record: KeeperRecord,
+    /// Snapshots taken under this fence so far.
+    snapshots: u64,
+    /// A stop that came as a signal to this process.
+    signalled: Option<Stop>,
+    inputs: Receiver<Input>,
+    sender: Sender<Input>,
+    _heartbeat: Heartbeat,
+    /// Held for as long as this process lives.
+    _locks: [File; 2],
+}
+
+impl Keeper {
+    fn begin(from: &Path, args: &KeeperArgs) -> Result<Keeper, EngineError> {
+        let lock = adopt_lock()?;
+        let project = Project::discover(from)?;
+        let folder = project.folder(args.attempt);
+        let held =
+            folder.keeper().map_err(EngineError::io("the keeper's lock cannot be probed"))?;
+        if held != Lock::Held {
+            let detail = "it does not hold its lock".to_owned();
+            return Err(EngineError::KeeperLost { step: args.step.clone(), detail });
+        }
+        detach_from_terminal()?;
+        crash::point("keeper.adopted");
+
+        let step = StepRef { step: args.step.clone(), iteration: args.iteration };
+        let store = project.store(Access::Existing)?;
+        let log = Log::load(store, args.run)?;
+        let settings = settings_of(&log)?;
+        let attempt = own_attempt(&log, &step, args)?.clone();
+        let (plan, _) = log.run().step(&step.step).expect("an attempt's step is in the plan");
+        let plan = plan.clone();
+        let tree_lock = inheritable_tree_lock(&folder)?;
+        let record = KeeperRecord {
+            run: args.run,
+            step: step.clone(),
+            fence: args.fence,
+            boot: project.boot.clone(),
+            keeper: machine::process(std::process::id().cast_signed())
+                .ok_or(io::ErrorKind::NotFound.into())
+                .map_err(EngineError::io("this process cannot be seen"))?,
+            agent: None,
+        };
+        folder.write_keeper(&record).map_err(EngineError::io("keeper.json cannot be written"))?;
+        crash::point("keeper.findable");
+
+        let (sender, inputs) = mpsc::channel();
+        listen_for_signals(sender.clone())?;
+        confirm()?;
+        crash::point("keeper.confirmed");
+        let path = project.worktree(&settings.worktree_root, &log.run().opened.handle);
+        let tree = Worktree::at(&project.git, &path);
+        let heartbeat = Heartbeat::start(Arc::clone(log.store()), args, &step, settings.lease);
+        Ok(Keeper {
+            project,
+            log,
+            settings,
+            step,
+            fence: args.fence,
+            entry: attempt.entry,
+            plan,
+            folder,
+            tree,
+            record,
+            snapshots: 0,
+            signalled: None,
+            inputs,
+            sender,
+            _heartbeat: heartbeat,
+            _locks: [lock, tree_lock],
+        })
+    }
+
+    fn work(&mut self) -> i32 {
+        let code = match self.stages() {
+            Ok(()) => 0,
+            Err(end) => self.finish(end),
+        };
+        self.log.store().tidy();
+        code
+    }
+
+    /// Records how the attempt ended, with its bytes kept first.
+    fn finish(&mut self, end: End) -> i32 {
+        if let Err(error) = self.keep_snapshot(SnapshotReason::End) {
+            self.note(&format!("the last snapshot failed: {}", chain(&error)));
+        }
+        let (step, fence) = (self.step.clone(), self.fence);
+        let command = match end {
+            End::Lost => {
+                self.note("the claim was taken: nothing more is recorded under this fence");
+                return 5;
+            }
+            End::Failed(why) => Command::Fail { step, fence, why },
+            End::Interrupted { cause, left_at, evidence } => {
+                let at = self.log.now().map_or(self.log.run().changed_at, |now| now.wall);
+                Command::Interrupt { step, fence, cause, at, evidence, left_at }
+            }
+            End::Broken(error) => {
+                let message = chain(&error);
+                self.note(&message);
+                Command::Fail { step, fence, why: Failure::Setup { message } }
+            }
+        };
+        match self.log.submit(&command) {
+            Ok(_) => 0,
+            // The next command finds this process gone and records what it sees.
+            Err(error) => {
+                self.note(&chain(&error));
+                1
+            }
+        }
+    }
+
+    /// Folds what others appended and says whether this attempt was asked to stop.
+    fn asked_to_stop(&mut self) -> Result<Option<Stop>, End> {
+        while let Ok(input) = self.inputs.try_recv() {
+            if let Input::Signal(signal) = input {
+                self.signal(signal);
+            }
+        }
+        self.requested()
+    }
+
+    fn requested(&mut self) -> Result<Option<Stop>, End> {
+        if self.log.wait(Duration::ZERO).map_err(End::from)? {
+            self.log.refresh().map_err(End::from)?;
+        }
+        let attempt = self.attempt()?;
+        let asked = self.log.run().stop_for(attempt);
+        Ok(match (asked, self.signalled) {
+            (Some(a), Some(b)) => Some(if b.haste > a.haste { b } else { a }),
+            (asked, signalled) => asked.or(signalled),
+        })
+    }
+
+    /// A signal to the keeper itself: stop this attempt, a second one at once.
+    fn signal(&mut self, signal: i32) {
+        let cause = match signal {
+            SIGHUP => return,
+            SIGINT => Cause::UserInterrupt,
+            _ => Cause::Termination,
+        };
+        let haste = if self.signalled.is_some() { Haste::Now } else { Haste::Graceful };
+        let at = self.log.now().map_or(self.log.run().changed_at, |now| now.wall);
+        self.signalled = Some(Stop { cause, haste, at });
+    }
+
+    /// This attempt, as long as the claim is ours.
+    fn attempt(&self) -> Result<&Attempt, End> {
+        self.state().attempt().filter(|attempt| attempt.fence == self.fence).ok_or(End::Lost)
+    }
+
+    fn state(&self) -> &Step {
+        let (_, state) = self.log.run().step(&self.step.step).expect("the plan has our step");
+        state
+    }
+
+    fn branch(&self) -> String {
+        step_branch(&self.log.run().opened.handle, &self.step)
+    }
+
+    /// Takes a snapshot, if anything changed, and records it.
+    fn keep_snapshot(&mut self, reason: SnapshotReason) -> Result<(), EngineError> {
+        if !matches!(self.tree.state()?, TreeState::Present { .. }) {
+            return Ok(());
+        }
+        let state = self.state();
+        let refname = self.snapshot_ref(self.snapshots + 1);
+        let message = snapshot_message(&self.log, &self.step, self.fence, reason);
+        let last = state.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());
+        let ask = snapshot::Ask {
+            refname,
+            base: state.base.as_ref(),
+            message: &message,
+            reason,
+            last: last.as_ref(),
+            index: &self.folder.index(),
+        };
+        match snapshot::take(&self.tree, &ask)? {
+            Some(taken) => self.record_snapshot(taken),
+            None => Ok(()),
+        }
+    }
+
+    fn record_snapshot(&mut self, snapshot: Snapshot) -> Result<(), EngineError> {
+        self.snapshots += 1;
+        crash::point("keeper.snapshot-kept");
+        let (step, fence) = (self.step.clone(), self.fence);
+        let recorded = self.log.submit(&Command::Checkpoint { step, fence, snapshot });
+        crash::point("keeper.checkpointed");
+        match recorded {
+            // A refused holder may still keep bytes under its own fence: they are found by ref.
+            Ok(_) | Err(LogError::Refused(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn snapshot_ref(&self, number: u64) -> String {
+        snapshot_ref(&self.log, &self.step, self.fence, number)
+    }
+
+    /// For whoever looks into the attempt's folder later.
+    fn note(&self, message: &str) {
+        let _best_effort = writeln!(io::stderr(), "{message}");
+    }
+}
+
+/// Where the bytes of a fence are kept.
+pub(crate) fn snapshot_ref(log: &Log, step: &StepRef, fence: Fence, number: u64) -> String {
+    let handle = &log.run().opened.handle;
+    let name = match step.iteration {
+        1 => step.step.to_string(),
+        n => format!("{}-{n}", step.step),
+    };
+    format!("refs/piton/{handle}/{name}/{fence}/{number}")
+}
+
+/// A snapshot says what it is of, for people who meet it in git.
+pub(crate) fn snapshot_message(
+    log: &Log,
+    step: &StepRef,
+    fence: Fence,
+    reason: SnapshotReason,
+) -> String {
+    let handle = &log.run().opened.handle;
+    let why = match reason {
+        SnapshotReason::Cadence => "in progress",
+        SnapshotReason::End => "at the end of an attempt",
+        SnapshotReason::Recovery => "of an interrupted attempt",
+        SnapshotReason::Reset => "before a reset",
+    };
+    format!(
+        "piton: snapshot of {step} {why}\n\nPiton-Run: {handle}\nPiton-Step: {step}\nPiton-Fence: {fence}\n"
+    )
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        cause = next.source();
+    }
+    text
+}
+
+/// The worker took the lock and passed it as standard input: the only way to hand a descriptor to one
+/// child without every other child getting it too.
+fn adopt_lock() -> Result<File, EngineError> {
+    let failed = |what: &str| EngineError::io(what.to_owned());
+    let lock = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
+        .map_err(|error| failed("the lock was not passed on")(error.into()))?;
+    let nothing = File::open("/dev/null").map_err(failed("/dev/null"))?;
+    rustix::stdio::dup2_stdin(&nothing).map_err(|error| failed("standard input")(error.into()))?;
+    Ok(lock.into())
+}
+
+/// A session of its own: what a terminal sends does not reach this process or its agent. And the
+/// nearest living ancestor of everything the agent starts, so that nothing escapes by re-parenting.
+fn detach_from_terminal() -> Result<(), EngineError> {
+    let failed = |error: rustix::io::Errno| EngineError::Io {
+        what: "the keeper cannot leave its terminal".into(),
+        source: error.into(),
+    };
+    rustix::process::setsid().map_err(failed)?;
+    #[cfg(target_os = "linux")]
+    {
+        let own = rustix::process::getpid();
+        rustix::process::set_child_subreaper(Some(own)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn inheritable_tree_lock(folder: &Folder) -> Result<File, EngineError> {
+    let lock = folder.lock_tree().map_err(EngineError::io("tree.lock cannot be taken"))?;
+    rustix::io::fcntl_setfd(&lock, rustix::io::FdFlags::empty())
+        .map_err(|error| EngineError::io("tree.lock cannot be passed on")(error.into()))?;
+    Ok(lock)
+}
+
+/// Tells the worker that it may let go, and closes the pipe.
+fn confirm() -> Result<(), EngineError> {
+    let mut ear = io::stdout();
+    // A worker that died meanwhile does not matter: the attempt goes on and is adopted.
+    let _worker_gone = writeln!(ear, "{READY}").and_then(|()| ear.flush());
+    let nothing = File::options().write(true).open("/dev/null");
+    let nothing = nothing.map_err(EngineError::io("/dev/null"))?;
+    rustix::stdio::dup2_stdout(&nothing)
+        .map_err(|error| EngineError::io("standard output")(error.into()))
+}
+
+fn listen_for_signals(to: Sender<Input>) -> Result<(), EngineError> {
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(EngineError::io("signals"))?;
+    // Lives as long as the process.
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if to.send(Input::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
+}
+
+fn own_attempt<'log>(
+    log: &'log Log,
+    step: &StepRef,
+    args: &KeeperArgs,
+) -> Result<&'log Attempt, EngineError> {
+    let unknown = || Refusal::UnknownStep(step.step.clone());
+    let (_, state) = log.run().step(&step.step).ok_or_else(unknown)?;
+    let ours = |attempt: &&Attempt| attempt.fence == args.fence && attempt.id == args.attempt;
+    let lost = || Refusal::NotClaimed { step: step.step.clone(), given: args.fence };
+    Ok(state.attempt().filter(ours).ok_or_else(lost)?)
+}
+
+/// Renews the lease on a thread of its own, so that nothing the keeper does can starve it.
+struct Heartbeat {
+    _stop: Sender<()>,
+    _thread: JoinHandle<()>,
+}
+
+impl Heartbeat {
+    fn start(
+        store: Arc<dyn Store>,
+        args: &KeeperArgs,
+        step: &StepRef,
+        lease: Duration,
+    ) -> Heartbeat {
+        let (stop, stopped) = mpsc::channel();
+        let (run, fence, key) = (args.run, args.fence, lease_key(step));
+        let beat = move || -> Result<Renewal, piton_store::StoreError> {
+            let until = store.now()?.after(lease);
+            store.renew(run, &key, fence, &until)
+        };
+        let thread = std::thread::spawn(move || {
+            while stopped.recv_timeout(lease / 3) == Err(RecvTimeoutError::Timeout) {
+                // A missed beat is made up by the next; the log, not the lease, says who owns.
+                let _renewed = beat();
+            }
+        });
+        Heartbeat { _stop: stop, _thread: thread }
+    }
+}

@@ -1,0 +1,408 @@
+//! The stages of an attempt, in the order of writes that closes every crash window: prepare the tree,
+//! `Started`, the agent, its exit record, leftovers, verify, `Verified`, `LandingIntended`, the ref,
+//! `Completed`. A later attempt enters at the stage an earlier one was left at.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::time::Instant;
+
+use piton_core::brief::{self, TreeFacts};
+use piton_core::decide::{Command, Judged, judge_exit};
+use piton_core::event::{Cause, Check, Entry, Exit, Failure, SnapshotReason, Stage, Truth};
+use piton_core::ids::{Hash, Oid};
+use piton_core::plan::{Agent, PromptBy, Work};
+use piton_core::run::Stop;
+use piton_core::view::run_branch;
+
+use super::supervise::Watched;
+use super::{End, Input, Keeper, chain};
+use crate::attempt::private;
+use crate::child::{self, Spec};
+use crate::crash;
+use crate::error::EngineError;
+use crate::git::Moved;
+use crate::land::{self, Landing};
+use crate::machine::{self, ATTEMPT_VARIABLE};
+use crate::snapshot;
+use crate::worktree::TreeState;
+
+/// How often landing is tried again because the run's branch moved meanwhile.
+const LANDING_TRIES: usize = 10;
+
+impl Keeper {
+    /// From the attempt's entry to `Completed`.
+    pub(super) fn stages(&mut self) -> Result<(), End> {
+        match self.entry {
+            Entry::Fresh | Entry::Continue => {
+                let base = self.prepare()?;
+                self.run_agent(base)?;
+                self.verify()?;
+            }
+            Entry::Verify => {
+                self.ensure_tree()?;
+                self.verify()?;
+            }
+            Entry::Land => {}
+        }
+        self.land()
+    }
+
+    fn stop_before(&mut self, left_at: Stage) -> Result<(), End> {
+        match self.asked_to_stop()? {
+            Some(Stop { cause, .. }) => {
+                let evidence = "stopped on request".to_owned();
+                Err(End::Interrupted { cause, left_at, evidence })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The run's branch, made on first use.
+    fn run_tip(&self) -> Result<Oid, EngineError> {
+        let opened = &self.log.run().opened;
+        let name = format!("refs/heads/{}", run_branch(&opened.handle));
+        if let Some(tip) = self.project.git.ref_target(&name)? {
+            return Ok(tip);
+        }
+        match self.project.git.move_ref(&name, &opened.base, None, "piton: run opened")? {
+            Moved::Moved => Ok(opened.base.clone()),
+            Moved::Lost { current } => Ok(current.unwrap_or_else(|| opened.base.clone())),
+        }
+    }
+
+    /// Makes the tree what the entry promises; returns the step's base.
+    fn prepare(&mut self) -> Result<Oid, End> {
+        self.stop_before(Stage::Unstarted)?;
+        self.project.git.exclude("/.piton/")?;
+        let tip = self.run_tip()?;
+        crash::point("keeper.run-branch");
+        let base = match (self.entry, self.state().base.clone()) {
+            (Entry::Continue, Some(base)) => {
+                self.ensure_tree()?;
+                base
+            }
+            _ => {
+                self.start_over(&tip)?;
+                tip
+            }
+        };
+        crash::point("keeper.tree-prepared");
+        Ok(base)
+    }
+
+    /// A tree at the tip of the run's branch, with whatever else was in it kept first.
+    fn start_over(&mut self, tip: &Oid) -> Result<(), End> {
+        match self.tree.state()? {
+            TreeState::Missing => Ok(self.tree.create(&self.branch(), tip)?),
+            TreeState::Foreign { why } => Err(self.foreign(&why)),
+            TreeState::Present { .. } => {
+                self.keep_before_reset()?;
+                Ok(self.tree.reset_to(&self.branch(), tip)?)
+            }
+        }
+    }
+
+    /// The tree as the last attempt left it: what is on disk wins; a tree that is gone is rebuilt from
+    /// its snapshot.
+    fn ensure_tree(&mut self) -> Result<(), End> {
+        let branch = self.branch();
+        match self.tree.state()? {
+            TreeState::Foreign { why } => Err(self.foreign(&why)),
+            TreeState::Present { branch: Some(on), .. }
+                if on != branch && on.starts_with("piton/") =>
+            {
+                // Another step of this run has used the tree since.
+                self.keep_before_reset()?;
+                self.rebuild(&branch)
+            }
+            // Also when the agent went to a branch of its own: that is where its work is.
+            TreeState::Present { .. } => Ok(()),
+            TreeState::Missing => self.rebuild(&branch),
+        }
+    }
+
+    fn rebuild(&mut self, branch: &str) -> Result<(), End> {
+        let git = &self.project.git;
+        let kept = self.state().snapshot.as_ref().map(|kept| kept.snapshot.commit.clone());
+        let own = git.ref_target(&format!("refs/heads/{branch}"))?;
+        let parent = match &kept {
+            Some(commit) => Some(git.commit(&format!("{commit}^"))?),
+            None => own.or_else(|| self.state().base.clone()),
+        };
+        let start = match parent {
+            Some(start) => start,
+            None => self.run_tip()?,
+        };
+        match self.tree.state()? {
+            TreeState::Present { .. } => self.tree.reset_to(branch, &start)?,
+            _ => self.tree.create(branch, &start)?,
+        }
+        if let Some(commit) = kept {
+            snapshot::restore(&self.tree, branch, &start, &commit)?;
+        }
+        Ok(())
+    }
+
+    /// No destruction without a copy: what a reset would lose is kept and read back first.
+    fn keep_before_reset(&mut self) -> Result<(), End> {
+        if !self.tree.dirty()? {
+            return Ok(());
+        }
+        self.keep_snapshot(SnapshotReason::Reset)?;
+        let kept = self.state().snapshot.as_ref().map(|kept| kept.snapshot.clone());
+        if let Some(kept) = kept {
+            snapshot::read_back(&self.project.git, &kept)?;
+            snapshot::keep_omitted(&self.tree, &kept, &self.folder.omitted())?;
+        }
+        Ok(())
+    }
+
+    fn foreign(&self, why: &str) -> End {
+        let path = self.tree.path().display();
+        End::Failed(Failure::Setup {
+            message: format!("{path} is not this run's worktree ({why}); move it away"),
+        })
+    }
+
+    fn run_agent(&mut self, base: Oid) -> Result<(), End> {
+        let spec = self.agent_spec(&base)?;
+        self.stop_before(Stage::Unstarted)?;
+        let (step, fence) = (self.step.clone(), self.fence);
+        self.log.submit(&Command::Start { step, fence, base })?;
+        crash::point("keeper.started");
+        let oom_before = machine::oom_kills();
+        let program = spec.program.to_string_lossy().into_owned();
+        let child = child::spawn(spec, self.sender.clone(), Input::Exited).map_err(|error| {
+            End::Failed(Failure::Setup { message: format!("{program} cannot be started: {error}") })
+        })?;
+        crash::point("keeper.agent-spawned");
+        self.record.agent = machine::process(child.pid);
+        self.folder.write_keeper(&self.record).map_err(EngineError::io("keeper.json"))?;
+        let finished = self.supervise(child, Watched::Agent)?;
+        if !finished.exit.is_success() {
+            self.record_exit(finished.exit, finished.tail.clone())?;
+        }
+        let mut evidence = finished.exit.to_string();
+        if !finished.survivors.is_empty() {
+            evidence = format!("{evidence}; could not be ended: {:?}", finished.survivors);
+        }
+        if finished.timed_out {
+            let limit = self.plan.timeout.unwrap_or_default();
+            let ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+            return Err(End::Failed(Failure::Timeout { ms }));
+        }
+        match judge_exit(finished.exit, finished.stop) {
+            Judged::Ended => Ok(()),
+            Judged::Failed => {
+                Err(End::Failed(Failure::Exit { exit: finished.exit, tail: finished.tail }))
+            }
+            Judged::Interrupted(cause) => {
+                let cause = match (cause, oom_before, machine::oom_kills()) {
+                    (Cause::ProcessKill, Some(before), Some(after)) if after > before => {
+                        evidence = format!(
+                            "{evidence}; the kernel's count of out-of-memory kills rose from {before} to {after}"
+                        );
+                        Cause::OutOfMemory
+                    }
+                    (cause, ..) => cause,
+                };
+                Err(End::Interrupted { cause, left_at: Stage::Agent, evidence })
+            }
+        }
+    }
+
+    /// What to start: a plain command, or an agent with its prompt and brief.
+    fn agent_spec(&self, base: &Oid) -> Result<Spec, End> {
+        let output = self.folder.transcript();
+        let max = self.settings.transcript_max;
+        let folder = self.tree.path().to_owned();
+        match &self.plan.work {
+            Work::Run(command) => {
+                let variables = self.variables(None);
+                Ok(Spec { variables, ..Spec::shell(command, folder, output, max) })
+            }
+            Work::Agent { agent, prompt } => {
+                let name = agent;
+                let agent = self.agent(agent)?;
+                let facts = match self.entry {
+                    Entry::Continue => self.tree.facts(base)?,
+                    _ => TreeFacts::default(),
+                };
+                let prompt = brief::prompt(prompt, self.state(), self.entry, &facts);
+                let stdin = self.write_prompt(&prompt)?;
+                let mut words = agent.command.iter().map(Into::into);
+                let program = words.next().ok_or_else(|| {
+                    let message = format!("agent {name} has an empty command");
+                    End::Failed(Failure::Setup { message })
+                })?;
+                let mut arguments: Vec<std::ffi::OsString> = words.collect();
+                if agent.prompt == PromptBy::Arg {
+                    arguments.push(prompt.into());
+                }
+                Ok(Spec {
+                    program,
+                    arguments,
+                    folder,
+                    variables: self.variables(Some(&agent)),
+                    stdin: (agent.prompt == PromptBy::Stdin).then_some(stdin),
+                    output,
+                    output_max: max,
+                })
+            }
+        }
+    }
+
+    fn agent(&self, name: &piton_core::ids::AgentName) -> Result<Agent, End> {
+        let of_plan = self.log.run().plan().agents.get(name);
+        of_plan.or_else(|| self.settings.agents.get(name)).cloned().ok_or_else(|| {
+            End::Failed(Failure::Setup { message: format!("agent {name} is not defined") })
+        })
+    }
+
+    fn write_prompt(&self, prompt: &str) -> Result<File, End> {
+        let path = self.folder.prompt();
+        let write = || {
+            private(&path)?;
+            fs::write(&path, prompt)?;
+            File::open(&path)
+        };
+        Ok(write().map_err(EngineError::io("the prompt cannot be written"))?)
+    }
+
+    /// Values reach commands as environment variables, never by interpolation.
+    fn variables(&self, agent: Option<&Agent>) -> BTreeMap<String, String> {
+        let opened = &self.log.run().opened;
+        let mut variables: BTreeMap<String, String> = BTreeMap::new();
+        for (name, value) in &opened.inputs {
+            variables.insert(format!("PITON_INPUT_{name}"), value.clone());
+        }
+        if let Some(agent) = agent {
+            variables.extend(agent.env.clone());
+            let prompt = self.folder.prompt().display().to_string();
+            variables.insert("PITON_PROMPT_FILE".into(), prompt);
+        }
+        variables.extend(self.plan.env.clone());
+        variables.insert("PITON_RUN".into(), opened.run.to_string());
+        variables.insert("PITON_STEP".into(), self.step.to_string());
+        variables.insert("PITON_FENCE".into(), self.fence.to_string());
+        let attempt = self.folder.path().file_name().unwrap_or_default();
+        variables.insert(ATTEMPT_VARIABLE.into(), attempt.to_string_lossy().into_owned());
+        variables
+    }
+
+    /// Commits what the agent left, runs the verify command on that commit, records both.
+    fn verify(&mut self) -> Result<(), End> {
+        self.stop_before(Stage::Verify)?;
+        let handle = &self.log.run().opened.handle;
+        let message =
+            format!("{}\n\nPiton-Run: {handle}\nPiton-Step: {}\n", self.plan.title, self.step);
+        let commit = self.tree.commit_all(&self.branch(), &message)?;
+        crash::point("keeper.leftovers-committed");
+        let check = match self.plan.verify.clone() {
+            Some(command) => Some(self.check(command)?),
+            None => None,
+        };
+        crash::point("keeper.verify-ran");
+        let truth = match (&check, &self.plan.work) {
+            (Some(_), _) | (None, Work::Run(_)) => Truth::Verified,
+            (None, Work::Agent { .. }) => Truth::Claimed,
+        };
+        let tree = self.project.git.tree_of(&commit)?;
+        let (step, fence) = (self.step.clone(), self.fence);
+        self.log.submit(&Command::Verify { step, fence, commit, tree, truth, check })?;
+        crash::point("keeper.verified");
+        Ok(())
+    }
+
+    fn check(&mut self, command: String) -> Result<Check, End> {
+        let output = self.folder.verify_log();
+        let max = self.settings.transcript_max;
+        let folder = self.tree.path().to_owned();
+        let variables = self.variables(None);
+        let spec = Spec { variables, ..Spec::shell(&command, folder, output.clone(), max) };
+        let began = Instant::now();
+        let child = child::spawn(spec, self.sender.clone(), Input::Exited).map_err(|error| {
+            End::Failed(Failure::Setup { message: format!("verify cannot be started: {error}") })
+        })?;
+        let finished = self.supervise(child, Watched::Check)?;
+        if finished.timed_out {
+            let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            return Err(End::Failed(Failure::Timeout { ms }));
+        }
+        match judge_exit(finished.exit, finished.stop) {
+            Judged::Interrupted(cause) => {
+                let evidence = format!("verify: {}", finished.exit);
+                return Err(End::Interrupted { cause, left_at: Stage::Verify, evidence });
+            }
+            Judged::Failed => {
+                let (exit, tail): (Exit, String) = (finished.exit, finished.tail);
+                return Err(End::Failed(Failure::Verify { exit, tail }));
+            }
+            Judged::Ended => {}
+        }
+        let printed = fs::read(&output).map_err(EngineError::io("verify.log cannot be read"))?;
+        Ok(Check {
+            command,
+            exit: finished.exit,
+            output: Hash::of(&printed),
+            ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// Brings the verified commit onto the run's branch, one step at a time.
+    fn land(&mut self) -> Result<(), End> {
+        self.stop_before(Stage::Land)?;
+        let handle = self.log.run().opened.handle.clone();
+        let lock = private(&self.project.land_lock(&handle));
+        let lock = lock.map_err(EngineError::io("the landing lock cannot be opened"))?;
+        lock.lock().map_err(EngineError::io("the landing lock cannot be taken"))?;
+        let verified = self.state().verified.clone();
+        let commit = verified.map(|verified| verified.commit).ok_or_else(|| {
+            End::Failed(Failure::Landing { message: "there is no verified commit".into() })
+        })?;
+        self.run_tip()?;
+        let branch = run_branch(&handle);
+        let message =
+            format!("Land {}\n\nPiton-Run: {handle}\nPiton-Step: {}\n", self.step, self.step);
+        for _ in 0..LANDING_TRIES {
+            let (onto, to) = match land::prepare(&self.project.git, &branch, &commit, &message)? {
+                Landing::Nothing { .. } => return self.complete(commit),
+                Landing::FastForward { onto, to } | Landing::Merge { onto, to } => (onto, to),
+                Landing::Conflict { paths, .. } => {
+                    let paths = paths.join(", ");
+                    let message = format!("{branch} has moved and conflicts in {paths}");
+                    return Err(End::Failed(Failure::Landing { message }));
+                }
+            };
+            let (step, fence) = (self.step.clone(), self.fence);
+            self.log.submit(&Command::Land { step, fence, onto: onto.clone(), to: to.clone() })?;
+            crash::point("keeper.landing-intended");
+            let name = format!("refs/heads/{branch}");
+            let why = format!("piton: land {}", self.step);
+            if let Moved::Moved = self.project.git.move_ref(&name, &to, Some(&onto), &why)? {
+                crash::point("keeper.ref-moved");
+                return self.complete(to);
+            }
+        }
+        let message = format!("{branch} moved {LANDING_TRIES} times meanwhile");
+        Err(End::Failed(Failure::Landing { message }))
+    }
+
+    fn complete(&mut self, commit: Oid) -> Result<(), End> {
+        let (step, fence) = (self.step.clone(), self.fence);
+        self.log.submit(&Command::Complete { step, fence, commit })?;
+        crash::point("keeper.completed");
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            End::Failed(why) => why.fmt(f),
+            End::Interrupted { cause, .. } => cause.fmt(f),
+            End::Lost => f.write_str("the claim was taken"),
+            End::Broken(error) => f.write_str(&chain(error)),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Who this machine is and what runs on it: host and boot identity, processes with their start
+//! times. Pids explain, they never prove: a verdict about life comes from a kernel lock.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use piton_core::ids::{AttemptId, BootId, HostId};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+#[cfg(target_os = "linux")]
+#[path = "machine_linux.rs"]
+mod os;
+#[cfg(target_os = "macos")]
+#[path = "machine_macos.rs"]
+mod os;
+
+pub(crate) use os::{boot_id, oom_kills, processes};
+
+/// The variable by which processes of an attempt are found after their keeper died.
+pub const ATTEMPT_VARIABLE: &str = "PITON_ATTEMPT";
+
+/// A process as the machine shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    pub pid: i32,
+    pub parent: i32,
+    pub group: i32,
+    pub session: i32,
+    /// In the kernel's ticks since boot: with the pid it names a process within a boot.
+    pub started: u64,
+    pub zombie: bool,
+}
+
+/// This host, or what `PITON_HOST_ID` says (tests, and stores that several hosts share).
+pub fn host_id() -> HostId {
+    let named = std::env::var("PITON_HOST_ID").ok().filter(|name| !name.is_empty());
+    let machine = || {
+        let id = std::fs::read_to_string("/etc/machine-id").ok()?;
+        Some(id.trim().to_owned()).filter(|id| !id.is_empty())
+    };
+    let node = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    HostId(named.or_else(machine).unwrap_or_else(node))
+}
+
+/// Processes that carry an attempt's marker in their environment.
+pub(crate) fn of_attempt(attempt: AttemptId) -> Vec<Process> {
+    let marker = format!("{ATTEMPT_VARIABLE}={attempt}");
+    let own = std::process::id().cast_signed();
+    processes()
+        .into_iter()
+        .filter(|process| !process.zombie && process.pid != own)
+        .filter(|process| os::has_variable(process.pid, &marker))
+        .collect()
+}
+
+/// Ends these processes and whatever they leave, and waits until they are gone. Returns those ended
+/// and those that could not be.
+pub(crate) fn end_attempt(attempt: AttemptId) -> Swept {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    const PAUSE: Duration = Duration::from_millis(2);
+    let began = Instant::now();
+    let mut swept = Swept::default();
+    loop {
+        let left = of_attempt(attempt);
+        if left.is_empty() {
+            return swept;
+        }
+        if began.elapsed() > PATIENCE {
+            swept.survivors = left.iter().map(|process| process.pid).collect();
+            return swept;
+        }
+        for process in left {
+            send(process.pid, Signal::KILL);
+            if !swept.ended.contains(&process.pid) {
+                swept.ended.push(process.pid);
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// What a sweep did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Swept {
+    pub ended: Vec<i32>,
+    pub survivors: Vec<i32>,
+}
+
+/// Sends a signal to one process; one that is gone is not an error.
+pub(crate) fn send(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _gone = kill_process(pid, signal);
+    }
+}
+
+/// Sends a signal to a process group; one that is gone is not an error.
+pub(crate) fn send_group(group: i32, signal: Signal) {
+    if let Some(group) = Pid::from_raw(group) {
+        let _gone = rustix::process::kill_process_group(group, signal);
+    }
+}
+
+/// The process with this pid, if there is one.
+pub(crate) fn process(pid: i32) -> Option<Process> {
+    os::process(pid)
+}
+
+/// When a file was last written, by the wall clock.
+pub(crate) fn modified(path: &Path) -> Option<piton_core::time::Millis> {
+    let time = std::fs::metadata(path).ok()?.modified().ok()?;
+    let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
+    Some(piton_core::time::Millis(i64::try_from(since.as_millis()).ok()?))
+}
+
+/// The kernel start, or what `PITON_BOOT_ID` says (tests of reboots).
+pub fn boot() -> BootId {
+    match std::env::var("PITON_BOOT_ID") {
+        Ok(id) if !id.is_empty() => BootId(id),
+        _ => boot_id(),
+    }
+}

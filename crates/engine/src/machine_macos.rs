@@ -1,0 +1,51 @@
+//! macOS: the same functions by way of `sysctl` and `ps`. Built for completeness; the README says
+//! what is tested where.
+
+use std::process::{Command, Stdio};
+
+use piton_core::ids::BootId;
+
+use super::Process;
+
+fn output(program: &str, arguments: &[&str]) -> String {
+    let run = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    run.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default()
+}
+
+pub(crate) fn boot_id() -> BootId {
+    BootId(output("sysctl", &["-n", "kern.bootsessionuuid"]).trim().to_owned())
+}
+
+pub(crate) fn processes() -> Vec<Process> {
+    parse(&output("ps", &["-axo", "pid=,ppid=,pgid=,sess=,stat="]))
+}
+
+pub(crate) fn process(pid: i32) -> Option<Process> {
+    let pid = pid.to_string();
+    parse(&output("ps", &["-o", "pid=,ppid=,pgid=,sess=,stat=", "-p", &pid])).pop()
+}
+
+fn parse(table: &str) -> Vec<Process> {
+    let row = |line: &str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        Some(Process {
+            pid: fields.first()?.parse().ok()?,
+            parent: fields.get(1)?.parse().ok()?,
+            group: fields.get(2)?.parse().ok()?,
+            session: 0,
+            started: 0,
+            zombie: fields.get(4)?.starts_with('Z'),
+        })
+    };
+    table.lines().filter_map(row).collect()
+}
+
+pub(crate) fn has_variable(pid: i32, variable: &str) -> bool {
+    let pid = pid.to_string();
+    let shown = output("ps", &["-E", "-ww", "-o", "command=", "-p", &pid]);
+    shown.split_ascii_whitespace().any(|word| word == variable)
+}
+
+pub(crate) fn oom_kills() -> Option<u64> {
+    None
+}

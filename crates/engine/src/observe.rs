@@ -1,0 +1,90 @@
+//! Looks at the machine and records nothing: which attempts live, and what is left of the dead. Takes
+//! no git lock and writes no file, so that looking verbs can use it anywhere.
+
+use piton_core::decide::Corpse;
+use piton_core::event::{Cause, Holder};
+use piton_core::recover::{Observed, Sighting};
+use piton_core::run::{Attempt, Step};
+use piton_core::view::{RunView, view};
+
+use crate::attempt::{Folder, Lock};
+use crate::error::EngineError;
+use crate::log::Log;
+use crate::machine;
+use crate::project::Project;
+use crate::runs::settings_of;
+use crate::worktree::Worktree;
+
+/// How closely to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// Kernel locks and records only.
+    Locks,
+    /// Also how many files the worktrees of dead attempts have changed.
+    Trees,
+}
+
+/// What is seen of a run's open attempts.
+pub fn observe(project: &Project, log: &Log, depth: Depth) -> Observed {
+    let run = log.run();
+    let attempts = run.held().filter_map(|(step, attempt)| {
+        let (_, state) = run.step(&step.step)?;
+        let changed = || match depth {
+            Depth::Locks => None,
+            Depth::Trees => changed(project, log, state),
+        };
+        Some((attempt.id, sight(project, attempt, changed)))
+    });
+    Observed { attempts: attempts.collect() }
+}
+
+/// The view of a run as it stands now.
+pub fn look(project: &Project, log: &Log, depth: Depth) -> Result<RunView, EngineError> {
+    let observed = observe(project, log, depth);
+    let leases = log.store().leases(log.run().opened.run)?;
+    Ok(view(log.run(), &observed, &leases, &log.now()?))
+}
+
+fn sight(project: &Project, attempt: &Attempt, changed: impl FnOnce() -> Option<u64>) -> Sighting {
+    let Holder::Keeper { host, boot } = &attempt.holder;
+    if *host != project.host {
+        return Sighting::Elsewhere;
+    }
+    let folder = project.folder(attempt.id);
+    match folder.keeper() {
+        Ok(Lock::Held) => Sighting::Alive,
+        Ok(lock @ (Lock::Free | Lock::Missing)) => {
+            let rebooted = *boot != project.boot;
+            Sighting::Dead(corpse(attempt, &folder, lock, rebooted, changed()))
+        }
+        // Unknown is not dead: without an answer from the lock the lease decides.
+        Err(_) => Sighting::Elsewhere,
+    }
+}
+
+fn corpse(
+    attempt: &Attempt,
+    folder: &Folder,
+    lock: Lock,
+    rebooted: bool,
+    changed: Option<u64>,
+) -> Corpse {
+    let exit = folder.read_exit();
+    let cause = if rebooted { Cause::Reboot } else { Cause::ProcessKill };
+    let evidence = match (&exit, lock) {
+        (Some(record), _) if !record.exit.is_success() => record.tail.clone(),
+        (_, Lock::Missing) => "the attempt's folder is gone".to_owned(),
+        _ if rebooted => "the host was started again since".to_owned(),
+        _ => "the keeper's lock is free".to_owned(),
+    };
+    let signs = [folder.transcript(), folder.path().join("keeper.json")];
+    let seen = signs.iter().filter_map(|path| machine::modified(path)).max();
+    let at = seen.unwrap_or(attempt.claimed_at).max(attempt.claimed_at);
+    Corpse { exit: exit.map(|record| record.exit), cause, at, evidence, changed }
+}
+
+fn changed(project: &Project, log: &Log, state: &Step) -> Option<u64> {
+    let settings = settings_of(log).ok()?;
+    let path = project.worktree(&settings.worktree_root, &log.run().opened.handle);
+    Worktree::at(&project.git, &path).changed_since(state.base.as_ref()?).ok()
+}

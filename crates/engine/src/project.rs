@@ -1,0 +1,59 @@
+//! A project: a repository, piton's state folder inside its git directory, and this host.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use piton_core::ids::{AttemptId, BootId, Handle, HostId};
+use piton_store::Store;
+use piton_store::sqlite::{Access, SqliteStore};
+
+use crate::attempt::Folder;
+use crate::error::EngineError;
+use crate::git::Git;
+use crate::machine;
+
+pub struct Project {
+    pub git: Git,
+    /// `<git common dir>/piton`.
+    pub state: PathBuf,
+    pub host: HostId,
+    pub boot: BootId,
+}
+
+impl Project {
+    /// The project around a folder: any sub-directory, any worktree.
+    pub fn discover(from: &Path) -> Result<Project, EngineError> {
+        let git = Git::discover(from)?;
+        let state = git.common_dir().join("piton");
+        Ok(Project { git, state, host: machine::host_id(), boot: machine::boot() })
+    }
+
+    /// The project's store. A store that is gone while snapshots of its runs exist is an error, never
+    /// a new empty store.
+    pub fn store(&self, access: Access) -> Result<Arc<dyn Store>, EngineError> {
+        let path = self.state.join("store.db");
+        if !path.exists() && self.git.has_refs_under("refs/piton/")? {
+            return Err(EngineError::LostStore { path });
+        }
+        Ok(Arc::new(SqliteStore::open(&self.state, access)?))
+    }
+
+    /// Whether anything was ever run here.
+    pub fn has_store(&self) -> bool {
+        self.state.join("store.db").exists() || self.state.join("store.head").exists()
+    }
+
+    pub fn folder(&self, attempt: AttemptId) -> Folder {
+        Folder::new(self.state.join("attempts").join(attempt.to_string()))
+    }
+
+    /// The run's one worktree. The path is stable, because agents find their conversation by it.
+    pub fn worktree(&self, root: &str, handle: &Handle) -> PathBuf {
+        self.git.main_root().join(root).join(handle.as_str()).join("run")
+    }
+
+    /// Held while a step of this run is landed: one at a time on this host.
+    pub(crate) fn land_lock(&self, handle: &Handle) -> PathBuf {
+        self.state.join(format!("land-{handle}.lock"))
+    }
+}

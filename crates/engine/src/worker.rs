@@ -1,0 +1,505 @@
+//! The worker: observe the machine, ask the core what to mend, act, wait. The same turn serves `run`,
+//! `resume` and a worker in mid-flight, so that every start is a recovery.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command as Program, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use piton_core::decide::{Claim, Command};
+use piton_core::event::{Cause, Event, Failure, Haste, Holder, Scope};
+use piton_core::ids::{AttemptId, Fence, Position, RunId, StepId, StepRef};
+use piton_core::recover::{Action, Mend, Observed, Sighting, recover};
+use piton_core::run::Run;
+use piton_store::Store;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle as SignalsHandle, Signals};
+
+use crate::attempt::private;
+use crate::bury::bury;
+use crate::config::Settings;
+use crate::crash;
+use crate::error::EngineError;
+use crate::keeper::READY;
+use crate::log::Log;
+use crate::machine::ATTEMPT_VARIABLE;
+use crate::observe::{Depth, observe};
+use crate::project::Project;
+use crate::runs::settings_of;
+
+/// How a worker is started.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WorkOptions {
+    /// Yes where recovery would ask.
+    pub confirmed: bool,
+}
+
+/// What a worker tells whoever watches it.
+#[derive(Debug, Clone)]
+pub enum Notice {
+    /// Something was recorded, by this worker or anybody else.
+    Event(Event),
+    /// An attempt that this worker did not start is alive and watched.
+    Adopted {
+        step: StepRef,
+        fence: Fence,
+    },
+    /// Processes of a dead attempt were ended.
+    Swept {
+        step: StepRef,
+        ended: Vec<i32>,
+        survivors: Vec<i32>,
+    },
+    /// A stop is being carried out.
+    Stopping {
+        cause: Cause,
+        haste: Haste,
+    },
+    /// The worker leaves; the attempts go on.
+    Leaving,
+    Warning(String),
+}
+
+/// How a worker's time ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    Completed,
+    Failed {
+        step: StepId,
+        why: Failure,
+    },
+    NeedsPerson {
+        step: StepId,
+        question: String,
+    },
+    /// This worker was told to stop, and its attempts have stopped.
+    Interrupted {
+        cause: Cause,
+    },
+    /// The run, or its last open step, was stopped from elsewhere.
+    Stopped {
+        cause: Cause,
+    },
+    /// The terminal is gone: the worker left, its attempts go on.
+    Left,
+}
+
+/// Everything that can happen to a worker.
+enum Input {
+    Signal(i32),
+    KeeperExited,
+    LogChanged,
+}
+
+/// How long a turn waits for something to happen. It bounds only how late a worker sees that an
+/// attempt it did not start has died.
+const TURN: Duration = Duration::from_millis(250);
+
+/// Works on a run until it is over, stopped, or in need of a person.
+pub fn work(
+    project: &Project,
+    log: &mut Log,
+    options: &WorkOptions,
+    hear: &mut dyn FnMut(&Run, Notice),
+) -> Result<Outcome, EngineError> {
+    let host = project.host.clone();
+    let settings = settings_of(log)?;
+    let mut worker = Worker::start(project, log, settings, hear)?;
+    worker.tell(Command::Resume { host, confirmed: options.confirmed })?;
+    loop {
+        if let Some(outcome) = worker.turn()? {
+            return Ok(outcome);
+        }
+        worker.wait()?;
+        if let Some(outcome) = worker.leaving.take() {
+            return Ok(outcome);
+        }
+    }
+}
+
+struct Worker<'a> {
+    project: &'a Project,
+    log: &'a mut Log,
+    settings: Settings,
+    hear: &'a mut dyn FnMut(&Run, Notice),
+    inputs: Receiver<Input>,
+    sender: Sender<Input>,
+    signals: SignalsHandle,
+    follower: Option<Follower>,
+    /// Attempts this worker started or watches; a signal to it is about these.
+    watched: Vec<(StepRef, Fence)>,
+    stopping: Option<(Cause, Haste)>,
+    /// Leave now, whatever the attempts do.
+    leaving: Option<Outcome>,
+}
+
+impl<'a> Worker<'a> {
+    fn start(
+        project: &'a Project,
+        log: &'a mut Log,
+        settings: Settings,
+        hear: &'a mut dyn FnMut(&Run, Notice),
+    ) -> Result<Worker<'a>, EngineError> {
+        let (sender, inputs) = mpsc::channel();
+        let signals = listen_for_signals(sender.clone())?;
+        let follower = Some(Follower::start(log, sender.clone()));
+        Ok(Worker {
+            project,
+            log,
+            settings,
+            hear,
+            inputs,
+            sender,
+            signals,
+            follower,
+            watched: Vec::new(),
+            stopping: None,
+            leaving: None,
+        })
+    }
+
+    /// Submits a command of this worker's own, and passes on what it brought.
+    fn tell(&mut self, command: Command) -> Result<(), EngineError> {
+        let events = self.log.submit(&command)?;
+        self.pass_on(events);
+        Ok(())
+    }
+
+    fn pass_on(&mut self, events: Vec<Event>) {
+        for event in events {
+            (self.hear)(self.log.run(), Notice::Event(event));
+        }
+        if let Some(follower) = &self.follower {
+            follower.seen(self.log.run().cursor.position);
+        }
+    }
+
+    /// Observe, ask what to mend, act. Something is returned when there is nothing left to do here.
+    fn turn(&mut self) -> Result<Option<Outcome>, EngineError> {
+        loop {
+            let events = self.log.refresh()?;
+            self.pass_on(events);
+            let observed = observe(self.project, self.log, Depth::Locks);
+            let leases = self.log.store().leases(self.log.run().opened.run)?;
+            let mends = recover(self.log.run(), &observed, &leases, &self.log.now()?);
+            self.adopt(&mends);
+            if !self.act(&mends, &observed)? {
+                return Ok(self.outcome(&mends));
+            }
+        }
+    }
+
+    /// Does the first thing there is to do; says whether there was one.
+    fn act(&mut self, mends: &[Mend], observed: &Observed) -> Result<bool, EngineError> {
+        for mend in mends {
+            match &mend.action {
+                Action::Bury { fence, .. } => {
+                    self.bury(&mend.step, *fence, observed)?;
+                    return Ok(true);
+                }
+                Action::Enter { .. } if self.stopping.is_none() => return self.enter(&mend.step),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+
+    fn bury(
+        &mut self,
+        step: &StepRef,
+        fence: Fence,
+        observed: &Observed,
+    ) -> Result<(), EngineError> {
+        let attempt = self.log.run().held().find(|(held, _)| held == step);
+        let sighting = attempt.map(|(_, attempt)| observed.of(attempt.id).clone());
+        let Some(Sighting::Dead(corpse)) = sighting else { return Ok(()) };
+        let before = self.log.run().cursor;
+        let burial = bury(self.project, self.log, &self.settings, step, fence, corpse)?;
+        if !burial.swept.ended.is_empty() || !burial.swept.survivors.is_empty() {
+            let (ended, survivors) = (burial.swept.ended, burial.swept.survivors);
+            let notice = Notice::Swept { step: step.clone(), ended, survivors };
+            (self.hear)(self.log.run(), notice);
+        }
+        if let Some(why) = burial.unkept {
+            let warning = format!("the tree of {step} could not be kept: {why}");
+            (self.hear)(self.log.run(), Notice::Warning(warning));
+        }
+        self.pass_on_since(before)
+    }
+
+    /// What others appended is passed on by whoever folds it; a burial folds on its own.
+    fn pass_on_since(&mut self, cursor: piton_core::record::Cursor) -> Result<(), EngineError> {
+        let records = self.log.store().read(self.log.run().opened.run, cursor)?;
+        let events = records.iter().filter_map(|record| Event::from_body(&record.body).ok());
+        let events: Vec<Event> = events.collect();
+        self.pass_on(events);
+        Ok(())
+    }
+
+    /// Lock before claim, claim before effects.
+    fn enter(&mut self, step: &StepRef) -> Result<bool, EngineError> {
+        let attempt = AttemptId(uuid::Uuid::now_v7());
+        let folder = self.project.folder(attempt);
+        let lock = folder.create().map_err(EngineError::io("the attempt's folder"))?;
+        crash::point("worker.lock-taken");
+        let holder =
+            Holder::Keeper { host: self.project.host.clone(), boot: self.project.boot.clone() };
+        let before = self.log.run().cursor;
+        let claim = Command::Claim(Claim {
+            step: step.clone(),
+            attempt,
+            holder,
+            until: self.log.now()?.after(self.settings.lease),
+            sighting: Sighting::Elsewhere,
+        });
+        let events = match self.log.submit(&claim) {
+            Ok(events) => events,
+            Err(crate::log::LogError::Refused(_)) => {
+                // Somebody was quicker: look again, unless nothing is new.
+                folder.discard(lock);
+                return Ok(self.log.run().cursor != before);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        crash::point("worker.claimed");
+        self.pass_on(events);
+        let held = self.log.run().held().find(|(_, held)| held.id == attempt);
+        let fence = held.map(|(_, attempt)| attempt.fence).expect("the claim was just granted");
+        self.watched.push((step.clone(), fence));
+        self.spawn_keeper(step, fence, attempt, lock)?;
+        Ok(true)
+    }
+
+    fn spawn_keeper(
+        &mut self,
+        step: &StepRef,
+        fence: Fence,
+        attempt: AttemptId,
+        lock: std::fs::File,
+    ) -> Result<(), EngineError> {
+        let lost = |detail: String| EngineError::KeeperLost { step: step.step.clone(), detail };
+        let folder = self.project.folder(attempt);
+        let notes = private(&folder.path().join("keeper.log"));
+        let notes = notes.map_err(EngineError::io("keeper.log cannot be written"))?;
+        let program = std::env::current_exe().map_err(EngineError::io("this program's path"))?;
+        let mut keeper = Program::new(program)
+            .arg("keeper")
+            .args(["--run", &self.log.run().opened.run.to_string()])
+            .args(["--step", step.step.as_str()])
+            .args(["--iteration", &step.iteration.to_string()])
+            .args(["--fence", &fence.to_string()])
+            .args(["--attempt", &attempt.to_string()])
+            .current_dir(self.project.git.main_root())
+            .env(ATTEMPT_VARIABLE, attempt.to_string())
+            .stdin(Stdio::from(lock))
+            .stdout(Stdio::piped())
+            .stderr(notes)
+            .spawn()
+            .map_err(|error| lost(error.to_string()))?;
+        crash::point("worker.keeper-spawned");
+        let mut answer = String::new();
+        if let Some(ear) = keeper.stdout.take() {
+            let _gone = BufReader::new(ear).read_line(&mut answer);
+        }
+        self.await_exit(keeper);
+        match answer.trim_end() {
+            READY => Ok(()),
+            // It died before it was confirmed: its lock is free, and the next turn finds it dead.
+            "" => Ok(()),
+            complaint => Err(lost(complaint.to_owned())),
+        }
+    }
+
+    /// Reaps a keeper whenever it ends; the thread ends with it.
+    fn await_exit(&self, mut keeper: Child) {
+        let to = self.sender.clone();
+        std::thread::spawn(move || {
+            let _status = keeper.wait();
+            let _nobody_waits = to.send(Input::KeeperExited);
+        });
+    }
+
+    fn adopt(&mut self, mends: &[Mend]) {
+        for mend in mends {
+            let Action::Adopt { fence } = mend.action else { continue };
+            let watched = (mend.step.clone(), fence);
+            if !self.watched.contains(&watched) {
+                self.watched.push(watched);
+                let notice = Notice::Adopted { step: mend.step.clone(), fence };
+                (self.hear)(self.log.run(), notice);
+            }
+        }
+    }
+
+    /// Whether there is anything left for this worker to wait for.
+    fn outcome(&self, mends: &[Mend]) -> Option<Outcome> {
+        let run = self.log.run();
+        let alive = mends
+            .iter()
+            .any(|mend| matches!(mend.action, Action::Adopt { .. } | Action::AwaitLease { .. }));
+        if run.is_completed() {
+            return Some(Outcome::Completed);
+        }
+        if alive {
+            return None;
+        }
+        if let Some((cause, _)) = self.stopping {
+            return Some(Outcome::Interrupted { cause });
+        }
+        if let Some((plan, why)) = run.failed_for_good() {
+            return Some(Outcome::Failed { step: plan.id.clone(), why: why.clone() });
+        }
+        for mend in mends {
+            match &mend.action {
+                Action::Ask { question } => {
+                    let (step, question) = (mend.step.step.clone(), question.clone());
+                    return Some(Outcome::NeedsPerson { step, question });
+                }
+                Action::StayStopped => {
+                    let cause = stop_cause(run);
+                    return Some(Outcome::Stopped { cause });
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Waits for something to happen.
+    fn wait(&mut self) -> Result<(), EngineError> {
+        match self.inputs.recv_timeout(TURN) {
+            Ok(Input::Signal(signal)) => self.signal(signal),
+            Ok(Input::KeeperExited | Input::LogChanged)
+            | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Ok(()),
+        }
+    }
+
+    /// SIGINT and SIGTERM stop this worker's attempts, a second one at once; a third leaves them to
+    /// their keepers. SIGHUP (a closed terminal) ends the worker and nothing else.
+    fn signal(&mut self, signal: i32) -> Result<(), EngineError> {
+        let cause = match signal {
+            SIGINT => Cause::UserInterrupt,
+            SIGTERM => Cause::Termination,
+            _ => {
+                (self.hear)(self.log.run(), Notice::Leaving);
+                self.leaving = Some(Outcome::Left);
+                return Ok(());
+            }
+        };
+        let haste = match self.stopping {
+            None => Haste::Graceful,
+            Some((_, Haste::Graceful)) => Haste::Now,
+            Some((cause, Haste::Now)) => {
+                self.leaving = Some(Outcome::Interrupted { cause });
+                return Ok(());
+            }
+        };
+        self.stopping = Some((cause, haste));
+        (self.hear)(self.log.run(), Notice::Stopping { cause, haste });
+        for (step, fence) in self.watched.clone() {
+            let scope = Scope::Attempt { step, fence };
+            match self.log.submit(&Command::Stop { scope, cause, haste }) {
+                Ok(events) => self.pass_on(events),
+                // It ended meanwhile.
+                Err(crate::log::LogError::Refused(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        self.signals.close();
+        if let Some(follower) = self.follower.take() {
+            follower.end();
+        }
+    }
+}
+
+fn stop_cause(run: &Run) -> Cause {
+    let asked = run.stop.map(|stop| stop.cause);
+    let left = run.steps().find_map(|(_, step)| match &step.phase {
+        piton_core::run::Phase::Interrupted(last) if last.held_back => Some(last.cause),
+        _ => None,
+    });
+    asked.or(left).unwrap_or(Cause::Unknown)
+}
+
+fn listen_for_signals(to: Sender<Input>) -> Result<SignalsHandle, EngineError> {
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(EngineError::io("signals"))?;
+    let handle = signals.handle();
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if to.send(Input::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(handle)
+}
+
+/// Wakes the worker when somebody appends.
+struct Follower {
+    position: Arc<AtomicU64>,
+    ended: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Follower {
+    fn start(log: &Log, to: Sender<Input>) -> Follower {
+        let position = Arc::new(AtomicU64::new(log.run().cursor.position.0));
+        let ended = Arc::new(AtomicBool::new(false));
+        let (store, run): (Arc<dyn Store>, RunId) = (Arc::clone(log.store()), log.run().opened.run);
+        let (seen, end) = (Arc::clone(&position), Arc::clone(&ended));
+        let thread = std::thread::spawn(move || {
+            let mut told = 0;
+            while !end.load(Ordering::SeqCst) {
+                let after = seen.load(Ordering::SeqCst);
+                match store.changed(run, Position(after), TURN) {
+                    Ok(true) if told != after => {
+                        told = after;
+                        let _nobody_waits = to.send(Input::LogChanged);
+                    }
+                    // Told already and not read yet, or no answer: the turn's own pace will do.
+                    Ok(true) | Err(_) => std::thread::sleep(Duration::from_millis(10)),
+                    Ok(false) => {}
+                }
+            }
+        });
+        Follower { position, ended, thread }
+    }
+
+    fn seen(&self, position: Position) {
+        self.position.store(position.0, Ordering::SeqCst);
+    }
+
+    fn end(self) {
+        self.ended.store(true, Ordering::SeqCst);
+        let _panicked = self.thread.join();
+    }
+}
+
+/// Starts a worker in a session of its own; returns its pid.
+pub fn detach(project: &Project, run: RunId) -> Result<u32, EngineError> {
+    use std::os::unix::process::CommandExt as _;
+    let program = std::env::current_exe().map_err(EngineError::io("this program's path"))?;
+    let notes = private(&project.state.join(format!("worker-{run}.log")));
+    let notes = notes.map_err(EngineError::io("the worker's log cannot be written"))?;
+    let failed = EngineError::io("the worker cannot be started");
+    let worker = Program::new(program)
+        .args(["worker", "--run", &run.to_string()])
+        .current_dir(project.git.main_root())
+        .stdin(Stdio::null())
+        .stdout(notes.try_clone().map_err(EngineError::io("the worker's log"))?)
+        .stderr(notes)
+        .process_group(0)
+        .spawn()
+        .map_err(failed)?;
+    Ok(worker.id())
+}
