@@ -24,3 +24,7 @@ pub mod worker;
 pub mod worktree;
 
 pub use error::EngineError;
+
+// Surfaces name stores through the engine: they depend on it alone.
+pub use piton_store::sqlite::Access;
+pub use piton_store::{RunRow, Runs, Store, StoreError};
