@@ -17,7 +17,7 @@ use piton_core::time::Moment;
 use rusqlite::Connection;
 
 use crate::clock::HostClock;
-use crate::{Created, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail};
+use crate::{Created, Damage, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail};
 use flaw::Flaw;
 use home::Home;
 use lock::{PATIENCE, WriteLock};
@@ -113,6 +113,28 @@ impl SqliteStore {
         self
     }
 
+    /// Reads everything there is and says all that is wrong with it: one damaged run does not hide the
+    /// others.
+    pub fn examine(&self) -> Result<Vec<StoreError>, StoreError> {
+        let named = |damage| StoreError::Damaged { path: self.home.db.clone(), damage };
+        let complaints = self.reading(rows::quick_check)?;
+        let mut wrong: Vec<StoreError> =
+            complaints.into_iter().map(Damage::Sqlite).map(named).collect();
+        match self.runs(&Runs::All) {
+            Ok(rows) => {
+                for row in rows {
+                    wrong.extend(self.read(row.run, Cursor::START).err());
+                    wrong.extend(self.leases(row.run).err());
+                }
+            }
+            Err(error) => wrong.push(error),
+        }
+        for hash in self.reading(rows::all_texts)? {
+            wrong.extend(self.text(hash).err());
+        }
+        Ok(wrong)
+    }
+
     fn link(&self) -> MutexGuard<'_, Link> {
         // A panicking decision rolled its transaction back on the way out: the link is good.
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
@@ -149,10 +171,19 @@ impl SqliteStore {
             self.commits.fetch_add(1, Ordering::Release);
             if let Some((run, head)) = *remember {
                 sidecar::replace(&self.home, self.id, Some((run, head)));
+                self.checkpoint_if_forgotten();
             }
         }
         let (Written::Yes { answer, .. } | Written::No(answer)) = answer;
         Ok(answer)
+    }
+
+    /// Bounds the log when nobody tidies; looked at as seldom as the sidecar is replaced.
+    fn checkpoint_if_forgotten(&self) {
+        let link = self.link();
+        if backlog(&link.conn).is_ok_and(|frames| frames >= WAL_FRAMES_MAX) {
+            checkpoint(&link.conn);
+        }
     }
 
     fn head(&self, run: RunId) -> Result<Position, StoreError> {
@@ -401,7 +432,7 @@ impl Store for SqliteStore {
             return;
         }
         let turn = (backlog >= WAL_FRAMES_MAX).then(|| lock.take(self.patience).ok()).flatten();
-        let _ = self.link().conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        checkpoint(&self.link().conn);
         drop(turn);
         self.remember.store(true, Ordering::Release);
     }
@@ -413,4 +444,10 @@ fn backlog(conn: &Connection) -> rusqlite::Result<i64> {
     conn.prepare_cached("SELECT runs FROM meta")?.query_row([], |_| Ok(()))?;
     conn.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?
         .query_row([], |row| Ok(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?))
+}
+
+/// Moves what it can into the database without making anybody wait. Failing loses nothing: the log is
+/// still there, and somebody will try again.
+fn checkpoint(conn: &Connection) {
+    let _ = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
 }

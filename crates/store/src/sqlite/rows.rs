@@ -413,3 +413,17 @@ pub(super) fn text(conn: &Connection, hash: Hash) -> Result<Vec<u8>, Flaw> {
         None => Err(StoreError::MissingText { hash }.into()),
     }
 }
+
+/// The names of all texts.
+pub(super) fn all_texts(conn: &Connection) -> Result<Vec<Hash>, Flaw> {
+    let mut select = conn.prepare("SELECT hash FROM texts")?;
+    let hashes = select.query_map([], |row| Ok(Hash::from_bytes(row.get(0)?)))?;
+    Ok(hashes.collect::<Result<_, _>>()?)
+}
+
+/// What SQLite itself finds wrong with its trees.
+pub(super) fn quick_check(conn: &Connection) -> Result<Vec<String>, Flaw> {
+    let mut check = conn.prepare("PRAGMA quick_check(20)")?;
+    let lines = check.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
+    Ok(lines.into_iter().filter(|line| line != "ok").collect())
+}

@@ -183,3 +183,40 @@ fn shape(conn: &Connection) -> Result<Seal, Flaw> {
     let fields: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
     Ok(seal(&fields))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn laid_out() -> Connection {
+        let mut conn = Connection::open_in_memory().expect("memory");
+        lay_out(&mut conn).expect("an empty database takes the schema");
+        conn
+    }
+
+    #[test]
+    fn a_database_is_recognised_after_it_was_laid_out_and_migrated_again() {
+        let mut conn = laid_out();
+        let meta = recognise(&conn).expect("it is ours");
+        migrate(&mut conn).expect("nothing to do is fine");
+        let again = recognise(&conn).expect("it is still ours");
+        assert_eq!((again.store, again.runs), (meta.store, 0));
+    }
+
+    #[test]
+    fn a_migration_that_fails_leaves_everything_as_it_was() {
+        let mut conn = laid_out();
+        // Says it is older than it is: the tables are in the way of the migration.
+        conn.pragma_update(None, "user_version", 0).expect("a pragma");
+        assert!(migrate(&mut conn).is_err());
+        assert_eq!(version(&conn).expect("a version"), 0);
+        assert!(matches!(recognise(&conn), Err(Flaw::Damage(Damage::Seal("the schema")))));
+    }
+
+    #[test]
+    fn a_changed_schema_is_not_recognised() {
+        let conn = laid_out();
+        conn.execute_batch("CREATE INDEX extra ON events (at)").expect("an index");
+        assert!(matches!(recognise(&conn), Err(Flaw::Damage(Damage::Seal("the schema")))));
+    }
+}

@@ -464,3 +464,27 @@ fn one_broken_log_does_not_hide_the_others() {
         "its sound part reads"
     );
 }
+
+#[test]
+fn examining_names_everything_that_is_wrong() {
+    let (dir, _) = filled();
+    assert!(open(dir.path(), Access::Look).examine().unwrap().is_empty());
+    let conn = rusqlite::Connection::open(dir.path().join("store.db")).unwrap();
+    let edits = [
+        "UPDATE events SET body = x'00' WHERE id = (2 << 32) + 3",
+        "DELETE FROM events WHERE id = (4 << 32) + 9",
+        "UPDATE leases SET fence = 77 WHERE run = 5 AND key = 'step-1'",
+        "UPDATE texts SET bytes = x'00' WHERE rowid = 1",
+    ];
+    for edit in edits {
+        assert_eq!(conn.execute(edit, []).unwrap(), 1, "{edit}");
+    }
+    conn.close().unwrap();
+    let wrong = open(dir.path(), Access::Look).examine().unwrap();
+    let chain = |number, position| Damage::Chain {
+        run: run_id(number),
+        position: piton_core::ids::Position(position),
+    };
+    let expected = [chain(2, 3), chain(4, 9), Damage::Seal("a lease"), Damage::Seal("a text")];
+    assert_eq!(wrong.iter().map(damage_of).collect::<Vec<_>>(), expected.each_ref().map(Some));
+}

@@ -198,6 +198,21 @@ fn tidying_keeps_the_log_small() {
 }
 
 #[test]
+fn a_log_that_nobody_tidies_is_bounded() {
+    let dir = with_a_run();
+    let store = open(dir.path(), Access::Existing);
+    let mut after = Cursor::START;
+    for _ in 0..1_300 {
+        let batch = bodies(&[&[7; 4_000], &[8; 4_000]]);
+        let tail = store.transact(run_id(1), after, &mut |_| Some(batch.clone())).unwrap();
+        after = tail.last().unwrap().cursor();
+    }
+    let log = fs::metadata(dir.path().join("store.db-wal")).unwrap().len();
+    assert!(log < 12_000_000, "the log has {log} bytes");
+    assert_eq!(store.read(run_id(1), Cursor::START).unwrap().len(), 2_601);
+}
+
+#[test]
 fn a_reboot_shows_in_the_clock() {
     let dir = with_a_run();
     let store = open(dir.path(), Access::Existing);
