@@ -1,0 +1,266 @@
+//! SIGKILL of worker, keeper, agent, any two, all three, at each durable action. Whatever is killed
+//! where, `piton resume` finishes the run: each step completed once, no acknowledged event missing,
+//! the final tree as without the kill, nothing left running, and an agent that had ended is not
+//! started again.
+//!
+//! In the ordinary run each crash point meets one combination, chosen by a seed (`PITON_SEED`);
+//! `PITON_CRASH_ALL=1` runs the whole product.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use piton_engine::crash::{POINTS, Who};
+use piton_testkit::{CrashPoint, Running, Sandbox, alive, kill9, toml_string};
+use serde_json::Value;
+
+/// Who is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Kill {
+    worker: bool,
+    keeper: bool,
+    agent: bool,
+}
+
+impl Kill {
+    fn combination(number: u32) -> Kill {
+        assert!((1..=7).contains(&number));
+        Kill { worker: number & 1 != 0, keeper: number & 2 != 0, agent: number & 4 != 0 }
+    }
+
+    fn all() -> impl Iterator<Item = Kill> {
+        (1..=7).map(Kill::combination)
+    }
+}
+
+/// From this point on the agent of the first step has ended, and its exit is on disk.
+const AGENT_HAS_ENDED: [&str; 7] = [
+    "keeper.exit-recorded",
+    "keeper.leftovers-committed",
+    "keeper.verify-ran",
+    "keeper.verified",
+    "keeper.landing-intended",
+    "keeper.ref-moved",
+    "keeper.completed",
+];
+
+/// A plan of three steps: an agent with a verify command, a command that needs it, an agent that
+/// commits by itself. `a` writes in several goes and can go on from any.
+fn plan(sandbox: &Sandbox) -> String {
+    let starts = |step: &str| sandbox.mark(&format!("starts-{step}")).display().to_string();
+    let pid = sandbox.mark("agent-pid").display().to_string();
+    let a = format!(
+        "count {}; pid {pid}; write one first; sleep 150; write two second; sleep 150; write three third",
+        starts("a")
+    );
+    let b = format!("count {}; append all from-b; delete two", starts("b"));
+    let c =
+        format!("count {}; write four fourth; commit by the agent; write five fifth", starts("c"));
+    format!(
+        "[plan]\nname = 'crash'\nagent = 'fake'\n\
+         [agent.fake]\ncommand = [{}, '--prompt']\nprompt = 'file'\n\
+         [[step]]\nid = 'a'\nprompt = {}\nverify = 'test -f one && test -f three'\n\
+         [[step]]\nid = 'b'\nneeds = ['a']\nrun = {}\n\
+         [[step]]\nid = 'c'\nneeds = ['b']\nprompt = {}\n",
+        toml_string(&sandbox.fake_agent().display().to_string()),
+        toml_string(&prompt(&a)),
+        toml_string(&sandbox.fake(&b)),
+        toml_string(&prompt(&c)),
+    )
+}
+
+/// A script as the lines that the fake agent looks for in its prompt.
+fn prompt(script: &str) -> String {
+    script.split("; ").map(|action| format!("fake: {action}\n")).collect()
+}
+
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    sandbox.write("plan.toml", &plan(&sandbox));
+    sandbox.write(".gitignore", "plan.toml\n");
+    sandbox.commit("ready");
+    sandbox
+}
+
+/// The final tree of a run that nobody disturbed.
+fn undisturbed() -> &'static str {
+    static TREE: OnceLock<String> = OnceLock::new();
+    TREE.get_or_init(|| {
+        let sandbox = sandbox();
+        start(&sandbox, None).wait().success();
+        final_tree(&sandbox)
+    })
+}
+
+fn start(sandbox: &Sandbox, point: Option<&CrashPoint>) -> Running {
+    let run = sandbox.piton(&["run", "plan.toml", "--trust"]).env("PITON_SNAPSHOT_EVERY", "100ms");
+    match point {
+        Some(point) => run.crash_at(point).spawn(),
+        None => run.spawn(),
+    }
+}
+
+fn resume(sandbox: &Sandbox, point: Option<&CrashPoint>) -> Running {
+    let resume = sandbox.piton(&["resume"]);
+    match point {
+        Some(point) => resume.crash_at(point).spawn(),
+        None => resume.spawn(),
+    }
+}
+
+fn view(sandbox: &Sandbox) -> Value {
+    let shown = sandbox.piton(&["show", "--json"]).output().success();
+    shown.json()["data"]["run"].clone()
+}
+
+fn events(sandbox: &Sandbox) -> Vec<Value> {
+    let listed = sandbox.piton(&["events", "--json"]).output().success();
+    listed.json()["data"]["events"].as_array().expect("a list of events").clone()
+}
+
+fn final_tree(sandbox: &Sandbox) -> String {
+    let branch = view(sandbox)["branch"].as_str().expect("a branch").to_owned();
+    sandbox.tree_of(&branch)
+}
+
+/// The live keeper of this sandbox, if there is one.
+fn keeper(sandbox: &Sandbox) -> Option<u32> {
+    let keepers = sandbox.processes_with_env("PITON_ATTEMPT=");
+    let is_keeper = |command: &str| command.contains(" keeper ") && command.contains("--attempt");
+    keepers.iter().find(|process| is_keeper(&process.command)).map(|process| process.pid)
+}
+
+fn agent(sandbox: &Sandbox) -> Option<u32> {
+    let mark = sandbox.mark("agent-pid");
+    let pid = sandbox.exists(&mark).then(|| sandbox.wait_pid(&mark))?;
+    alive(pid).then_some(pid)
+}
+
+/// Kills at a point somebody has been stopped at, and lets go whoever was stopped and not killed.
+fn apply(sandbox: &Sandbox, point: &CrashPoint, kill: Kill, worker: &Running) {
+    let stopped = point.wait_hit();
+    assert!(alive(stopped), "the process that reached the point waits there");
+    let (keeper, agent) = (keeper(sandbox), agent(sandbox));
+    if kill.worker {
+        kill9(worker.pid());
+        assert!(!alive(worker.pid()), "the worker is dead");
+    }
+    for (asked, pid) in [(kill.keeper, keeper), (kill.agent, agent)] {
+        if let (true, Some(pid)) = (asked, pid) {
+            kill9(pid);
+            assert!(!alive(pid), "{pid} is dead");
+        }
+    }
+    if alive(stopped) {
+        point.release();
+    }
+}
+
+/// Whatever was killed: resume until the run is over, and look at what came of it.
+fn check(sandbox: &Sandbox, acknowledged: &[Value], what: &str) {
+    for _ in 0..3 {
+        if view(sandbox)["status"] == "completed" {
+            break;
+        }
+        let resumed = resume(sandbox, None).wait();
+        assert_eq!(resumed.code, Some(0), "{what}: {resumed}");
+    }
+    let (view, events) = (view(sandbox), events(sandbox));
+    assert_eq!(view["status"], "completed", "{what}: {view:#}");
+    assert!(events.starts_with(acknowledged), "{what}: an acknowledged event is missing");
+    let mut completions: BTreeMap<&str, u32> = BTreeMap::new();
+    for event in events.iter().filter(|event| event["event"] == "completed") {
+        *completions.entry(event["step"]["step"].as_str().expect("a step")).or_default() += 1;
+    }
+    let once = BTreeMap::from([("a", 1), ("b", 1), ("c", 1)]);
+    assert_eq!(completions, once, "{what}: each step is completed exactly once");
+    assert_eq!(final_tree(sandbox), undisturbed(), "{what}: the final tree differs");
+    sandbox.wait_no_processes();
+}
+
+fn at_point(name: &str, kill: Kill) {
+    let what = format!("{name}, {kill:?}");
+    let sandbox = sandbox();
+    let point = sandbox.crash_point(name, 1);
+    let worker = if name.starts_with("bury.") {
+        // There has to be something to bury: an attempt whose keeper and worker died at work.
+        let first = sandbox.crash_point("keeper.agent-spawned", 1);
+        let worker = start(&sandbox, Some(&first));
+        first.wait_hit();
+        sandbox.wait_exists(sandbox.mark("agent-pid"));
+        apply(&sandbox, &first, Kill { worker: true, keeper: true, agent: false }, &worker);
+        resume(&sandbox, Some(&point))
+    } else {
+        start(&sandbox, Some(&point))
+    };
+    point.wait_hit();
+    let acknowledged = events(&sandbox);
+    apply(&sandbox, &point, kill, &worker);
+    drop(if alive(worker.pid()) { worker.wait() } else { worker.kill9() });
+    check(&sandbox, &acknowledged, &what);
+    let starts = sandbox.lines(sandbox.mark("starts-a"));
+    if AGENT_HAS_ENDED.contains(&name) {
+        assert_eq!(starts, 1, "{what}: the agent had ended and was started again");
+    }
+}
+
+fn seeded(name: &str) -> Vec<Kill> {
+    if std::env::var_os("PITON_CRASH_ALL").is_some() {
+        return Kill::all().collect();
+    }
+    let seed = std::env::var("PITON_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u32);
+    let mixed = name.bytes().fold(seed, |mix, byte| mix.wrapping_mul(31).wrapping_add(byte.into()));
+    // Who is stopped at the point is always among the killed: that is where the window is.
+    let (_, who) = POINTS.iter().find(|(point, _)| *point == name).expect("a listed point");
+    let kill = Kill::combination(mixed % 7 + 1);
+    vec![match who {
+        Who::Worker => Kill { worker: true, ..kill },
+        Who::Keeper => Kill { keeper: true, ..kill },
+    }]
+}
+
+macro_rules! crash_points {
+    ($($test:ident: $point:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                for kill in seeded($point) {
+                    at_point($point, kill);
+                }
+            }
+        )*
+
+        #[test]
+        fn every_point_has_its_test() {
+            let tested = [$($point),*];
+            let listed: Vec<&str> = POINTS.iter().map(|(point, _)| *point).collect();
+            assert_eq!(listed, tested);
+        }
+    };
+}
+
+crash_points! {
+    worker_lock_taken: "worker.lock-taken",
+    worker_claimed: "worker.claimed",
+    worker_keeper_spawned: "worker.keeper-spawned",
+    keeper_adopted: "keeper.adopted",
+    keeper_findable: "keeper.findable",
+    keeper_confirmed: "keeper.confirmed",
+    keeper_run_branch: "keeper.run-branch",
+    keeper_tree_prepared: "keeper.tree-prepared",
+    keeper_started: "keeper.started",
+    keeper_agent_spawned: "keeper.agent-spawned",
+    keeper_child_exited: "keeper.child-exited",
+    keeper_exit_recorded: "keeper.exit-recorded",
+    keeper_leftovers_committed: "keeper.leftovers-committed",
+    keeper_verify_ran: "keeper.verify-ran",
+    keeper_verified: "keeper.verified",
+    keeper_landing_intended: "keeper.landing-intended",
+    keeper_ref_moved: "keeper.ref-moved",
+    keeper_completed: "keeper.completed",
+    keeper_snapshot_kept: "keeper.snapshot-kept",
+    keeper_checkpointed: "keeper.checkpointed",
+    bury_swept: "bury.swept",
+    bury_snapshot_kept: "bury.snapshot-kept",
+    bury_checkpointed: "bury.checkpointed",
+    bury_recorded: "bury.recorded",
+}
