@@ -1,2 +1,5 @@
-//! The binary.
-fn main() {}
+//! The `piton` program: everything is in the library beside it.
+
+fn main() -> std::process::ExitCode {
+    piton::main()
+}

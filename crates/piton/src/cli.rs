@@ -1,0 +1,189 @@
+//! What was typed, and which verb answers. The parser, its help and the completions are one set of
+//! types; each verb's own arguments are in its file.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+use serde_json::json;
+
+use crate::error::{Kind, Problem};
+use crate::exit::Exit;
+use crate::ui::{Form, Ui};
+use crate::verb::{self, Answer};
+
+/// Crash-safe runs for coding agents: kill it anywhere, `piton resume` goes on.
+#[derive(Debug, Parser)]
+#[command(name = "piton", version, after_help = AFTER_HELP)]
+pub(crate) struct Cli {
+    /// Answer with one JSON object on stdout; errors too
+    #[arg(long, global = true)]
+    json: bool,
+
+    /// Work as if started in this folder
+    #[arg(short = 'C', long = "directory", global = true, value_name = "DIR")]
+    directory: Option<PathBuf>,
+
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+const AFTER_HELP: &str = "\
+Without a command, piton says what needs you.
+
+Examples:
+  piton demo                    see it survive kill -9
+  piton run plan.toml           run a plan
+  piton resume                  go on after any interruption
+  piton status                  what is going on
+
+Exit status: 0 done, 1 failed, 2 usage, 4 needs a person, 5 ownership lost, 65 bad plan,
+69 store unavailable, 74 damaged, 75 parked, 77 not trusted, 130 interrupted, 143 terminated.";
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Run(verb::run::Args),
+    Resume(verb::resume::Args),
+    Stop(verb::stop::Args),
+    Status(verb::status::Args),
+    Show(verb::show::Args),
+    Log(verb::log::Args),
+    Events(verb::events::Args),
+    Plan(verb::plan::Args),
+    Trust(verb::trust::Args),
+    Doctor(verb::doctor::Args),
+    Demo(verb::demo::Args),
+    Completions(verb::completions::Args),
+    #[command(hide = true)]
+    Keeper(verb::keeper::Args),
+    #[command(hide = true)]
+    Worker(verb::worker::Args),
+    #[command(hide = true)]
+    DemoAgent(verb::demo_agent::Args),
+}
+
+/// Parses and answers.
+pub(crate) fn run(args: Vec<OsString>) -> Exit {
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => return misread(&args, &error),
+    };
+    let form = if cli.json { Form::Json } else { Form::People };
+    let ui = Ui::new(form, cli.verb.as_ref().map_or("overview", Verb::name));
+    match cli.answer(&ui) {
+        Ok(answer) => {
+            if !answer.streamed {
+                ui.finish(&answer.data, answer.exit);
+            }
+            answer.tidy();
+            answer.exit
+        }
+        Err(problem) => ui.fail(&problem),
+    }
+}
+
+/// The parser's types, for completions and the reference.
+pub(crate) fn command() -> clap::Command {
+    Cli::command()
+}
+
+impl Cli {
+    fn answer(self, ui: &Ui) -> Result<Answer, Problem> {
+        if let Some(directory) = &self.directory {
+            std::env::set_current_dir(directory).map_err(|error| {
+                let message = format!("cannot work in {}", directory.display());
+                let problem = Problem::new(Kind::Usage, message);
+                Problem { causes: vec![error.to_string()], ..problem }
+            })?;
+        }
+        match self.verb {
+            None => verb::overview::run(ui),
+            Some(Verb::Run(args)) => verb::run::run(args, ui),
+            Some(Verb::Resume(args)) => verb::resume::run(&args, ui),
+            Some(Verb::Stop(args)) => verb::stop::run(&args, ui),
+            Some(Verb::Status(args)) => verb::status::run(&args, ui),
+            Some(Verb::Show(args)) => verb::show::run(&args, ui),
+            Some(Verb::Log(args)) => verb::log::run(&args, ui),
+            Some(Verb::Events(args)) => verb::events::run(&args, ui),
+            Some(Verb::Plan(args)) => verb::plan::run(&args, ui),
+            Some(Verb::Trust(args)) => verb::trust::run(&args, ui),
+            Some(Verb::Doctor(args)) => verb::doctor::run(&args, ui),
+            Some(Verb::Demo(args)) => verb::demo::run(&args, ui),
+            Some(Verb::Completions(args)) => verb::completions::run(&args, ui),
+            Some(Verb::Keeper(args)) => verb::keeper::run(args),
+            Some(Verb::Worker(args)) => verb::worker::run(&args, ui),
+            Some(Verb::DemoAgent(args)) => verb::demo_agent::run(&args, ui),
+        }
+    }
+}
+
+impl Verb {
+    fn name(&self) -> &'static str {
+        match self {
+            Verb::Run(_) => "run",
+            Verb::Resume(_) => "resume",
+            Verb::Stop(_) => "stop",
+            Verb::Status(_) => "status",
+            Verb::Show(_) => "show",
+            Verb::Log(_) => "log",
+            Verb::Events(_) => "events",
+            Verb::Plan(_) => "plan check",
+            Verb::Trust(_) => "trust",
+            Verb::Doctor(_) => "doctor",
+            Verb::Demo(_) => "demo",
+            Verb::Completions(_) => "completions",
+            Verb::Keeper(_) => "keeper",
+            Verb::Worker(_) => "worker",
+            Verb::DemoAgent(_) => "demo-agent",
+        }
+    }
+}
+
+/// Help and version are answers; everything else is a mistake, told in the form that was asked for.
+fn misread(args: &[OsString], error: &clap::Error) -> Exit {
+    let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    let json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
+    if !json {
+        // clap's own words, coloured and on the right stream; a closed pipe is no problem of ours.
+        let _ = error.print();
+        return if asked { Exit::Ok } else { Exit::Usage };
+    }
+    let ui = Ui::new(Form::Json, "usage");
+    let text = error.render().to_string();
+    if asked {
+        ui.finish(&json!({ "text": text.trim_end() }), Exit::Ok);
+        return Exit::Ok;
+    }
+    let (message, hint) = first_and_rest(&text);
+    ui.fail(&Problem::new(Kind::Usage, message).hint(hint))
+}
+
+fn first_and_rest(text: &str) -> (String, String) {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let message = first.strip_prefix("error: ").unwrap_or(first).to_owned();
+    (message, lines.collect::<Vec<_>>().join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parser_is_sound_and_everything_has_help() {
+        let command = command();
+        command.clone().debug_assert();
+        for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+            assert!(verb.get_about().is_some(), "{} has no help", verb.get_name());
+            for arg in verb.get_arguments() {
+                assert!(
+                    arg.get_help().is_some(),
+                    "{} {} has no help",
+                    verb.get_name(),
+                    arg.get_id()
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A run's view in words: the rows and lines that `status`, `show` and the overview have in common.
+
+use piton_core::event::{Stage, Truth};
+use piton_core::time::Millis;
+use piton_core::view::{RunStatus, RunView, StepStatus, StepView};
+
+use crate::text::{ago, bold, clipped, count, dim, green, plain, red, span, yellow};
+
+/// The longest title in a table.
+const TITLE_MAX: usize = 48;
+
+/// A run's status with its data, in one phrase.
+pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
+    match &view.status {
+        RunStatus::Open => "something can be started, nothing is".to_owned(),
+        RunStatus::Running => match active(view) {
+            Some(step) => format!("step {} {}", step.step, step_phrase(step, now)),
+            None => "between steps".to_owned(),
+        },
+        RunStatus::Waiting { question, .. } => plain(question),
+        RunStatus::Interrupted { step, cause, at } => {
+            format!("step {step}: {cause}, {}", ago(*at, now))
+        }
+        RunStatus::Failed { step, why } => format!("step {step} {}", plain(&why.to_string())),
+        RunStatus::Completed => format!("on branch {}", view.branch),
+        RunStatus::Stopped { cause, at } => format!("{cause}, {}", ago(*at, now)),
+    }
+}
+
+/// The step that something happens in.
+fn active(view: &RunView) -> Option<&StepView> {
+    view.steps.iter().find(|step| {
+        matches!(
+            step.status,
+            StepStatus::Claimed { .. }
+                | StepStatus::Running { .. }
+                | StepStatus::Verified { .. }
+                | StepStatus::Landing { .. }
+        )
+    })
+}
+
+/// A run's status in colour.
+pub(crate) fn run_word(status: &RunStatus) -> String {
+    let word = status.word();
+    match status {
+        RunStatus::Completed => green(word),
+        RunStatus::Failed { .. } => red(word),
+        RunStatus::Waiting { .. } | RunStatus::Interrupted { .. } | RunStatus::Stopped { .. } => {
+            yellow(word)
+        }
+        RunStatus::Open | RunStatus::Running => word.to_owned(),
+    }
+}
+
+/// One row of the list of runs.
+pub(crate) fn run_row(view: &RunView, now: Millis) -> Vec<String> {
+    vec![
+        bold(view.handle.as_str()),
+        run_word(&view.status),
+        format!("{}/{}", view.completed, view.total),
+        ago(view.changed_at, now),
+        run_phrase(view, now),
+    ]
+}
+
+/// The head of one run: what it is and where it stands.
+pub(crate) fn run_head(view: &RunView, now: Millis) -> Vec<String> {
+    let mut lines = vec![
+        format!(
+            "{}  {}  {}",
+            bold(view.handle.as_str()),
+            run_word(&view.status),
+            run_phrase(view, now)
+        ),
+        dim(&format!(
+            "{} · {} of {} · opened {} · changed {}",
+            plain(&view.plan_path),
+            view.completed,
+            count(view.total as u64, "step"),
+            ago(view.opened_at, now),
+            ago(view.changed_at, now)
+        )),
+    ];
+    for group in &view.groups {
+        let title = plain(&group.title);
+        lines.push(dim(&format!("{title}: {} of {} completed", group.completed, group.total)));
+    }
+    lines
+}
+
+/// One row of a run's steps.
+pub(crate) fn step_row(step: &StepView, now: Millis) -> Vec<String> {
+    vec![
+        mark(&step.status),
+        step.step.to_string(),
+        step.status.word().to_owned(),
+        step_phrase(step, now),
+        dim(&clipped(&step.title, TITLE_MAX)),
+    ]
+}
+
+/// A sign beside the word, never instead of it.
+pub(crate) fn mark(status: &StepStatus) -> String {
+    match status {
+        StepStatus::Completed { .. } => green("✓"),
+        StepStatus::Failed { .. } => red("✗"),
+        StepStatus::Interrupted { .. } => yellow("⏸"),
+        StepStatus::Claimed { .. }
+        | StepStatus::Running { .. }
+        | StepStatus::Verified { .. }
+        | StepStatus::Landing { .. } => "●".to_owned(),
+        StepStatus::Pending | StepStatus::Blocked { .. } => dim("○"),
+    }
+}
+
+/// A step's status data in words.
+pub(crate) fn step_phrase(step: &StepView, now: Millis) -> String {
+    match &step.status {
+        StepStatus::Pending => "ready".to_owned(),
+        StepStatus::Blocked { waits_for } => {
+            let names: Vec<&str> = waits_for.iter().map(|need| need.as_str()).collect();
+            format!("waits for {}", names.join(", "))
+        }
+        StepStatus::Claimed { .. } => "being prepared".to_owned(),
+        StepStatus::Running { .. } => format!("for {}{}", running_for(step, now), kept(step, now)),
+        StepStatus::Verified { .. } => "landing comes next".to_owned(),
+        StepStatus::Landing { .. } => "on the run's branch".to_owned(),
+        StepStatus::Interrupted { cause, at, left_at, recorded, .. } => {
+            let seen = if *recorded { "" } else { "; seen now, not yet recorded" };
+            format!("{cause} {}{}{seen}", ago(*at, now), left(*left_at))
+        }
+        StepStatus::Failed { why, retries_left } => {
+            let left = match retries_left {
+                0 => "no retries left".to_owned(),
+                1 => "1 retry left".to_owned(),
+                n => format!("{n} retries left"),
+            };
+            format!("{} ({left})", plain(&why.to_string()))
+        }
+        StepStatus::Completed { commit, .. } => {
+            format!("{} {}{}", truth(step.truth), commit.short(), took(step))
+        }
+    }
+}
+
+/// "Claimed by the agent" never looks like "verified by piton".
+pub(crate) fn truth(truth: Truth) -> &'static str {
+    match truth {
+        Truth::Verified => "verified by piton",
+        Truth::Claimed => "claimed by the agent, not verified",
+        Truth::Unknown => "unknown",
+    }
+}
+
+fn left(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Unstarted => ", before its agent started",
+        Stage::Agent => "",
+        Stage::Verify => ", after its agent had ended",
+        Stage::Land => ", after it was verified",
+    }
+}
+
+fn running_for(step: &StepView, now: Millis) -> String {
+    let from = step.attempts.last().map_or(now, |attempt| attempt.from);
+    span(now.since(from))
+}
+
+fn kept(step: &StepView, now: Millis) -> String {
+    match &step.snapshot {
+        Some(snapshot) => {
+            format!(", {} kept {}", count(snapshot.changed, "changed file"), ago(snapshot.at, now))
+        }
+        None => String::new(),
+    }
+}
+
+fn took(step: &StepView) -> String {
+    let total: Option<std::time::Duration> =
+        step.attempts.iter().map(|attempt| Some(attempt.to?.since(attempt.from))).sum();
+    match (total, step.attempts.len()) {
+        (Some(total), 1) => format!(" in {}", span(total)),
+        (Some(total), n) => format!(" in {} over {n} attempts", span(total)),
+        (None, _) => String::new(),
+    }
+}

@@ -1,0 +1,141 @@
+//! From an opened run to its end: what `run`, `resume` and a detached worker have in common. Shows
+//! what happens, and turns the worker's outcome into an answer.
+
+use piton_core::event::{Cause, Failure};
+use piton_core::view::RunView;
+use piton_engine::log::Log;
+use piton_engine::observe::{Depth, look};
+use piton_engine::project::Project;
+use piton_engine::worker::{self, Outcome, WorkOptions};
+use serde_json::json;
+
+use crate::error::{Kind, Problem};
+use crate::progress::Progress;
+use crate::text::{bold, green, plain, span};
+use crate::ui::Ui;
+use crate::verb::{Answer, interrupted, next_commands};
+
+/// How a run is driven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Drive {
+    /// Yes where recovery would ask.
+    pub(crate) confirmed: bool,
+    pub(crate) place: Place,
+}
+
+/// Where the worker lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In this process.
+    Here,
+    /// In a process of its own, which goes on after this one.
+    Detached,
+}
+
+/// Works on a run until it is over, stopped, or in need of a person.
+pub(crate) fn drive(ui: &Ui, project: &Project, log: Log, how: Drive) -> Result<Answer, Problem> {
+    match how.place {
+        Place::Here => work(ui, project, log, how.confirmed),
+        Place::Detached => detach(ui, project, &log),
+    }
+}
+
+fn detach(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
+    let opened = &log.run().opened;
+    let pid = worker::detach(project, opened.run)?;
+    let handle = &opened.handle;
+    ui.line(format!("{} goes on in the background (process {pid})", bold(handle.as_str())))?;
+    ui.hint(format!("`piton log {handle} -f` follows it, `piton stop {handle}` stops it"));
+    let data = json!({ "run": opened.run, "handle": handle, "worker": pid, "detached": true });
+    Ok(Answer::new(data).after_writing(log.store()))
+}
+
+fn work(ui: &Ui, project: &Project, mut log: Log, confirmed: bool) -> Result<Answer, Problem> {
+    let options = WorkOptions { confirmed };
+    let mut progress = Progress::start(ui, project);
+    let outcome = worker::work(project, &mut log, &options, &mut |run, notice| {
+        progress.hear(run, notice);
+    });
+    progress.end();
+    let outcome = outcome?;
+    log.refresh()?;
+    let view = look(project, &log, Depth::Locks)?;
+    let data = json!({ "outcome": word_for(&outcome), "run": view, "next": next_commands(&view) });
+    match problem(&outcome, &view) {
+        Some(problem) => {
+            log.store().tidy();
+            Err(problem.with_data(data))
+        }
+        None => {
+            // The work is done, whoever still listens.
+            let _ = ui.line(completed(&view));
+            Ok(Answer::new(data).after_writing(log.store()))
+        }
+    }
+}
+
+fn completed(view: &RunView) -> String {
+    let steps = crate::text::count(view.total as u64, "step");
+    let took = span(view.changed_at.since(view.opened_at));
+    let mut lines = vec![format!(
+        "{} {} completed: {steps} in {took}, on branch {}",
+        green("✓"),
+        bold(view.handle.as_str()),
+        bold(&view.branch)
+    )];
+    lines.extend(next_commands(view).iter().map(|command| format!("  {command}")));
+    lines.join("\n")
+}
+
+fn word_for(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Completed => "completed",
+        Outcome::Failed { .. } => "failed",
+        Outcome::NeedsPerson { .. } => "waiting",
+        Outcome::Interrupted { .. } => "interrupted",
+        Outcome::Stopped { .. } => "stopped",
+        Outcome::Left => "left",
+    }
+}
+
+/// What there is to say when a run did not complete.
+fn problem(outcome: &Outcome, view: &RunView) -> Option<Problem> {
+    let run = &view.handle;
+    let done = format!("{} of {} steps are completed", view.completed, view.total);
+    let go_on = format!("go on: `piton resume {run}`");
+    Some(match outcome {
+        Outcome::Completed => return None,
+        Outcome::Failed { step, why } => {
+            let kind = match why {
+                Failure::Setup { .. } => Kind::SetupFailed,
+                _ => Kind::RunFailed,
+            };
+            let message = format!("{run} failed: step {step} {}", plain(&why.to_string()));
+            Problem::new(kind, message).hint(failed_hint(view, step.as_str()))
+        }
+        Outcome::NeedsPerson { step, question } => {
+            let message = format!("{run} needs you: {}", plain(question));
+            let hint = format!(
+                "look at what it did: `piton log {run} {step}`; try again: `piton resume {run} --yes`"
+            );
+            Problem::new(Kind::NeedsPerson, message).hint(hint)
+        }
+        Outcome::Interrupted { cause } => {
+            Problem::new(interrupted(*cause), format!("{run} was interrupted ({cause}); {done}"))
+                .hint(go_on)
+        }
+        Outcome::Stopped { cause } => {
+            Problem::new(interrupted(*cause), format!("{run} was stopped ({cause}); {done}"))
+                .hint(go_on)
+        }
+        Outcome::Left => {
+            let message = format!("the terminal was closed; what {run} has started goes on");
+            Problem::new(interrupted(Cause::HangUp), message).hint(go_on)
+        }
+    })
+}
+
+fn failed_hint(view: &RunView, step: &str) -> String {
+    let (run, plan) = (&view.handle, crate::text::word(&view.plan_path));
+    format!("see why: `piton log {run} {step}`; start over: `piton run {plan} --fresh`")
+}

@@ -1,0 +1,327 @@
+//! Everything that can go wrong, as it is told: a kind with a stable code and an exit status, a
+//! message, its causes, and a hint written by whoever knows the remedy. [`KINDS`] is the one table of
+//! codes; the documentation is made from it.
+
+use std::error::Error;
+use std::io;
+
+use piton_core::decide::Refusal;
+use piton_core::plan::PlanError;
+use piton_engine::StoreError;
+use piton_engine::config::ConfigError;
+use piton_engine::error::EngineError;
+use piton_engine::git::GitError;
+use piton_engine::log::LogError;
+use piton_engine::trust::TrustError;
+use serde::Serialize;
+
+use crate::exit::Exit;
+
+macro_rules! kinds {
+    ($($name:ident, $code:literal, $exit:ident, $meaning:literal;)*) => {
+        /// What kind of thing went wrong.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Kind {
+            $(#[doc = $meaning] $name,)*
+        }
+
+        /// Every kind: its code, its exit status, its meaning.
+        pub const KINDS: &[(Kind, &str, Exit, &str)] =
+            &[$((Kind::$name, $code, Exit::$exit, $meaning),)*];
+
+        impl Kind {
+            /// The stable code.
+            pub fn code(self) -> &'static str {
+                match self { $(Kind::$name => $code,)* }
+            }
+
+            /// What the process exits with.
+            pub fn exit(self) -> Exit {
+                match self { $(Kind::$name => Exit::$exit,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    StoreUnopened, "E046", StoreUnavailable, "the store cannot be opened";
+    StoreBroken, "E046", Corrupt, "the store cannot be opened: its bytes are damaged";
+    StoreFailed, "E047", StoreUnavailable, "the store failed while in use";
+    StoreCorrupt, "E047", Corrupt, "the store failed: a record or text is damaged";
+    PlanChanged, "E048", BadPlan, "the plan file is not the plan the run was opened with";
+    NotOwner, "E049", OwnershipLost, "the caller does not hold the step any more";
+    NotClaimed, "E050", Failed, "the step is not claimed";
+    UnknownStep, "E059", Usage, "the plan has no such step";
+    BadPlan, "E060", BadPlan, "the plan cannot be used";
+    NotRepository, "E061", Usage, "this is not a git repository";
+    GitFailed, "E062", Failed, "git failed";
+    NotTrusted, "E063", NotTrusted, "the plan's commands have not been trusted";
+    NoSuchRun, "E064", Usage, "there is no such run, or more than one";
+    BadConfig, "E065", BadPlan, "the configuration cannot be used";
+    NeedsPerson, "E066", NeedsPerson, "the run needs a person";
+    BadInput, "E067", Usage, "an input (`--set`) cannot be used";
+    SetupFailed, "E068", Failed, "an attempt could not be set up";
+    RunFailed, "E069", Failed, "the run failed";
+    Io, "E070", Failed, "a file or another part of the system failed";
+    Usage, "E071", Usage, "the command line is wrong";
+    Interrupted, "E072", Interrupted, "the run was interrupted";
+    Terminated, "E072", Terminated, "the run was interrupted by SIGTERM";
+    HungUp, "E072", HungUp, "the terminal was closed; the run's agents go on";
+    Refused, "E073", Failed, "the rules do not allow it in the present state";
+    Unwell, "E074", Failed, "`piton doctor` found something bad";
+    StillRunning, "E075", Failed, "what was asked to stop has not ended in time";
+    SettingsDiffer, "W001", Ok, "the recorded settings differ from the present ones";
+    Noticed, "W002", Ok, "something worth knowing happened while working";
+    ClosedPipe, "W003", Ok, "whoever read the output has stopped reading";
+}
+
+/// Something that went wrong, ready to be told.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) kind: Kind,
+    pub(crate) message: String,
+    /// The chain behind it, outermost first.
+    pub(crate) causes: Vec<String>,
+    pub(crate) hint: Option<String>,
+    /// Findings that say more than the message, each an issue of its own.
+    pub(crate) details: Vec<Detail>,
+    /// What is known all the same, for `--json`.
+    pub(crate) data: Option<serde_json::Value>,
+}
+
+/// One finding of several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Detail {
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+/// One entry of the envelope's `issues`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Issue {
+    pub(crate) code: &'static str,
+    pub(crate) severity: Severity,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Severity {
+    Error,
+    Warning,
+}
+
+impl Problem {
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Problem {
+        let message = message.into();
+        Problem { kind, message, causes: vec![], hint: None, details: vec![], data: None }
+    }
+
+    /// From an error with its chain of causes.
+    pub(crate) fn from_error(kind: Kind, error: &dyn Error) -> Problem {
+        let mut problem = Problem::new(kind, error.to_string());
+        let mut next = error.source();
+        while let Some(cause) = next {
+            let text = cause.to_string();
+            if !problem.message.contains(&text) {
+                problem.causes.push(text);
+            }
+            next = cause.source();
+        }
+        problem
+    }
+
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Problem {
+        Problem { hint: Some(hint.into()), ..self }
+    }
+
+    pub(crate) fn hinted(self, hint: Option<String>) -> Problem {
+        Problem { hint: hint.or(self.hint), ..self }
+    }
+
+    pub(crate) fn with_data(self, data: serde_json::Value) -> Problem {
+        Problem { data: Some(data), ..self }
+    }
+
+    pub(crate) fn with_details(self, details: Vec<Detail>) -> Problem {
+        Problem { details, ..self }
+    }
+
+    /// As entries of the envelope: the findings where there are some, else the message with its
+    /// causes.
+    pub(crate) fn issues(&self) -> Vec<Issue> {
+        let issue = |message: String, hint: Option<String>| Issue {
+            code: self.kind.code(),
+            severity: Severity::Error,
+            message,
+            hint,
+        };
+        if !self.details.is_empty() {
+            let rows = self.details.iter();
+            let own = |row: &Detail| row.hint.clone().or_else(|| self.hint.clone());
+            return rows.map(|row| issue(row.message.clone(), own(row))).collect();
+        }
+        let told: Vec<&str> =
+            std::iter::once(&self.message).chain(&self.causes).map(String::as_str).collect();
+        vec![issue(told.join(": "), self.hint.clone())]
+    }
+}
+
+/// `piton … | head` is a normal way to use it.
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Problem {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Problem::new(Kind::ClosedPipe, "the pipe is closed"),
+            _ => Problem::from_error(Kind::Io, &error),
+        }
+    }
+}
+
+impl From<EngineError> for Problem {
+    fn from(error: EngineError) -> Problem {
+        let kind = kind_of(&error);
+        let hint = error.hint();
+        let details = details_of(&error);
+        Problem::from_error(kind, &error).hinted(hint).with_details(details)
+    }
+}
+
+fn kind_of(error: &EngineError) -> Kind {
+    match error {
+        EngineError::Git(error) => git_kind(error),
+        EngineError::Log(error) => log_kind(error),
+        EngineError::Plan { .. }
+        | EngineError::PlanFile { .. }
+        | EngineError::PlanOutside { .. }
+        | EngineError::UnknownAgent { .. } => Kind::BadPlan,
+        EngineError::NoSuchRun { .. } | EngineError::AmbiguousRun { .. } | EngineError::NoRuns => {
+            Kind::NoSuchRun
+        }
+        EngineError::PlanChanged { .. } => Kind::PlanChanged,
+        EngineError::UnknownInput { .. } => Kind::BadInput,
+        EngineError::LostStore { .. } => Kind::StoreBroken,
+        EngineError::Settings(_) => Kind::StoreCorrupt,
+        EngineError::Io { .. } => Kind::Io,
+        EngineError::KeeperLost { .. } => Kind::SetupFailed,
+    }
+}
+
+fn git_kind(error: &GitError) -> Kind {
+    match error {
+        GitError::NotARepository { .. } => Kind::NotRepository,
+        _ => Kind::GitFailed,
+    }
+}
+
+fn log_kind(error: &LogError) -> Kind {
+    match error {
+        LogError::Store(error) => store_kind(error),
+        LogError::Damaged { .. } | LogError::Plan { .. } | LogError::Empty(_) => Kind::StoreCorrupt,
+        LogError::Refused(refusal) => refusal_kind(refusal),
+    }
+}
+
+fn store_kind(error: &StoreError) -> Kind {
+    match (error.code(), error.is_corrupt()) {
+        (_, _) if matches!(error, StoreError::UnknownRun { .. }) => Kind::NoSuchRun,
+        ("E046", false) => Kind::StoreUnopened,
+        ("E046", true) => Kind::StoreBroken,
+        (_, true) => Kind::StoreCorrupt,
+        (_, false) => Kind::StoreFailed,
+    }
+}
+
+fn refusal_kind(refusal: &Refusal) -> Kind {
+    match refusal {
+        Refusal::UnknownStep(_) => Kind::UnknownStep,
+        Refusal::StaleFence { .. } => Kind::NotOwner,
+        Refusal::NotClaimed { .. } => Kind::NotClaimed,
+        Refusal::NeedsPerson { .. } => Kind::NeedsPerson,
+        _ => Kind::Refused,
+    }
+}
+
+fn details_of(error: &EngineError) -> Vec<Detail> {
+    match error {
+        EngineError::Plan { path, source } => findings(&path.display().to_string(), source),
+        EngineError::PlanChanged { differences, .. } => {
+            let row = |message: &String| Detail { message: message.clone(), hint: None };
+            differences.iter().map(row).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// A plan's mistakes as `file:line:column: message`.
+pub(crate) fn findings(path: &str, error: &PlanError) -> Vec<Detail> {
+    let row = |finding: &piton_core::plan::Finding| Detail {
+        message: format!("{path}:{}:{}: {}", finding.line, finding.column, finding.message),
+        hint: finding.hint.clone(),
+    };
+    error.findings.iter().map(row).collect()
+}
+
+impl From<LogError> for Problem {
+    fn from(error: LogError) -> Problem {
+        EngineError::from(error).into()
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Problem {
+        EngineError::from(error).into()
+    }
+}
+
+impl From<ConfigError> for Problem {
+    fn from(error: ConfigError) -> Problem {
+        let hint = error.hint();
+        let details = match &error {
+            ConfigError::File { path, findings: rows } => {
+                findings(&path.display().to_string(), &PlanError { findings: rows.clone() })
+            }
+            _ => Vec::new(),
+        };
+        let problem = match &error {
+            ConfigError::File { path, .. } => {
+                Problem::new(Kind::BadConfig, format!("{} cannot be used", path.display()))
+            }
+            other => Problem::from_error(Kind::BadConfig, other).hinted(hint),
+        };
+        problem.with_details(details)
+    }
+}
+
+impl From<TrustError> for Problem {
+    fn from(error: TrustError) -> Problem {
+        let hint = error.hint();
+        Problem::from_error(Kind::Io, &error).hinted(hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_means_one_thing() {
+        let well_formed = |code: &str| code.len() == 4 && code[1..].parse::<u16>().is_ok();
+        for (kind, code, exit, meaning) in KINDS {
+            assert!(well_formed(code), "{code}");
+            assert!(!meaning.ends_with('.'), "{meaning}");
+            assert_eq!((kind.code(), kind.exit()), (*code, *exit));
+        }
+        let codes: Vec<&str> = KINDS.iter().map(|(_, code, ..)| *code).collect();
+        assert!(codes.is_sorted(), "{codes:?}");
+    }
+
+    #[test]
+    fn causes_are_kept_and_not_repeated() {
+        let inner = io::Error::other("disk on fire");
+        let error = EngineError::Io { what: "the folder cannot be made".into(), source: inner };
+        let problem = Problem::from(error);
+        assert_eq!(problem.causes, ["disk on fire"]);
+        assert_eq!(problem.issues()[0].message, "the folder cannot be made: disk on fire");
+    }
+}

@@ -1,0 +1,24 @@
+//! The command line of piton. It talks to people and agents; it appends nothing, spawns no agent and
+//! calls no git: for that it asks the engine. One verb is one file under `verb`; [`Ui`](ui::Ui) is the
+//! only way to the terminal; every error becomes a [`Problem`](error::Problem) with a code, an exit
+//! status and the next thing to type.
+
+use std::process::ExitCode;
+
+pub mod error;
+pub mod exit;
+pub mod reference;
+
+mod cli;
+mod describe;
+mod drive;
+mod progress;
+mod text;
+mod trusting;
+mod ui;
+mod verb;
+
+/// The whole program.
+pub fn main() -> ExitCode {
+    cli::run(std::env::args_os().collect()).into()
+}

@@ -1,0 +1,298 @@
+//! Live progress: what a worker tells, as people follow it. On a terminal one line per active step
+//! moves in place and finished steps stay above; elsewhere every change is one plain line that begins
+//! with `step ID:`, quiet and greppable.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use piton_core::event::{Cause, Claimed, Entry, Event, Failure, Haste, Truth};
+use piton_core::ids::StepRef;
+use piton_core::run::{Phase, Run};
+use piton_core::time::Millis;
+use piton_engine::project::Project;
+use piton_engine::worker::Notice;
+
+use crate::error::Kind;
+use crate::text::{self, ago, bold, clipped, count, dim, green, now, plain, red, span, yellow};
+use crate::ui::Ui;
+
+/// How often the moving lines are brought up to date.
+const REFRESH: Duration = Duration::from_millis(250);
+/// How much of a transcript's end is read for its last line.
+const TAIL_BYTES: u64 = 4 * 1024;
+/// The most lines of a failure's output that are shown.
+const FAILURE_LINES: usize = 12;
+
+/// Shows what a worker tells.
+pub(crate) struct Progress<'a> {
+    ui: &'a Ui,
+    project: &'a Project,
+    lines: Arc<Mutex<BTreeMap<StepRef, Line>>>,
+    refresher: Option<Refresher>,
+}
+
+/// A moving line.
+struct Line {
+    bar: ProgressBar,
+    transcript: PathBuf,
+    stage: &'static str,
+    kept: Option<(Millis, u64)>,
+}
+
+/// The thread that brings moving lines up to date; ends when it is dropped.
+struct Refresher {
+    stop: mpsc::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl<'a> Progress<'a> {
+    pub(crate) fn start(ui: &'a Ui, project: &'a Project) -> Progress<'a> {
+        let lines = Arc::default();
+        let refresher = ui.is_live().then(|| refresh(Arc::clone(&lines)));
+        Progress { ui, project, lines, refresher }
+    }
+
+    /// Takes the moving lines away.
+    pub(crate) fn end(mut self) {
+        if let Some(Refresher { stop, thread }) = self.refresher.take() {
+            drop(stop);
+            let _panicked = thread.join();
+        }
+        for line in std::mem::take(&mut *held(&self.lines)).into_values() {
+            line.bar.finish_and_clear();
+        }
+    }
+
+    pub(crate) fn hear(&mut self, run: &Run, notice: Notice) {
+        match notice {
+            Notice::Event(event) => self.event(run, &event),
+            Notice::Adopted { step, .. } => {
+                self.begin(run, &step, "running");
+                self.say(&step, "●", "alive, watching it");
+            }
+            Notice::Swept { step, ended, survivors } => self.swept(&step, &ended, &survivors),
+            Notice::Stopping { cause, haste } => self.stopping(cause, haste),
+            Notice::Leaving => self.ui.talk("leaving; what was started goes on"),
+            Notice::Warning(message) => self.ui.warn(Kind::Noticed, plain(&message), None),
+        }
+    }
+
+    fn event(&mut self, run: &Run, event: &Event) {
+        match event {
+            Event::Claimed(claimed) => self.claimed(run, claimed),
+            Event::Started { step, .. } => {
+                let (number, entry) = attempt(run, step);
+                self.stage(step, "running");
+                let how = match entry {
+                    Some(Entry::Continue) => "continued where it was left",
+                    _ => "fresh",
+                };
+                self.say(step, "●", &format!("started (attempt {number}, {how})"));
+            }
+            Event::Checkpointed { step, snapshot, .. } => {
+                if let Some(line) = held(&self.lines).get_mut(step) {
+                    line.kept = Some((now(), snapshot.changed));
+                }
+            }
+            Event::Verified { step, truth, check, .. } => {
+                self.stage(step, "landing");
+                self.say(step, "●", &verified(*truth, check.is_some()));
+            }
+            Event::Completed { step, .. } => {
+                let took = took(run, step).map(|took| format!(" in {}", span(took)));
+                let text = format!("completed{}", took.unwrap_or_default());
+                self.finish(step, &green("✓"), &text);
+            }
+            Event::Failed { step, why, .. } => self.failed(run, step, why),
+            Event::Interrupted { step, cause, .. } => {
+                self.finish(
+                    step,
+                    &yellow("⏸"),
+                    &format!("interrupted ({cause}); its work is kept"),
+                );
+            }
+            Event::LandingIntended { step, .. } => self.stage(step, "landing"),
+            Event::RunOpened(_) | Event::StopRequested { .. } | Event::Resumed { .. } => {}
+        }
+    }
+
+    /// Only entries that start no agent are told here; the others when it starts.
+    fn claimed(&mut self, run: &Run, claimed: &Claimed) {
+        let step = &claimed.step;
+        let (number, _) = attempt(run, step);
+        match claimed.entry {
+            Entry::Fresh | Entry::Continue => self.begin(run, step, "preparing"),
+            Entry::Verify => {
+                self.begin(run, step, "verifying");
+                let text = format!("verifying (attempt {number}; the agent had ended)");
+                self.say(step, "●", &text);
+            }
+            Entry::Land => {
+                self.begin(run, step, "landing");
+                self.say(step, "●", &format!("landing (attempt {number}; it was verified)"));
+            }
+        }
+    }
+
+    fn failed(&mut self, run: &Run, step: &StepRef, why: &Failure) {
+        let left = run
+            .step(&step.step)
+            .map_or(0, |(plan, state)| (plan.retries + 1).saturating_sub(state.failures));
+        let left = match left {
+            0 => String::new(),
+            1 => "; 1 retry left".to_owned(),
+            n => format!("; {n} retries left"),
+        };
+        self.finish(step, &red("✗"), &format!("failed: {}{left}", plain(&why.to_string())));
+        if let Failure::Exit { tail, .. } | Failure::Verify { tail, .. } = why {
+            let lines: Vec<&str> = tail.trim_end().lines().collect();
+            for line in &lines[lines.len().saturating_sub(FAILURE_LINES)..] {
+                self.ui.talk(dim(&format!("  | {}", text::stripped(line.as_bytes()))));
+            }
+        }
+    }
+
+    fn swept(&mut self, step: &StepRef, ended: &[i32], survivors: &[i32]) {
+        if !ended.is_empty() {
+            let pids: Vec<String> = ended.iter().map(i32::to_string).collect();
+            let text = format!("ended what its dead attempt had left: {}", pids.join(" "));
+            self.say(step, "●", &text);
+        }
+        if !survivors.is_empty() {
+            let pids: Vec<String> = survivors.iter().map(i32::to_string).collect();
+            let message = format!("step {step}: could not end processes {}", pids.join(" "));
+            self.ui.warn(Kind::Noticed, message, Some(format!("`ps -fp {}`", pids.join(","))));
+        }
+    }
+
+    fn stopping(&mut self, cause: Cause, haste: Haste) {
+        match haste {
+            Haste::Graceful => self.ui.talk(format!(
+                "stopping ({cause}): agents may finish their last words; once more stops them at once"
+            )),
+            Haste::Now => self.ui.talk(format!("stopping at once ({cause})")),
+        }
+        for line in held(&self.lines).values_mut() {
+            line.stage = "stopping";
+        }
+    }
+
+    fn say(&self, step: &StepRef, mark: &str, text: &str) {
+        match self.ui.is_live() {
+            true => self.ui.talk(format!("{mark} {} {text}", bold(&step.to_string()))),
+            false => self.ui.talk(format!("step {step}: {text}")),
+        }
+    }
+
+    fn begin(&mut self, run: &Run, step: &StepRef, stage: &'static str) {
+        let state = run.step(&step.step).map(|(_, state)| state);
+        let Some(attempt) = state.and_then(|state| state.attempt()) else { return };
+        if !self.ui.is_live() {
+            return;
+        }
+        let bar = ProgressBar::new_spinner()
+            .with_elapsed(now().since(attempt.claimed_at))
+            .with_style(style())
+            .with_prefix(self.ui.painted(&bold(&step.to_string())));
+        let bar = self.ui.live().add(bar);
+        bar.enable_steady_tick(Duration::from_millis(100));
+        let transcript = self.project.folder(attempt.id).transcript();
+        let line = Line { bar, transcript, stage, kept: None };
+        held(&self.lines).insert(step.clone(), line);
+    }
+
+    fn stage(&mut self, step: &StepRef, stage: &'static str) {
+        if let Some(line) = held(&self.lines).get_mut(step) {
+            line.stage = stage;
+        }
+    }
+
+    fn finish(&mut self, step: &StepRef, mark: &str, text: &str) {
+        let line = held(&self.lines).remove(step);
+        if let Some(line) = line {
+            line.bar.finish_and_clear();
+            self.ui.live().remove(&line.bar);
+        }
+        self.say(step, mark, text);
+    }
+}
+
+impl Line {
+    fn refresh(&self, now: Millis) {
+        let mut parts = vec![self.stage.to_owned()];
+        if let Some((at, changed)) = self.kept {
+            parts.push(format!("{} kept {}", count(changed, "changed file"), ago(at, now)));
+        }
+        if let Some(last) = last_line(&self.transcript) {
+            parts.push(last);
+        }
+        self.bar.set_message(parts.join(" · "));
+    }
+}
+
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{spinner} {prefix} {elapsed} {wide_msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_spinner())
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn refresh(lines: Arc<Mutex<BTreeMap<StepRef, Line>>>) -> Refresher {
+    let (stop, stopped) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        while stopped.recv_timeout(REFRESH) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let now = now();
+            for line in held(&lines).values() {
+                line.refresh(now);
+            }
+        }
+    });
+    Refresher { stop, thread }
+}
+
+/// The last line of a growing file.
+fn last_line(path: &Path) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES))).ok()?;
+    let mut tail = Vec::new();
+    file.take(TAIL_BYTES).read_to_end(&mut tail).ok()?;
+    let text = text::stripped(&tail);
+    let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    Some(clipped(line.trim(), 200))
+}
+
+/// Which attempt of its step is open or was the last one, and how it entered.
+fn attempt(run: &Run, step: &StepRef) -> (usize, Option<Entry>) {
+    match run.step(&step.step) {
+        Some((_, state)) => match &state.phase {
+            Phase::Held(attempt) => (state.history.len() + 1, Some(attempt.entry)),
+            _ => (state.history.len(), state.history.last().map(|past| past.attempt.entry)),
+        },
+        None => (1, None),
+    }
+}
+
+fn took(run: &Run, step: &StepRef) -> Option<Duration> {
+    let (_, state) = run.step(&step.step)?;
+    let last = state.history.last()?;
+    Some(last.ended_at.since(last.attempt.claimed_at))
+}
+
+fn verified(truth: Truth, checked: bool) -> String {
+    match (truth, checked) {
+        (Truth::Verified, true) => "verified".to_owned(),
+        (Truth::Verified, false) => "ended well".to_owned(),
+        (Truth::Claimed | Truth::Unknown, _) => {
+            "done as its agent says; it has no verify command".to_owned()
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Words for people: times, tables, marks and colours, and the guard against texts that would steer a
+//! terminal. Pure; what is printed where is `ui`'s business.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anstyle::{AnsiColor, Style};
+use piton_core::time::Millis;
+
+/// The present, by the wall clock.
+pub(crate) fn now() -> Millis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// `12s`, `3m 05s`, `2h 10m`, `3d 4h`.
+pub(crate) fn span(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..60 if duration.as_millis() < 10_000 => {
+            format!("{}.{}s", seconds, duration.subsec_millis() / 100)
+        }
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h {:02}m", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{}d {}h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+/// `3m ago`, in one unit.
+pub(crate) fn ago(at: Millis, now: Millis) -> String {
+    let seconds = now.since(at).as_secs();
+    match seconds {
+        0..2 => "just now".to_owned(),
+        2..60 => format!("{seconds}s ago"),
+        60..3600 => format!("{}m ago", seconds / 60),
+        3600..86_400 => format!("{}h ago", seconds / 3600),
+        _ => format!("{}d ago", seconds / 86_400),
+    }
+}
+
+/// `1 file`, `2 files`.
+pub(crate) fn count(n: u64, what: &str) -> String {
+    match n {
+        1 => format!("1 {what}"),
+        n => format!("{n} {what}s"),
+    }
+}
+
+fn styled(style: Style, text: &str) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+pub(crate) fn bold(text: &str) -> String {
+    styled(Style::new().bold(), text)
+}
+
+pub(crate) fn dim(text: &str) -> String {
+    styled(Style::new().dimmed(), text)
+}
+
+pub(crate) fn green(text: &str) -> String {
+    styled(AnsiColor::Green.on_default(), text)
+}
+
+pub(crate) fn yellow(text: &str) -> String {
+    styled(AnsiColor::Yellow.on_default(), text)
+}
+
+pub(crate) fn red(text: &str) -> String {
+    styled(AnsiColor::Red.on_default().bold(), text)
+}
+
+/// Rows under one another; the last column is as long as it is. Widths are counted without colours.
+pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |text: &String| anstream::adapter::strip_str(text).to_string().chars().count();
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| rows.iter().filter_map(|row| row.get(column)).map(width).max().unwrap_or(0))
+        .collect();
+    let line = |row: &Vec<String>| {
+        let last = row.len().saturating_sub(1);
+        let cells = row.iter().enumerate().map(|(column, text)| match column == last {
+            true => text.clone(),
+            false => format!("{text}{}", " ".repeat(widths[column] - width(text))),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Keeps colours and line ends; any other control character is spelled out, so that a text from a
+/// plan or an agent can neither move the cursor nor rename the window.
+pub(crate) fn harmless(text: &str) -> String {
+    if !text.chars().any(|c| c.is_control() && c != '\n') {
+        return text.to_owned();
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let colour = colour_length(rest);
+        let taken = if colour > 0 { colour } else { c.len_utf8() };
+        match c {
+            _ if colour > 0 => out.push_str(&rest[..colour]),
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+        rest = &rest[taken..];
+    }
+    out
+}
+
+/// The length of a colour sequence (`ESC [ digits ; … m`) at the start of a text, else 0.
+fn colour_length(text: &str) -> usize {
+    let Some(after) = text.strip_prefix("\u{1b}[") else { return 0 };
+    match after.find(|c: char| !c.is_ascii_digit() && c != ';') {
+        Some(end) if after[end..].starts_with('m') => 2 + end + 1,
+        _ => 0,
+    }
+}
+
+/// One line of somebody else's words: nothing invisible, nothing that reorders what is read.
+pub(crate) fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let reorders = matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}');
+        match c {
+            c if c.is_control() || reorders || c == '\u{feff}' => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The first characters of one line, with a mark where more follows.
+pub(crate) fn clipped(text: &str, max: usize) -> String {
+    let line = plain(text.lines().next().unwrap_or_default());
+    match line.chars().count() > max {
+        true => line.chars().take(max.saturating_sub(1)).chain(['…']).collect(),
+        false => line,
+    }
+}
+
+/// An agent's output without escape sequences and control characters.
+pub(crate) fn stripped(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let visible = anstream::adapter::strip_str(&text).to_string();
+    visible.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}
+
+/// A word as a shell reads it back unchanged; as it is where that is safe.
+pub(crate) fn word(text: &str) -> String {
+    let safe = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
+    match !text.is_empty() && text.chars().all(safe) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short() {
+        let at = |seconds: u64| span(Duration::from_secs(seconds));
+        let shown = [at(5), at(42), at(185), at(7800), at(273_600)];
+        assert_eq!(shown, ["5.0s", "42s", "3m 05s", "2h 10m", "3d 4h"]);
+        assert_eq!(ago(Millis(0), Millis(125_000)), "2m ago");
+        assert_eq!(ago(Millis(9_000), Millis(0)), "just now", "a clock that went back");
+    }
+
+    #[test]
+    fn foreign_texts_cannot_steer_the_terminal() {
+        assert_eq!(harmless("a\u{1b}[31mred\u{1b}[0m\n"), "a\u{1b}[31mred\u{1b}[0m\n");
+        assert_eq!(harmless("\u{1b}[2Jx\u{1b}]0;title\u{7}"), "\\u{1b}[2Jx\\u{1b}]0;title\\u{7}");
+        assert_eq!(plain("rm \u{202e}x\u{1b}[8m"), "rm \\u{202e}x\\u{1b}[8m");
+        assert_eq!(stripped(b"\x1b[1mhi\x1b[0m\r\n\x07"), "hi\n");
+    }
+
+    #[test]
+    fn tables_align_without_counting_colours() {
+        let rows = vec![
+            vec!["a".to_owned(), green("ok"), "x".to_owned()],
+            vec!["long".to_owned(), "failed".to_owned(), "y".to_owned()],
+        ];
+        let lines: Vec<String> = table(&rows)
+            .iter()
+            .map(|line| anstream::adapter::strip_str(line).to_string())
+            .collect();
+        assert_eq!(lines, ["a     ok      x", "long  failed  y"]);
+    }
+
+    #[test]
+    fn words_are_quoted_where_a_shell_needs_it() {
+        assert_eq!(word("plans/a.toml"), "plans/a.toml");
+        assert_eq!(word("it's here"), r"'it'\''s here'");
+        assert_eq!(word(""), "''");
+    }
+}

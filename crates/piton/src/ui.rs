@@ -1,0 +1,215 @@
+//! The only way to the terminal. Data goes to stdout, talk to stderr; `--json` puts one envelope on
+//! stdout, for errors too. Colour follows the terminal and `NO_COLOR`; a closed pipe ends a command
+//! quietly; nothing asks without a terminal. What others wrote cannot steer the terminal through here.
+
+use std::cell::RefCell;
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use anstream::{AutoStream, ColorChoice};
+use indicatif::{MultiProgress, ProgressDrawTarget};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::error::{Issue, Kind, Problem, Severity};
+use crate::exit::Exit;
+use crate::text::{self, harmless};
+
+/// The version of the envelope and of everything in it.
+const SCHEMA_VERSION: u32 = 1;
+
+/// Where a command speaks.
+pub(crate) struct Ui {
+    form: Form,
+    /// The verb, as the envelope names it.
+    command: &'static str,
+    live: MultiProgress,
+    warnings: RefCell<Vec<Issue>>,
+}
+
+/// Who reads the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    People,
+    Json,
+}
+
+/// What somebody said to a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Said {
+    Yes,
+    No,
+    /// There is no terminal to ask on.
+    Nobody,
+}
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    schema_version: u32,
+    command: &'a str,
+    status: &'a str,
+    data: &'a Value,
+    issues: &'a [Issue],
+}
+
+impl Ui {
+    pub(crate) fn new(form: Form, command: &'static str) -> Ui {
+        let live = match form {
+            Form::People if io::stderr().is_terminal() => ProgressDrawTarget::stderr_with_hz(10),
+            _ => ProgressDrawTarget::hidden(),
+        };
+        let live = MultiProgress::with_draw_target(live);
+        Ui { form, command, live, warnings: RefCell::default() }
+    }
+
+    pub(crate) fn is_json(&self) -> bool {
+        self.form == Form::Json
+    }
+
+    /// Whether somebody watches: then progress moves in place.
+    pub(crate) fn is_live(&self) -> bool {
+        !self.live.is_hidden()
+    }
+
+    /// The lines that move; hidden without a terminal.
+    pub(crate) fn live(&self) -> &MultiProgress {
+        &self.live
+    }
+
+    /// A line of the answer for people; in the other form the envelope has it.
+    pub(crate) fn line(&self, text: impl AsRef<str>) -> Result<(), Problem> {
+        match self.form {
+            Form::People => self.data(text.as_ref()),
+            Form::Json => Ok(()),
+        }
+    }
+
+    /// A line of a stream, in either form.
+    pub(crate) fn data(&self, text: &str) -> Result<(), Problem> {
+        let mut line = harmless(text);
+        line.push('\n');
+        Ok(self.live.suspend(|| {
+            let mut out = anstream::stdout().lock();
+            out.write_all(line.as_bytes()).and_then(|()| out.flush())
+        })?)
+    }
+
+    /// Bytes somebody else wrote: as they are into a pipe or file, harmless on a terminal.
+    pub(crate) fn foreign(&self, bytes: &[u8]) -> Result<(), Problem> {
+        let mut out = io::stdout().lock();
+        if out.is_terminal() {
+            out.write_all(text::stripped(bytes).as_bytes())?;
+        } else {
+            out.write_all(bytes)?;
+        }
+        Ok(out.flush()?)
+    }
+
+    /// A line of talk. Nobody listening is no error: the work matters more.
+    pub(crate) fn talk(&self, text: impl AsRef<str>) {
+        let mut line = harmless(text.as_ref());
+        line.push('\n');
+        self.live.suspend(|| {
+            let _ = anstream::stderr().lock().write_all(line.as_bytes());
+        });
+    }
+
+    /// The next thing to type, for people; the envelope has its own place for it.
+    pub(crate) fn hint(&self, text: impl AsRef<str>) {
+        if self.form == Form::People {
+            self.talk(format!("{} {}", text::bold("hint:"), text.as_ref()));
+        }
+    }
+
+    /// Something a person should know; also an issue of the envelope.
+    pub(crate) fn warn(&self, kind: Kind, message: impl Into<String>, hint: Option<String>) {
+        let message = message.into();
+        if self.form == Form::People {
+            self.talk(format!("{} {message}", text::yellow("warning:")));
+            if let Some(hint) = &hint {
+                self.hint(hint);
+            }
+        }
+        let (code, severity) = (kind.code(), Severity::Warning);
+        self.warnings.borrow_mut().push(Issue { code, severity, message, hint });
+    }
+
+    /// As [`Ui::warn`], for something that is broken although the command as a whole has an answer.
+    pub(crate) fn report(&self, problem: &Problem) {
+        if self.form == Form::People {
+            self.tell(problem);
+        }
+        self.warnings.borrow_mut().extend(problem.issues());
+    }
+
+    /// Asks on the terminal; anything but yes is no.
+    pub(crate) fn ask(&self, question: &str) -> Said {
+        if self.form == Form::Json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+            return Said::Nobody;
+        }
+        let _ = write!(anstream::stderr(), "{} [y/N] ", harmless(question));
+        let mut answer = String::new();
+        match io::stdin().lock().read_line(&mut answer) {
+            Ok(_) if matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") => Said::Yes,
+            _ => Said::No,
+        }
+    }
+
+    /// A text with colours where the terminal shows them: for lines that move.
+    pub(crate) fn painted(&self, text: &str) -> String {
+        match AutoStream::choice(&io::stderr()) {
+            ColorChoice::Never => anstream::adapter::strip_str(text).to_string(),
+            _ => text.to_owned(),
+        }
+    }
+
+    /// Ends a command with its answer.
+    pub(crate) fn finish(&self, data: &Value, exit: Exit) {
+        if self.form == Form::Json {
+            let status = if exit == Exit::Ok { "ok" } else { "error" };
+            self.envelope(status, data, &self.warnings.borrow());
+        }
+    }
+
+    /// Ends a command with a problem.
+    pub(crate) fn fail(&self, problem: &Problem) -> Exit {
+        match (problem.kind, self.form) {
+            (Kind::ClosedPipe, _) => {}
+            (_, Form::People) => self.tell(problem),
+            (_, Form::Json) => {
+                let mut issues = problem.issues();
+                issues.extend(self.warnings.take());
+                let data = problem.data.as_ref().unwrap_or(&Value::Null);
+                self.envelope("error", data, &issues);
+            }
+        }
+        problem.kind.exit()
+    }
+
+    fn tell(&self, problem: &Problem) {
+        let code = problem.kind.code();
+        self.talk(format!("{} {}", text::red(&format!("error[{code}]:")), problem.message));
+        for cause in problem.causes.iter().filter(|_| problem.details.is_empty()) {
+            self.talk(format!("  because: {cause}"));
+        }
+        for detail in &problem.details {
+            self.talk(format!("  {}", detail.message));
+            if let Some(hint) = &detail.hint {
+                self.talk(format!("    {} {hint}", text::bold("hint:")));
+            }
+        }
+        if let Some(hint) = &problem.hint {
+            self.hint(hint);
+        }
+    }
+
+    fn envelope(&self, status: &str, data: &Value, issues: &[Issue]) {
+        let command = self.command;
+        let envelope = Envelope { schema_version: SCHEMA_VERSION, command, status, data, issues };
+        let mut text = serde_json::to_string(&envelope)
+            .expect("an envelope has only string keys and finite values");
+        text.push('\n');
+        // Whoever stopped reading does not want the rest; the exit status says it all the same.
+        let mut out = io::stdout().lock();
+        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    }
+}

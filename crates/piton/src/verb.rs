@@ -1,0 +1,155 @@
+//! One verb, one file: its arguments and the function that answers. Here is what they share: how the
+//! project and its store are found, and the shape of an answer.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use piton_core::event::Cause;
+use piton_core::view::{RunStatus, RunView};
+use piton_engine::error::EngineError;
+use piton_engine::log::{Log, LogError};
+use piton_engine::project::Project;
+use piton_engine::{Access, Store, StoreError, runs};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::error::{Kind, Problem};
+use crate::exit::Exit;
+
+pub(crate) mod completions;
+pub(crate) mod demo;
+pub(crate) mod demo_agent;
+pub(crate) mod doctor;
+pub(crate) mod events;
+pub(crate) mod keeper;
+pub(crate) mod log;
+pub(crate) mod overview;
+pub(crate) mod plan;
+pub(crate) mod resume;
+pub(crate) mod run;
+pub(crate) mod show;
+pub(crate) mod status;
+pub(crate) mod stop;
+pub(crate) mod trust;
+pub(crate) mod worker;
+
+/// What a verb answers: data for `--json`, and an exit status.
+pub(crate) struct Answer {
+    pub(crate) data: Value,
+    pub(crate) exit: Exit,
+    /// The answer was a stream of lines: no envelope follows.
+    pub(crate) streamed: bool,
+    store: Option<Arc<dyn Store>>,
+}
+
+impl Answer {
+    pub(crate) fn new(data: impl Serialize) -> Answer {
+        Answer { data: json(data), exit: Exit::Ok, streamed: false, store: None }
+    }
+
+    /// Everything was printed as it came.
+    pub(crate) fn streamed() -> Answer {
+        Answer { streamed: true, ..Answer::new(()) }
+    }
+
+    pub(crate) fn exiting(self, exit: Exit) -> Answer {
+        Answer { exit, ..self }
+    }
+
+    /// Names the store that was written, for the housekeeping no answer waits for.
+    pub(crate) fn after_writing(self, store: &Arc<dyn Store>) -> Answer {
+        Answer { store: Some(Arc::clone(store)), ..self }
+    }
+
+    /// Once the answer is out.
+    pub(crate) fn tidy(&self) {
+        if let Some(store) = &self.store {
+            store.tidy();
+        }
+    }
+}
+
+/// Data as JSON.
+pub(crate) fn json(data: impl Serialize) -> Value {
+    serde_json::to_value(data).expect("answers have only string keys and finite values")
+}
+
+/// The folder piton was started in.
+pub(crate) fn here() -> Result<PathBuf, Problem> {
+    std::env::current_dir().map_err(|error| {
+        let problem = Problem::from_error(Kind::Io, &error);
+        Problem { message: "the current folder cannot be used".to_owned(), ..problem }
+            .hint("change into a folder that exists")
+    })
+}
+
+/// The project around the folder piton was started in.
+pub(crate) fn project() -> Result<Project, Problem> {
+    Ok(Project::discover(&here()?)?)
+}
+
+/// The store for looking; none where nothing was ever run.
+pub(crate) fn store_for_looking(project: &Project) -> Result<Option<Arc<dyn Store>>, Problem> {
+    match project.store(Access::Look) {
+        Ok(store) => Ok(Some(store)),
+        Err(EngineError::Log(LogError::Store(StoreError::Missing { .. }))) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The store of a verb that is about a run that must exist already.
+pub(crate) fn store_with_runs(
+    project: &Project,
+    access: Access,
+) -> Result<Arc<dyn Store>, Problem> {
+    match project.store(access) {
+        Err(EngineError::Log(LogError::Store(StoreError::Missing { .. }))) => {
+            Err(EngineError::NoRuns.into())
+        }
+        other => Ok(other?),
+    }
+}
+
+/// The run somebody means.
+pub(crate) fn find(
+    project: &Project,
+    store: &Arc<dyn Store>,
+    asked: Option<&str>,
+) -> Result<Log, Problem> {
+    Ok(runs::find(project, store, asked)?)
+}
+
+/// The sensible next commands for a run, the first one first.
+pub(crate) fn next_commands(view: &RunView) -> Vec<String> {
+    let (run, plan) = (&view.handle, crate::text::word(&view.plan_path));
+    match &view.status {
+        RunStatus::Completed => vec![
+            format!("git log --oneline {}..{}", view.base.short(), view.branch),
+            format!("git merge {}", view.branch),
+        ],
+        RunStatus::Running => vec![format!("piton log {run} -f"), format!("piton stop {run}")],
+        RunStatus::Waiting { step, .. } => {
+            vec![format!("piton log {run} {step}"), format!("piton resume {run} --yes")]
+        }
+        RunStatus::Failed { step, .. } => {
+            vec![format!("piton log {run} {step}"), format!("piton run {plan} --fresh")]
+        }
+        RunStatus::Open | RunStatus::Interrupted { .. } | RunStatus::Stopped { .. } => {
+            vec![format!("piton resume {run}"), format!("piton resume {run} --dry-run")]
+        }
+    }
+}
+
+/// The kind of an interruption, which has the exit status of its signal.
+pub(crate) fn interrupted(cause: Cause) -> Kind {
+    match cause {
+        Cause::Termination => Kind::Terminated,
+        Cause::HangUp => Kind::HungUp,
+        _ => Kind::Interrupted,
+    }
+}
+
+/// A path as it was typed, absolute.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Problem> {
+    Ok(std::path::absolute(path)?)
+}

@@ -1,0 +1,52 @@
+//! `piton doctor`: looks at everything piton relies on and says what is wrong. Repairs nothing.
+
+use piton_engine::doctor::{State, examine};
+use serde_json::json;
+
+use crate::error::{Kind, Problem};
+use crate::exit::Exit;
+use crate::text::{green, plain, red, table, yellow};
+use crate::ui::Ui;
+use crate::verb::{self, Answer};
+
+/// Check git, the store, the records and what is left running; change nothing
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  piton doctor
+
+Exit status: 0 when nothing is bad, 74 when something kept is damaged, 1 otherwise.")]
+pub(crate) struct Args {}
+
+pub(crate) fn run(_args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let findings = examine(&verb::here()?);
+    let sign = |state: State| match state {
+        State::Good => green("✓ good"),
+        State::Note => yellow("! note"),
+        State::Bad | State::Damaged => red("✗ bad"),
+    };
+    let row = |finding: &piton_engine::doctor::Finding| {
+        vec![sign(finding.state), finding.what.clone(), plain(&finding.detail)]
+    };
+    for line in table(&findings.iter().map(row).collect::<Vec<_>>()) {
+        ui.line(line)?;
+    }
+    for finding in &findings {
+        if let Some(next) = &finding.next {
+            ui.hint(format!("{}: {next}", finding.what));
+        }
+    }
+    let any = |state: State| findings.iter().any(|finding| finding.state == state);
+    let exit = match (any(State::Damaged), any(State::Bad)) {
+        (true, _) => Exit::Corrupt,
+        (false, true) => Exit::Failed,
+        (false, false) => Exit::Ok,
+    };
+    if ui.is_json() {
+        for bad in findings.iter().filter(|finding| finding.state >= State::Bad) {
+            let message = format!("{}: {}", bad.what, bad.detail);
+            ui.report(&Problem::new(Kind::Unwell, message).hinted(bad.next.clone()));
+        }
+    }
+    Ok(Answer::new(json!({ "findings": findings })).exiting(exit))
+}

@@ -1,0 +1,124 @@
+//! `piton events`: a run's log, one line an event.
+
+use std::time::Duration;
+
+use piton_core::event::{BadEvent, Event, Scope};
+use piton_core::record::{Cursor, Record};
+use piton_core::view::timestamp;
+use piton_engine::Access;
+use piton_engine::log::Log;
+use serde_json::{Value, json};
+
+use crate::error::{Kind, Problem};
+use crate::text::plain;
+use crate::ui::Ui;
+use crate::verb::{self, Answer, json as to_json};
+
+/// Show the events of a run
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton events auth-calm-otter
+  piton events auth-calm-otter -f              follow until the run is completed or failed
+  piton events auth-calm-otter -f --json       one JSON object a line, no envelope")]
+pub(crate) struct Args {
+    /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
+    run: Option<String>,
+
+    /// Follow until the run is completed or has failed
+    #[arg(short, long)]
+    follow: bool,
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let project = verb::project()?;
+    let store = verb::store_with_runs(&project, Access::Look)?;
+    let mut log = verb::find(&project, &store, args.run.as_deref())?;
+    let id = log.run().opened.run;
+    let mut cursor = Cursor::START;
+    let mut rows: Vec<Value> = Vec::new();
+    loop {
+        let over = is_over(&log);
+        for record in store.read(id, cursor)? {
+            cursor = record.cursor();
+            let event = Event::from_body(&record.body).map_err(|bad| unreadable(&record, &bad))?;
+            match (ui.is_json(), args.follow) {
+                (true, true) => ui.data(&row(&record, &event).to_string())?,
+                (true, false) => rows.push(row(&record, &event)),
+                (false, _) => ui.data(&line(&record, &event))?,
+            }
+        }
+        if !args.follow {
+            let data = json!({ "run": id, "handle": log.run().opened.handle, "events": rows });
+            return Ok(Answer::new(data));
+        }
+        if over {
+            return Ok(Answer::streamed());
+        }
+        store.changed(id, cursor.position, LOOK_EVERY)?;
+        log.refresh()?;
+    }
+}
+
+fn is_over(log: &Log) -> bool {
+    log.run().is_completed() || log.run().failed_for_good().is_some()
+}
+
+fn unreadable(record: &Record, bad: &BadEvent) -> Problem {
+    Problem::from_error(Kind::StoreCorrupt, bad).hinted(Some(format!(
+        "record {} is the first bad one; `piton doctor` checks the rest",
+        record.position
+    )))
+}
+
+/// As `--json` has it: the recorded body, with where and when.
+fn row(record: &Record, event: &Event) -> Value {
+    let mut row = json!({ "position": record.position, "at": timestamp(record.at) });
+    if let (Value::Object(row), Value::Object(body)) = (&mut row, to_json(event)) {
+        row.extend(body);
+    }
+    row
+}
+
+fn line(record: &Record, event: &Event) -> String {
+    let body = to_json(event);
+    let name = body.get("event").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let step = event.step().map(ToString::to_string).unwrap_or_default();
+    let line = format!("{:>5}  {}  {name:<17} {step:<12} ", record.position, timestamp(record.at));
+    plain(format!("{line} {}", detail(event)).trim_end())
+}
+
+fn detail(event: &Event) -> String {
+    match event {
+        Event::RunOpened(opened) => format!("{} from {}", opened.handle, opened.base.short()),
+        Event::Claimed(claimed) => {
+            let entry = to_json(claimed.entry);
+            format!("attempt {} ({})", claimed.attempt, entry.as_str().unwrap_or_default())
+        }
+        Event::Started { base, .. } => format!("from {}", base.short()),
+        Event::Checkpointed { snapshot, .. } => {
+            format!("{} ({} changed)", snapshot.commit.short(), snapshot.changed)
+        }
+        Event::Verified { commit, truth, .. } => {
+            format!("{} ({})", commit.short(), crate::describe::truth(*truth))
+        }
+        Event::LandingIntended { onto, to, .. } => format!("{} → {}", onto.short(), to.short()),
+        Event::Completed { commit, .. } => commit.short().to_owned(),
+        Event::Failed { why, .. } => why.to_string(),
+        Event::Interrupted { cause, evidence, .. } => {
+            format!("{cause}: {}", evidence.lines().last().unwrap_or_default())
+        }
+        Event::StopRequested { scope, cause, haste } => {
+            let haste = to_json(haste);
+            let what = match scope {
+                Scope::Run => "the run",
+                Scope::Attempt { .. } => "its attempt",
+            };
+            format!("{what}, {} ({cause})", haste.as_str().unwrap_or_default())
+        }
+        Event::Resumed { confirmed: true, .. } => "confirmed".to_owned(),
+        Event::Resumed { .. } => String::new(),
+    }
+}

@@ -1,0 +1,40 @@
+//! `piton keeper`, hidden: the process that a worker starts for one attempt.
+
+use piton_core::ids::{AttemptId, Fence, RunId, StepId};
+use piton_engine::keeper::{KeeperArgs, keep};
+
+use crate::error::{Kind, Problem};
+use crate::exit::Exit;
+use crate::verb::{self, Answer};
+
+/// Keep one attempt (started by a worker, never by hand)
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[arg(long)]
+    run: RunId,
+    #[arg(long, value_parser = step)]
+    step: StepId,
+    #[arg(long)]
+    iteration: u32,
+    #[arg(long, value_parser = fence)]
+    fence: Fence,
+    #[arg(long)]
+    attempt: AttemptId,
+}
+
+pub(crate) fn run(args: Args) -> Result<Answer, Problem> {
+    let Args { run, step, iteration, fence, attempt } = args;
+    match keep(&verb::here()?, &KeeperArgs { run, step, iteration, fence, attempt }) {
+        0 => Ok(Answer::new(())),
+        5 => Ok(Answer::new(()).exiting(Exit::OwnershipLost)),
+        _ => Err(Problem::new(Kind::SetupFailed, "the attempt was not kept")),
+    }
+}
+
+fn step(text: &str) -> Result<StepId, String> {
+    StepId::new(text).map_err(|error| error.to_string())
+}
+
+fn fence(text: &str) -> Result<Fence, String> {
+    text.parse().map(Fence).map_err(|_| format!("{text:?} is not a fence"))
+}

@@ -1,0 +1,181 @@
+//! `piton log`: what an agent printed. On a terminal its escape sequences are left out; into a pipe or
+//! file it comes as it was kept.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::Duration;
+
+use piton_core::ids::{AttemptId, StepId};
+use piton_core::recover::Sighting;
+use piton_core::run::Step;
+use piton_engine::Access;
+use piton_engine::log::Log;
+use piton_engine::observe::{Depth, observe};
+use piton_engine::project::Project;
+use serde_json::json;
+
+use crate::error::{Kind, Problem};
+use crate::text::bold;
+use crate::ui::Ui;
+use crate::verb::{self, Answer, stop::step_of};
+
+/// Show what a step's agent printed
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton log                           the step that is running, or ran last
+  piton log auth-calm-otter jwt -f    follow one step until its attempt ends
+  piton log auth-calm-otter jwt --attempt 1
+  piton log auth-calm-otter jwt --verify
+
+With --json and -f each piece is one JSON object on a line of its own.")]
+pub(crate) struct Args {
+    /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
+    run: Option<String>,
+
+    /// The step [default: the one that is running, or ran last]
+    step: Option<String>,
+
+    /// Follow until the attempt ends
+    #[arg(short, long)]
+    follow: bool,
+
+    /// Which attempt, counted from 1 [default: the last one]
+    #[arg(long, value_name = "N")]
+    attempt: Option<usize>,
+
+    /// What the verify command printed instead
+    #[arg(long)]
+    verify: bool,
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let project = verb::project()?;
+    let store = verb::store_with_runs(&project, Access::Look)?;
+    let mut log = verb::find(&project, &store, args.run.as_deref())?;
+    let (step, attempt) = chosen(args, &log)?;
+    let folder = project.folder(attempt);
+    let path = if args.verify { folder.verify_log() } else { folder.transcript() };
+    if !args.follow {
+        return all(ui, &step, attempt, &path);
+    }
+    ui.talk(format!("following step {}; Ctrl-C ends following, not the step", bold(step.as_str())));
+    let mut tail = Tail { path: &path, at: 0 };
+    loop {
+        // Asked before reading: what was printed before the end is printed here before the end.
+        let alive = is_alive(&project, &mut log, attempt)?;
+        tail.print(ui)?;
+        if !alive {
+            return Ok(Answer::streamed());
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn all(ui: &Ui, step: &StepId, attempt: AttemptId, path: &Path) -> Result<Answer, Problem> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            ui.talk(format!("step {step} has not printed anything here"));
+            Vec::new()
+        }
+        Err(error) => return Err(unreadable(path, &error)),
+    };
+    if !ui.is_json() {
+        ui.foreign(&bytes)?;
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let data = json!({ "step": step, "attempt": attempt, "path": path, "text": text });
+    Ok(Answer::new(data))
+}
+
+/// The step and attempt that are meant.
+fn chosen(args: &Args, log: &Log) -> Result<(StepId, AttemptId), Problem> {
+    let step = match &args.step {
+        Some(text) => step_of(log, text)?,
+        None => newest_step(log).ok_or_else(|| nothing(log))?,
+    };
+    let (_, state) = log.run().step(&step).ok_or_else(|| nothing(log))?;
+    let attempts = attempts(state);
+    let index = args.attempt.unwrap_or(attempts.len()).wrapping_sub(1);
+    match attempts.get(index) {
+        Some(attempt) => Ok((step, *attempt)),
+        None if attempts.is_empty() => {
+            Err(Problem::new(Kind::Refused, format!("step {step} has not been attempted yet")))
+        }
+        None => {
+            let message = format!("step {step} has attempts 1 to {}", attempts.len());
+            Err(Problem::new(Kind::Usage, message))
+        }
+    }
+}
+
+fn attempts(state: &Step) -> Vec<AttemptId> {
+    let past = state.history.iter().map(|past| past.attempt.id);
+    past.chain(state.attempt().map(|attempt| attempt.id)).collect()
+}
+
+/// The step whose claim is the newest one.
+fn newest_step(log: &Log) -> Option<StepId> {
+    let fence = |state: &Step| {
+        let past = state.history.last().map(|past| past.attempt.fence);
+        state.attempt().map(|attempt| attempt.fence).or(past)
+    };
+    let steps = log.run().steps().filter_map(|(plan, state)| Some((fence(state)?, &plan.id)));
+    steps.max_by_key(|(fence, _)| *fence).map(|(_, id)| id.clone())
+}
+
+fn nothing(log: &Log) -> Problem {
+    let handle = &log.run().opened.handle;
+    Problem::new(Kind::Refused, format!("no step of {handle} has been attempted yet"))
+        .hint(format!("`piton resume {handle}` starts it"))
+}
+
+fn is_alive(project: &Project, log: &mut Log, attempt: AttemptId) -> Result<bool, Problem> {
+    log.refresh()?;
+    if !log.run().held().any(|(_, held)| held.id == attempt) {
+        return Ok(false);
+    }
+    let observed = observe(project, log, Depth::Locks);
+    Ok(!matches!(observed.of(attempt), Sighting::Dead(_)))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Problem {
+    let problem = Problem::from_error(Kind::Io, error);
+    Problem {
+        message: format!("{} cannot be read", path.display()),
+        causes: vec![error.to_string()],
+        ..problem
+    }
+}
+
+/// A file that grows.
+struct Tail<'a> {
+    path: &'a Path,
+    at: u64,
+}
+
+impl Tail<'_> {
+    fn print(&mut self, ui: &Ui) -> Result<(), Problem> {
+        let mut file = match File::open(self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(unreadable(self.path, &error)),
+        };
+        let failed = |error| unreadable(self.path, &error);
+        file.seek(SeekFrom::Start(self.at)).map_err(failed)?;
+        let mut piece = Vec::new();
+        file.read_to_end(&mut piece).map_err(failed)?;
+        if piece.is_empty() {
+            return Ok(());
+        }
+        self.at += piece.len() as u64;
+        match ui.is_json() {
+            true => ui.data(&json!({ "text": String::from_utf8_lossy(&piece) }).to_string()),
+            false => ui.foreign(&piece),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! `piton` alone: what needs you, and the next sensible commands. Works anywhere; outside of a
+//! repository it is a short help.
+
+use piton_core::view::{RunStatus, RunView};
+use piton_engine::Runs;
+use piton_engine::project::Project;
+use serde_json::json;
+
+use crate::describe::run_row;
+use crate::error::{Kind, Problem};
+use crate::exit::Exit;
+use crate::text::{bold, now, table};
+use crate::ui::Ui;
+use crate::verb::status::survey;
+use crate::verb::{self, Answer, next_commands};
+
+const NEW_HERE: [(&str, &str); 3] = [
+    ("piton demo", "see a run survive kill -9"),
+    ("piton run PLAN", "run a plan"),
+    ("piton help", "every command"),
+];
+
+pub(crate) fn run(ui: &Ui) -> Result<Answer, Problem> {
+    let project = match verb::project() {
+        Ok(project) => project,
+        Err(problem) if problem.kind == Kind::NotRepository => return nothing(ui, "no repository"),
+        Err(problem) => return Err(problem),
+    };
+    inside(ui, &project)
+}
+
+fn nothing(ui: &Ui, place: &str) -> Result<Answer, Problem> {
+    ui.line("piton runs plans of coding agents so that a crash costs seconds.")?;
+    ui.line("")?;
+    let row = |(command, what): &(&str, &str)| vec![format!("  {command}"), (*what).to_owned()];
+    for line in table(&NEW_HERE.iter().map(row).collect::<Vec<_>>()) {
+        ui.line(line)?;
+    }
+    Ok(Answer::new(
+        json!({ "place": place, "runs": [], "next": NEW_HERE.map(|(command, _)| command) }),
+    ))
+}
+
+fn inside(ui: &Ui, project: &Project) -> Result<Answer, Problem> {
+    let mut found = survey(project, &Runs::All)?;
+    let exit = if found.damaged.is_empty() { Exit::Ok } else { Exit::Corrupt };
+    if found.views.is_empty() && found.damaged.is_empty() {
+        return nothing(ui, "no runs");
+    }
+    for (_, error) in std::mem::take(&mut found.damaged) {
+        ui.report(&Problem::from(error));
+    }
+    found.views.reverse();
+    let open: Vec<&RunView> = found.views.iter().filter(|view| is_open(view)).collect();
+    // With nothing open, the newest run is what a person comes back for.
+    let shown: Vec<&RunView> =
+        if open.is_empty() { found.views.iter().take(1).collect() } else { open };
+    let now = now();
+    for line in table(&shown.iter().map(|view| run_row(view, now)).collect::<Vec<_>>()) {
+        ui.line(line)?;
+    }
+    let next: Vec<String> = shown.iter().flat_map(|view| next_commands(view)).take(6).collect();
+    ui.line("")?;
+    ui.line(bold("Next:"))?;
+    for command in &next {
+        ui.line(format!("  {command}"))?;
+    }
+    Ok(Answer::new(json!({ "place": "repository", "runs": shown, "next": next })).exiting(exit))
+}
+
+/// Unfinished, or failed with nobody having started over.
+fn is_open(view: &RunView) -> bool {
+    !matches!(view.status, RunStatus::Completed | RunStatus::Failed { .. })
+}

@@ -1,0 +1,205 @@
+//! `piton resume`: go on, whatever happened. The same recovery that every worker asks decides what is
+//! done about each step; `--dry-run` shows it and writes nothing.
+
+use std::path::Path;
+
+use piton_core::event::{Cause, Entry};
+use piton_core::recover::{Action, Because, Mend, recover};
+use piton_core::run::Run;
+use piton_engine::Access;
+use piton_engine::config::{self, Flags, Loaded, Places};
+use piton_engine::log::Log;
+use piton_engine::observe::{Depth, look, observe};
+use piton_engine::project::Project;
+use piton_engine::runs;
+use serde_json::{Value, json};
+
+use crate::drive::{Drive, Place, drive};
+use crate::error::{Kind, Problem};
+use crate::text::{bold, dim, plain, table};
+use crate::trusting::{self, Consent};
+use crate::ui::Ui;
+use crate::verb::{self, Answer, next_commands};
+
+/// Go on with a run after any interruption
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton resume                  the only unfinished run
+  piton resume auth-calm-otter  a run by its handle, or the beginning of it
+  piton resume --dry-run        what would be done about each step
+
+Finished steps are skipped, living attempts are watched, dead ones are recorded with their work kept,
+and what they left is continued. The run uses its recorded plan and settings.")]
+pub(crate) struct Args {
+    /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
+    run: Option<String>,
+
+    /// Show what would be done about each step; write nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Answer yes where recovery would ask
+    #[arg(long)]
+    yes: bool,
+
+    /// Trust what the run's recorded plan executes, without asking
+    #[arg(long)]
+    trust: bool,
+
+    /// Go on in the background
+    #[arg(long, conflicts_with = "yes")]
+    detach: bool,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let project = verb::project()?;
+    let access = if args.dry_run { Access::Look } else { Access::Existing };
+    let store = verb::store_with_runs(&project, access)?;
+    let log = verb::find(&project, &store, args.run.as_deref())?;
+    if log.run().is_completed() {
+        return finished(ui, &project, &log);
+    }
+    if let Some((step, why)) = log.run().failed_for_good() {
+        return Err(failed(log.run(), step.id.as_str(), &why.to_string()));
+    }
+    runs::check_drift(&project, log.run())?;
+    let loaded = load(&project)?;
+    compare_settings(ui, &log, &loaded)?;
+    if args.dry_run {
+        return dry_run(ui, &project, &log);
+    }
+    let consent = if args.trust { Consent::Given } else { Consent::Ask };
+    require_trust(ui, &project, &log, &loaded, consent)?;
+    let place = if args.detach { Place::Detached } else { Place::Here };
+    ui.talk(format!("{}: going on", bold(log.run().opened.handle.as_str())));
+    drive(ui, &project, log, Drive { confirmed: args.yes, place })
+}
+
+fn load(project: &Project) -> Result<Loaded, Problem> {
+    let places = Places::of_process(Some(project.git.main_root()));
+    Ok(config::load(&places, &Flags::default())?)
+}
+
+/// Shows where the recorded settings, which are used, differ from the present ones.
+pub(crate) fn compare_settings(ui: &Ui, log: &Log, loaded: &Loaded) -> Result<(), Problem> {
+    let recorded = runs::settings_of(log)?;
+    for difference in config::differences(&recorded, &loaded.settings) {
+        ui.warn(Kind::SettingsDiffer, plain(&difference), None);
+    }
+    Ok(())
+}
+
+/// The recorded plan and agents are what is executed, so they are what must be trusted: a store that
+/// came with a copied repository is no more trusted than its plan file.
+pub(crate) fn require_trust(
+    ui: &Ui,
+    project: &Project,
+    log: &Log,
+    loaded: &Loaded,
+    consent: Consent,
+) -> Result<(), Problem> {
+    let run = log.run();
+    let agents = config::unvouched(&runs::settings_of(log)?.agents, &loaded.user_agents);
+    let path = project.git.main_root().join(Path::new(&run.opened.plan_path));
+    trusting::require(ui, &trusting::asked(project, &path, run.plan(), &agents), consent)
+}
+
+fn finished(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
+    let view = look(project, log, Depth::Locks)?;
+    ui.line(format!("{} is completed: nothing to resume", bold(view.handle.as_str())))?;
+    for command in next_commands(&view) {
+        ui.line(format!("  {command}"))?;
+    }
+    Ok(Answer::new(json!({ "outcome": "completed", "run": view, "next": next_commands(&view) })))
+}
+
+fn failed(run: &Run, step: &str, why: &str) -> Problem {
+    let (handle, plan) = (&run.opened.handle, crate::text::word(&run.opened.plan_path));
+    let message = format!("{handle} has failed: step {step} {}", plain(why));
+    let hint =
+        format!("see why: `piton log {handle} {step}`; start over: `piton run {plan} --fresh`");
+    Problem::new(Kind::RunFailed, message).hint(hint)
+}
+
+fn dry_run(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
+    let observed = observe(project, log, Depth::Trees);
+    let leases = log.store().leases(log.run().opened.run)?;
+    let mends = recover(log.run(), &observed, &leases, &log.now()?);
+    let handle = &log.run().opened.handle;
+    ui.line(format!("{}: `piton resume` would", bold(handle.as_str())))?;
+    let row = |mend: &Mend| vec![format!("  {}", mend.step), told(&mend.action)];
+    for line in table(&mends.iter().map(row).collect::<Vec<_>>()) {
+        ui.line(line)?;
+    }
+    ui.line(dim("Nothing was written."))?;
+    let steps: Vec<Value> = mends
+        .iter()
+        .map(|mend| {
+            json!({
+                "step": mend.step.step,
+                "iteration": mend.step.iteration,
+                "action": word_for(&mend.action),
+                "told": told(&mend.action),
+            })
+        })
+        .collect();
+    Ok(Answer::new(json!({ "handle": handle, "dry_run": true, "steps": steps })))
+}
+
+fn word_for(action: &Action) -> &'static str {
+    match action {
+        Action::Skip => "skip",
+        Action::Adopt { .. } => "adopt",
+        Action::Bury { .. } => "bury",
+        Action::Enter { .. } => "enter",
+        Action::AwaitLease { .. } => "await_lease",
+        Action::AwaitNeeds { .. } => "await_needs",
+        Action::AwaitTree { .. } => "await_tree",
+        Action::StayStopped => "stay_stopped",
+        Action::StayFailed => "stay_failed",
+        Action::Ask { .. } => "ask",
+    }
+}
+
+/// What is done about a step, in words.
+fn told(action: &Action) -> String {
+    match action {
+        Action::Skip => "skip: completed".to_owned(),
+        Action::Adopt { .. } => "watch: its attempt is alive".to_owned(),
+        Action::Bury { then, .. } => {
+            format!("record that its attempt is dead, keep its work, then {}", told(then))
+        }
+        Action::Enter { entry, because } => format!("{}{}", entered(*entry), reason(because)),
+        Action::AwaitLease { .. } => {
+            "wait: held on another host, until its lease is over".to_owned()
+        }
+        Action::AwaitNeeds { needs } => {
+            let needs: Vec<&str> = needs.iter().map(|need| need.as_str()).collect();
+            format!("wait for {}", needs.join(", "))
+        }
+        Action::AwaitTree { by } => format!("wait: {by} works in the worktree first"),
+        // Asking for a resume is what lifts a stop.
+        Action::StayStopped => "go on: it was stopped on request".to_owned(),
+        Action::StayFailed => "leave it failed: no retries left".to_owned(),
+        Action::Ask { question } => format!("ask: {} (or --yes)", plain(question)),
+    }
+}
+
+fn entered(entry: Entry) -> &'static str {
+    match entry {
+        Entry::Fresh => "start from the step's base",
+        Entry::Continue => "continue in the tree as it was left",
+        Entry::Verify => "verify and land; the agent is not started again",
+        Entry::Land => "land; the agent is not started again",
+    }
+}
+
+fn reason(because: &Because) -> String {
+    match because {
+        Because::NeedsMet => String::new(),
+        Because::Interrupted(cause) => format!(" (interrupted: {})", Cause::as_str(*cause)),
+        Because::Failed(why) => format!(" (retry: it {})", plain(&why.to_string())),
+        Because::HolderLost => " (its host was lost)".to_owned(),
+    }
+}

@@ -1,0 +1,170 @@
+//! `piton run`: the main job. Nothing is written before the plan, its agents and its trust are in
+//! order; an unfinished run of the same plan is continued rather than started twice.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use piton_engine::config::{self, Flags, Loaded, Places};
+use piton_engine::log::Log;
+use piton_engine::project::Project;
+use piton_engine::runs::{self, OpenAsk, OpenedRun};
+use piton_engine::{Access, error::EngineError};
+
+use crate::drive::{Drive, Place, drive};
+use crate::error::{Kind, Problem};
+use crate::text::{bold, count};
+use crate::trusting::{self, Consent};
+use crate::ui::Ui;
+use crate::verb::{self, Answer, resume};
+
+/// Run a plan; go on with its unfinished run if there is one
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton run plan.toml
+  piton run plan.toml --set focus=security
+  piton run plan.toml --fresh        leave the unfinished run aside and start over
+  piton run plan.toml --detach       in the background; `piton log -f` follows it
+
+Ctrl-C asks the agents to stop and keeps their work; a second one stops them at once. When the
+terminal is closed the agents go on. `piton resume` continues from any of these, and from kill -9.")]
+pub(crate) struct Args {
+    /// The plan, a TOML file inside the repository
+    plan: PathBuf,
+
+    /// Replace the value of one of the plan's inputs
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+
+    /// Start a new run although an unfinished one exists; that one keeps its branch and snapshots
+    #[arg(long)]
+    fresh: bool,
+
+    /// Trust what the plan and the repository's configuration execute, without asking
+    #[arg(long)]
+    trust: bool,
+
+    /// Go on in the background
+    #[arg(long)]
+    detach: bool,
+
+    /// How long a claim is believed without a heartbeat
+    #[arg(long, value_name = "DURATION", value_parser = lease)]
+    lease: Option<Duration>,
+
+    /// How long an agent that is asked to stop may take
+    #[arg(long, value_name = "DURATION", value_parser = grace)]
+    grace: Option<Duration>,
+
+    /// At most this often changed files are kept in a snapshot
+    #[arg(long, value_name = "DURATION", value_parser = snapshot_every)]
+    snapshot_every: Option<Duration>,
+}
+
+pub(crate) fn run(args: Args, ui: &Ui) -> Result<Answer, Problem> {
+    let given = inputs(&args.set)?;
+    let plan = runs::read_plan(&args.plan)?;
+    let project = verb::project()?;
+    let flags = Flags { lease: args.lease, grace: args.grace, snapshot_every: args.snapshot_every };
+    let loaded = config::load(&Places::of_process(Some(project.git.main_root())), &flags)?;
+    runs::check_agents(&plan, &loaded.settings)?;
+    check_inputs(&plan.inputs, &given)?;
+    let consent = if args.trust { Consent::Given } else { Consent::Ask };
+    let agents = config::unvouched(&loaded.settings.agents, &loaded.user_agents);
+    let path = verb::absolute(&args.plan)?;
+    trusting::require(ui, &trusting::asked(&project, &path, &plan, &agents), consent)?;
+
+    let store = project.store(Access::Create)?;
+    let ask = OpenAsk {
+        plan_path: &args.plan,
+        inputs: given.clone(),
+        settings: loaded.settings.clone(),
+        fresh: args.fresh,
+    };
+    let log = match runs::open(&project, store, ask)? {
+        OpenedRun::New(log) => {
+            let run = log.run();
+            let steps = count(run.plan().steps.len() as u64, "step");
+            ui.talk(format!("{}: a new run, {steps}", bold(run.opened.handle.as_str())));
+            log
+        }
+        OpenedRun::Existing(log) => {
+            continued(ui, &project, &log, &Continued { given, loaded, consent })?;
+            log
+        }
+    };
+    let place = if args.detach { Place::Detached } else { Place::Here };
+    drive(ui, &project, log, Drive { confirmed: false, place })
+}
+
+/// What was asked of a run that existed already.
+struct Continued {
+    given: BTreeMap<String, String>,
+    loaded: Loaded,
+    consent: Consent,
+}
+
+/// Says that an unfinished run is continued, and with what it was opened.
+fn continued(ui: &Ui, project: &Project, log: &Log, asked: &Continued) -> Result<(), Problem> {
+    let run = log.run();
+    let done = run.steps().filter(|(_, step)| step.is_completed()).count();
+    let total = run.plan().steps.len();
+    let handle = bold(run.opened.handle.as_str());
+    ui.talk(format!(
+        "{handle}: going on with the unfinished run, {done} of {total} steps completed"
+    ));
+    ui.hint("start over instead: add --fresh");
+    for (name, value) in &asked.given {
+        if run.opened.inputs.get(name) != Some(value) {
+            let recorded = run.opened.inputs.get(name).map_or("", String::as_str);
+            let message =
+                format!("input {name}: the run was opened with {recorded:?} and keeps it");
+            ui.warn(Kind::SettingsDiffer, message, None);
+        }
+    }
+    resume::compare_settings(ui, log, &asked.loaded)?;
+    resume::require_trust(ui, project, log, &asked.loaded, asked.consent)
+}
+
+fn inputs(set: &[String]) -> Result<BTreeMap<String, String>, Problem> {
+    let mut inputs = BTreeMap::new();
+    for text in set {
+        match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() => {
+                inputs.insert(name.to_owned(), value.to_owned());
+            }
+            _ => {
+                let message = format!("--set {text}: an input is written NAME=VALUE");
+                return Err(Problem::new(Kind::BadInput, message));
+            }
+        }
+    }
+    Ok(inputs)
+}
+
+/// Before anything is asked or written.
+fn check_inputs(
+    known: &BTreeMap<String, String>,
+    given: &BTreeMap<String, String>,
+) -> Result<(), Problem> {
+    match given.keys().find(|name| !known.contains_key(*name)) {
+        None => Ok(()),
+        Some(name) => {
+            let known = known.keys().cloned().collect();
+            Err(EngineError::UnknownInput { name: name.clone(), known }.into())
+        }
+    }
+}
+
+fn lease(text: &str) -> Result<Duration, String> {
+    config::LEASE.read(text)
+}
+
+fn grace(text: &str) -> Result<Duration, String> {
+    config::GRACE.read(text)
+}
+
+fn snapshot_every(text: &str) -> Result<Duration, String> {
+    config::SNAPSHOT_EVERY.read(text)
+}

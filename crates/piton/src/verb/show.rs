@@ -1,0 +1,128 @@
+//! `piton show`: everything about one run: steps, attempts, what is kept, what to do next.
+
+use piton_core::time::Millis;
+use piton_core::view::{AttemptView, StepView, timestamp};
+use piton_engine::Access;
+use piton_engine::config::{Settings, show};
+use piton_engine::observe::{Depth, look};
+use piton_engine::project::Project;
+use piton_engine::runs;
+use serde_json::json;
+
+use crate::describe::{mark, run_head, step_phrase};
+use crate::error::Problem;
+use crate::text::{bold, count, dim, now, plain, span, word};
+use crate::ui::Ui;
+use crate::verb::{self, Answer, json as to_json, next_commands};
+
+/// Show everything about a run
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton show                    the only unfinished run, else the newest
+  piton show auth-calm-otter")]
+pub(crate) struct Args {
+    /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
+    run: Option<String>,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let project = verb::project()?;
+    let store = verb::store_with_runs(&project, Access::Look)?;
+    let log = verb::find(&project, &store, args.run.as_deref())?;
+    let view = look(&project, &log, Depth::Locks)?;
+    let settings = runs::settings_of(&log)?;
+    let worktree = project.worktree(&settings.worktree_root, &view.handle);
+    let now = now();
+    for line in run_head(&view, now) {
+        ui.line(line)?;
+    }
+    ui.line("")?;
+    let inputs: Vec<String> =
+        view.inputs.iter().map(|(name, value)| format!("{name}={}", word(value))).collect();
+    let facts = [
+        ("run", view.run.to_string()),
+        ("plan", format!("{} ({})", plain(&view.plan_path), view.plan.short())),
+        ("base", view.base.to_string()),
+        ("branch", view.branch.clone()),
+        ("worktree", worktree.display().to_string()),
+        ("inputs", plain(&inputs.join(" "))),
+        ("settings", told(&settings)),
+    ];
+    for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
+        ui.line(format!("  {name:<9} {value}"))?;
+    }
+    for step in &view.steps {
+        ui.line("")?;
+        for line in step_lines(&project, step, now) {
+            ui.line(line)?;
+        }
+    }
+    ui.line("")?;
+    ui.line("Next:")?;
+    for command in next_commands(&view) {
+        ui.line(format!("  {command}"))?;
+    }
+    let next = next_commands(&view);
+    let data =
+        json!({ "run": view, "worktree": worktree, "settings": to_json(&settings), "next": next });
+    Ok(Answer::new(data))
+}
+
+fn told(settings: &Settings) -> String {
+    format!(
+        "lease {}, grace {}, snapshot every {}",
+        show(settings.lease),
+        show(settings.grace),
+        show(settings.snapshot_every)
+    )
+}
+
+fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{} {}  {}  {}",
+        mark(&step.status),
+        bold(step.step.as_str()),
+        step.status.word(),
+        step_phrase(step, now)
+    )];
+    lines.push(format!("    {}", plain(&step.title)));
+    if !step.needs.is_empty() {
+        let needs: Vec<&str> = step.needs.iter().map(|need| need.as_str()).collect();
+        lines.push(format!("    needs {}", needs.join(", ")));
+    }
+    for (number, attempt) in step.attempts.iter().enumerate() {
+        lines.push(format!("    {}", attempt_line(number + 1, attempt, now)));
+    }
+    if let Some(last) = step.attempts.last() {
+        lines.push(dim(&format!("    {}", project.folder(last.attempt).path().display())));
+    }
+    if let Some(snapshot) = &step.snapshot {
+        let changed = count(snapshot.changed, "changed file");
+        lines.push(format!(
+            "    snapshot {} ({changed}, {})",
+            snapshot.refname,
+            timestamp(snapshot.at)
+        ));
+        for left_out in &snapshot.omitted {
+            lines.push(format!(
+                "      left out {}: {}",
+                plain(&left_out.path),
+                plain(&left_out.why)
+            ));
+        }
+    }
+    lines
+}
+
+fn attempt_line(number: usize, attempt: &AttemptView, now: Millis) -> String {
+    let entry = to_json(attempt.entry);
+    let entry = entry.as_str().unwrap_or_default();
+    let took = span(attempt.to.unwrap_or(now).since(attempt.from));
+    format!(
+        "attempt {number} ({entry}, fence {}) from {}, {took}: {}",
+        attempt.fence,
+        timestamp(attempt.from),
+        plain(&attempt.state)
+    )
+}

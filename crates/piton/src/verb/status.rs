@@ -1,0 +1,105 @@
+//! `piton status`: what is going on. Looks and records nothing.
+
+use piton_core::view::{RunStatus, RunView};
+use piton_engine::log::{Log, LogError};
+use piton_engine::observe::{Depth, look};
+use piton_engine::project::Project;
+use piton_engine::{RunRow, Runs, runs};
+use serde_json::json;
+
+use crate::describe::{run_head, run_row, step_row};
+use crate::error::Problem;
+use crate::exit::Exit;
+use crate::text::{dim, now, table};
+use crate::ui::Ui;
+use crate::verb::{self, Answer, next_commands};
+
+/// Show unfinished runs, or the steps of one
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton status                   unfinished runs
+  piton status --all             every run
+  piton status auth-calm-otter   the steps of a run
+  piton status --json | jq -r '.data.runs[] | .handle + \" \" + .status'")]
+pub(crate) struct Args {
+    /// The run: its handle, id, the beginning of either, or its plan
+    run: Option<String>,
+
+    /// Finished runs too
+    #[arg(long, conflicts_with = "run")]
+    all: bool,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let project = verb::project()?;
+    match &args.run {
+        Some(asked) => one(ui, &project, asked),
+        None => many(ui, &project, args.all),
+    }
+}
+
+fn one(ui: &Ui, project: &Project, asked: &str) -> Result<Answer, Problem> {
+    let store = verb::store_with_runs(project, piton_engine::Access::Look)?;
+    let log = verb::find(project, &store, Some(asked))?;
+    let view = look(project, &log, Depth::Locks)?;
+    let now = now();
+    for line in run_head(&view, now) {
+        ui.line(line)?;
+    }
+    let rows: Vec<Vec<String>> = view.steps.iter().map(|step| step_row(step, now)).collect();
+    for line in table(&rows) {
+        ui.line(line)?;
+    }
+    if let Some(command) = next_commands(&view).first() {
+        ui.hint(format!("`{command}`"));
+    }
+    Ok(Answer::new(json!({ "run": view, "next": next_commands(&view) })))
+}
+
+fn many(ui: &Ui, project: &Project, all: bool) -> Result<Answer, Problem> {
+    let found = survey(project, if all { &Runs::All } else { &Runs::Active })?;
+    let now = now();
+    let head = ["RUN", "STATUS", "STEPS", "CHANGED", ""].map(dim).to_vec();
+    let rows: Vec<Vec<String>> = found.views.iter().map(|view| run_row(view, now)).collect();
+    if rows.is_empty() && found.damaged.is_empty() {
+        ui.line(if all { "No runs here yet." } else { "No unfinished runs." })?;
+        ui.hint(if all { "`piton run PLAN`" } else { "`piton status --all`, or `piton run PLAN`" });
+    } else {
+        for line in table(&[vec![head], rows].concat()) {
+            ui.line(line)?;
+        }
+    }
+    let damaged: Vec<_> = found.damaged.iter().map(|(row, _)| json!({ "run": row.run })).collect();
+    let exit = if damaged.is_empty() { Exit::Ok } else { Exit::Corrupt };
+    for (_, error) in found.damaged {
+        ui.report(&Problem::from(error));
+    }
+    Ok(Answer::new(json!({ "runs": found.views, "damaged": damaged })).exiting(exit))
+}
+
+/// Every run that could be read, and every one that could not.
+pub(crate) struct Survey {
+    pub(crate) views: Vec<RunView>,
+    pub(crate) damaged: Vec<(RunRow, LogError)>,
+}
+
+/// Looks at runs; a damaged one never hides the others.
+pub(crate) fn survey(project: &Project, which: &Runs) -> Result<Survey, Problem> {
+    let mut found = Survey { views: Vec::new(), damaged: Vec::new() };
+    let Some(store) = verb::store_for_looking(project)? else { return Ok(found) };
+    for log in runs::list(&store, which)? {
+        match log {
+            Ok(log) => found.views.push(seen(project, &log)?),
+            Err(damaged) => found.damaged.push(damaged),
+        }
+    }
+    if *which == Runs::Active {
+        found.views.retain(|view| view.status != RunStatus::Completed);
+    }
+    Ok(found)
+}
+
+fn seen(project: &Project, log: &Log) -> Result<RunView, Problem> {
+    Ok(look(project, log, Depth::Locks)?)
+}

@@ -1,0 +1,153 @@
+//! `piton stop`: asks a run, or one step's attempt, to stop, from anywhere; waits until it has.
+
+use std::time::{Duration, Instant};
+
+use piton_core::event::{Cause, Haste};
+use piton_core::ids::{AttemptId, StepId, StepRef};
+use piton_core::recover::Sighting;
+use piton_engine::Access;
+use piton_engine::log::Log;
+use piton_engine::observe::{Depth, look, observe};
+use piton_engine::project::Project;
+use piton_engine::runs;
+use serde_json::json;
+
+use crate::error::{Kind, Problem};
+use crate::text::bold;
+use crate::ui::Ui;
+use crate::verb::{self, Answer, next_commands};
+
+/// Stop a run, or one of its steps; `piton resume` goes on
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton stop                         the only unfinished run
+  piton stop auth-calm-otter         a run by its handle
+  piton stop auth-calm-otter jwt     one step of it
+  piton stop --now                   kill at once instead of asking first
+
+The work of a stopped step is kept in a snapshot before the command returns.")]
+pub(crate) struct Args {
+    /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
+    run: Option<String>,
+
+    /// Only this step
+    step: Option<String>,
+
+    /// Kill at once instead of asking and waiting for the grace period
+    #[arg(long)]
+    now: bool,
+}
+
+/// How long keepers may take beyond the grace period: to kill, to keep the work, to record.
+const BEYOND_GRACE: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let project = verb::project()?;
+    let store = verb::store_with_runs(&project, Access::Existing)?;
+    let mut log = verb::find(&project, &store, args.run.as_deref())?;
+    let step = args.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
+    let haste = if args.now { Haste::Now } else { Haste::Graceful };
+    let asked = runs::stop(&mut log, step.as_ref(), Cause::UserInterrupt, haste)?;
+    let grace = if args.now { Duration::ZERO } else { runs::settings_of(&log)?.grace };
+    let left = await_end(&project, &mut log, &asked, grace + BEYOND_GRACE)?;
+    answer(ui, &project, &log, &asked, left)
+}
+
+/// A step of the run by its id.
+pub(crate) fn step_of(log: &Log, text: &str) -> Result<StepId, Problem> {
+    let plan = log.run().plan();
+    match plan.steps.iter().find(|step| step.id.as_str() == text) {
+        Some(step) => Ok(step.id.clone()),
+        None => {
+            let ids: Vec<&str> = plan.steps.iter().map(|step| step.id.as_str()).take(20).collect();
+            Err(Problem::new(Kind::UnknownStep, format!("the plan has no step {text:?}"))
+                .hint(format!("its steps: {}", ids.join(", "))))
+        }
+    }
+}
+
+/// Attempts of these steps that have not ended, with whether anybody is behind them.
+struct Left {
+    running: Vec<StepRef>,
+    dead: Vec<StepRef>,
+}
+
+fn await_end(
+    project: &Project,
+    log: &mut Log,
+    asked: &[StepRef],
+    at_most: Duration,
+) -> Result<Left, Problem> {
+    let attempts: Vec<(StepRef, AttemptId)> = log
+        .run()
+        .held()
+        .filter(|(step, _)| asked.contains(step))
+        .map(|(step, attempt)| (step, attempt.id))
+        .collect();
+    let deadline = Instant::now() + at_most;
+    loop {
+        log.refresh()?;
+        let left = left(project, log, &attempts);
+        if left.running.is_empty() || Instant::now() >= deadline {
+            return Ok(left);
+        }
+        log.wait(LOOK_EVERY)?;
+    }
+}
+
+fn left(project: &Project, log: &Log, attempts: &[(StepRef, AttemptId)]) -> Left {
+    let observed = observe(project, log, Depth::Locks);
+    let mut left = Left { running: Vec::new(), dead: Vec::new() };
+    for (step, attempt) in attempts {
+        if !log.run().held().any(|(_, held)| held.id == *attempt) {
+            continue;
+        }
+        match observed.of(*attempt) {
+            Sighting::Dead(_) => left.dead.push(step.clone()),
+            Sighting::Alive | Sighting::Elsewhere => left.running.push(step.clone()),
+        }
+    }
+    left
+}
+
+fn answer(
+    ui: &Ui,
+    project: &Project,
+    log: &Log,
+    asked: &[StepRef],
+    left: Left,
+) -> Result<Answer, Problem> {
+    let view = look(project, log, Depth::Locks)?;
+    let handle = bold(view.handle.as_str());
+    let ended = asked.iter().filter(|step| !left.running.contains(step));
+    for step in ended {
+        ui.line(format!("step {step}: stopped"))?;
+    }
+    if asked.is_empty() {
+        ui.line(format!("{handle}: nothing was running; it stays stopped until `piton resume`"))?;
+    }
+    for step in &left.dead {
+        ui.talk(format!("step {step}: its keeper was dead already; `piton resume` keeps its work"));
+    }
+    let data = json!({
+        "run": view,
+        "stopped": asked,
+        "still_running": left.running,
+        "next": next_commands(&view),
+    });
+    if left.running.is_empty() {
+        ui.hint(format!("go on: `piton resume {}`", view.handle));
+        return Ok(Answer::new(data).after_writing(log.store()));
+    }
+    let names: Vec<String> = left.running.iter().map(StepRef::to_string).collect();
+    let names = names.join(", ");
+    log.store().tidy();
+    Err(Problem::new(
+        Kind::StillRunning,
+        format!("{names} was asked to stop and has not ended yet"),
+    )
+    .hint(format!("kill it: `piton stop {} --now`", view.handle))
+    .with_data(data))
+}

@@ -1,0 +1,70 @@
+//! `piton trust`: shows what a plan would execute and records that its user agrees.
+
+use std::path::PathBuf;
+
+use piton_engine::config::{self, Flags, Places};
+use piton_engine::runs;
+use piton_engine::trust::{Agreements, Trust};
+use serde_json::json;
+
+use crate::error::{Kind, Problem};
+use crate::text::{green, plain, word};
+use crate::trusting;
+use crate::ui::{Said, Ui};
+use crate::verb::{self, Answer};
+
+/// Show what a plan would execute, and trust it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton trust plan.toml          show the list and ask
+  piton trust plan.toml --yes    trust it without asking, in CI for example
+
+What is trusted is the list of commands, in this repository: any change of it asks again.")]
+pub(crate) struct Args {
+    /// The plan
+    plan: PathBuf,
+
+    /// Trust it without asking
+    #[arg(long)]
+    yes: bool,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let plan = runs::read_plan(&args.plan)?;
+    let project = verb::project()?;
+    let places = Places::of_process(Some(project.git.main_root()));
+    let loaded = config::load(&places, &Flags::default())?;
+    let agents = config::unvouched(&loaded.settings.agents, &loaded.user_agents);
+    let asked = trusting::asked(&project, &verb::absolute(&args.plan)?, &plan, &agents);
+    let agreements = Agreements::of_user()?;
+    let data = |trusted: bool| json!({ "plan": asked.plan, "hash": asked.hash, "executables": asked.executables, "trusted": trusted });
+    let (new, gone) = match agreements.check(&asked)? {
+        Trust::Untrusted { new, gone, .. } => (new, gone),
+        Trust::Trusted => {
+            ui.line(format!("{} is trusted already:", args.plan.display()))?;
+            for entry in &asked.executables {
+                ui.line(format!("  {}", plain(entry)))?;
+            }
+            return Ok(Answer::new(data(true)));
+        }
+    };
+    trusting::show(ui, &asked, &new, &gone);
+    let said = if args.yes { Said::Yes } else { ui.ask("Trust these?") };
+    match said {
+        Said::Yes => {
+            agreements.grant(&asked)?;
+            ui.line(format!("{} {} is trusted", green("✓"), args.plan.display()))?;
+            Ok(Answer::new(data(true)))
+        }
+        Said::No => {
+            Err(Problem::new(Kind::NotTrusted, "nothing was trusted").with_data(data(false)))
+        }
+        Said::Nobody => {
+            let plan = word(&args.plan.display().to_string());
+            Err(Problem::new(Kind::NotTrusted, "there is no terminal to ask on")
+                .hint(format!("look at the list, then: `piton trust {plan} --yes`"))
+                .with_data(data(false)))
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! `piton worker`, hidden: the process behind `--detach`. Trust was asked for by whoever started it.
+
+use piton_core::ids::RunId;
+use piton_engine::Access;
+
+use crate::drive::{Drive, Place, drive};
+use crate::error::Problem;
+use crate::ui::Ui;
+use crate::verb::{self, Answer};
+
+/// Work on a run (started by `--detach`)
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[arg(long)]
+    run: RunId,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let project = verb::project()?;
+    let store = verb::store_with_runs(&project, Access::Existing)?;
+    let log = verb::find(&project, &store, Some(&args.run.to_string()))?;
+    drive(ui, &project, log, Drive { confirmed: false, place: Place::Here })
+}

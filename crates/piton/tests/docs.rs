@@ -1,0 +1,252 @@
+//! The documentation, held to what the program does: generated pages are compared, examples are parsed
+//! and run, commands and links must exist. `PITON_BLESS=1` rewrites the generated pages.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use piton::reference;
+use piton_core::event::Event;
+use piton_core::plan;
+use piton_engine::crash::POINTS;
+use piton_testkit::Sandbox;
+
+const BLESS: &str = "PITON_BLESS=1 cargo test --release -p piton --test docs";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|problem| panic!("{}: {problem}", path.display()))
+}
+
+fn sandbox() -> Sandbox {
+    Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"))
+}
+
+/// Every page for people: in the root, in docs and in the examples.
+fn pages() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root(), root().join("docs"), root().join("examples")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of the documentation") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() && folder != root() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "md") {
+                found.push(path.strip_prefix(root()).expect("below the root").to_owned());
+            }
+        }
+    }
+    found.sort();
+    assert!(found.len() > 10, "the pages were not found: {found:?}");
+    found
+}
+
+/// The contents of a page's fenced blocks of one language.
+fn fenced(page: &str, language: &str) -> Vec<String> {
+    let open = format!("```{language}");
+    let mut blocks = Vec::new();
+    let mut block: Option<(bool, String)> = None;
+    for line in page.lines() {
+        match (&mut block, line.trim_start().starts_with("```")) {
+            (None, true) => block = Some((line.trim() == open, String::new())),
+            (Some(_), true) => {
+                if let Some((true, text)) = block.take() {
+                    blocks.push(text);
+                }
+                block = None;
+            }
+            (Some((_, text)), false) => {
+                text.push_str(line);
+                text.push('\n');
+            }
+            (None, false) => {}
+        }
+    }
+    blocks
+}
+
+#[test]
+fn generated_pages_are_what_the_program_says() {
+    let mut stale = Vec::new();
+    for (page, text) in [
+        ("docs/cli.md", reference::commands()),
+        ("docs/configuration.md", reference::settings()),
+        ("docs/exit-codes.md", reference::codes()),
+    ] {
+        let note = format!("\n<!-- Made from the program; to renew: {BLESS} -->\n");
+        let wanted = format!("{}{note}", text.trim_end_matches('\n').to_owned() + "\n");
+        let path = root().join(page);
+        if fs::read_to_string(&path).is_ok_and(|found| found == wanted) {
+            continue;
+        }
+        match std::env::var_os("PITON_BLESS") {
+            Some(_) => fs::write(&path, wanted).expect("the page can be written"),
+            None => stale.push(page),
+        }
+    }
+    assert!(stale.is_empty(), "{stale:?} are not what the program says; renew them: {BLESS}");
+}
+
+#[test]
+fn event_examples_are_events_and_every_kind_has_one() {
+    let page = read("docs/events.md");
+    let kind = |body: &[u8]| -> String {
+        let value: serde_json::Value = serde_json::from_slice(body).expect("JSON");
+        value["event"].as_str().expect("an event's kind").to_owned()
+    };
+    let mut shown = BTreeSet::new();
+    for line in fenced(&page, "json").iter().flat_map(|block| block.lines()) {
+        let event = Event::from_body(line.as_bytes()).unwrap_or_else(|bad| panic!("{bad}: {line}"));
+        assert_eq!(String::from_utf8_lossy(&event.to_body()), line, "as piton writes it");
+        shown.insert(kind(line.as_bytes()));
+    }
+    let samples = read("crates/core/tests/fixtures/events-v1.jsonl");
+    let known: BTreeSet<String> = samples.lines().map(|line| kind(line.as_bytes())).collect();
+    assert_eq!(shown, known);
+}
+
+#[test]
+fn plan_examples_are_plans() {
+    let mut plans = 0;
+    for page in pages() {
+        let text = read(&page);
+        for block in fenced(&text, "toml").iter().filter(|block| block.contains("[[step]]")) {
+            plans += 1;
+            if let Err(error) = plan::parse(block.as_bytes()) {
+                panic!("{}: {error}\n{block}", page.display());
+            }
+        }
+    }
+    assert!(plans >= 2, "README and docs/plan.md have one each");
+}
+
+#[test]
+fn keys_of_later_versions_are_refused_by_name() {
+    let page = read("docs/plan.md");
+    let section = page.split("### Keys of later versions").nth(1).expect("the section");
+    let list = section.split(';').next().expect("the list");
+    let keys: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
+    assert!(keys.len() > 10, "{keys:?}");
+    for key in keys {
+        let plan =
+            format!("[plan]\nname = \"x\"\n[[step]]\nid = \"a\"\nrun = \"true\"\n{key} = 1\n");
+        let error = plan::parse(plan.as_bytes()).expect_err(key);
+        let wanted = format!("`{key}` is not supported by this version of piton");
+        assert_eq!(error.findings[0].message, wanted);
+    }
+}
+
+#[test]
+fn crash_points_are_named_as_they_are() {
+    let page = read("docs/durability.md");
+    let known: BTreeSet<&str> = POINTS.iter().map(|(point, _)| *point).collect();
+    let words = page.split('`').skip(1).step_by(2);
+    let named: BTreeSet<&str> = words
+        .filter(|word| ["worker.", "keeper.", "bury."].iter().any(|who| word.starts_with(who)))
+        .filter(|word| !["keeper.lock", "keeper.json", "keeper.log"].contains(word))
+        .filter(|word| !["worker.lease", "worker.grace"].contains(word))
+        .collect();
+    assert!(named.len() > 10 && named.is_subset(&known), "{:?}", named.difference(&known));
+}
+
+/// Lines of shell blocks that start with this word, without comments.
+fn shell_lines(word: &str) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for page in pages() {
+        let text = read(&page);
+        for line in fenced(&text, "sh").iter().flat_map(|block| block.lines()) {
+            let line = line.trim_start_matches("$ ").split(" #").next().unwrap_or_default().trim();
+            if line.split(' ').next() == Some(word) {
+                found.push((page.clone(), line.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn commands_in_the_documentation_exist() {
+    let sandbox = sandbox();
+    let lines = shell_lines("piton");
+    assert!(lines.len() > 5, "{lines:?}");
+    for (page, line) in lines {
+        let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
+        let verb: &[&str] = match words.as_slice() {
+            [_] => continue,
+            [_, "plan", sub, ..] => &["plan", sub],
+            [_, verb, ..] => &[verb],
+        };
+        let help = sandbox.piton(verb).arg("--help").output();
+        assert_eq!(help.code, Some(0), "{}: {line}\n{help}", page.display());
+        for flag in words.iter().filter(|word| word.starts_with('-')) {
+            let flag = flag.split('=').next().unwrap_or_default();
+            assert!(help.stdout.contains(flag), "{}: {line}: no {flag}", page.display());
+        }
+    }
+}
+
+#[test]
+fn the_readme_has_two_commands_and_ci_runs_exactly_those() {
+    let (readme, ci) = (read("README.md"), read(".ci/run"));
+    for command in ["cargo run --release -- demo", "sh scripts/test"] {
+        let shown = fenced(&readme, "sh").iter().any(|block| block.lines().any(|l| l == command));
+        assert!(shown, "README.md does not show: {command}");
+        assert!(ci.lines().any(|line| line == command), ".ci/run does not run: {command}");
+    }
+    sandbox().piton(&["demo", "--help"]).output().success();
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut broken = Vec::new();
+    for page in pages() {
+        let text = read(&page);
+        for part in text.split("](").skip(1) {
+            let target = part.split([')', '#']).next().unwrap_or_default();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            let path = root().join(&page).with_file_name(target);
+            if !path.exists() {
+                broken.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// Puts the example's plan into a sandbox as its README says.
+fn hello() -> Sandbox {
+    let sandbox = sandbox();
+    sandbox.write("hello.toml", &read("examples/hello/plan.toml"));
+    sandbox.commit("the plan");
+    sandbox
+}
+
+#[test]
+fn the_hello_example_runs() {
+    let sandbox = hello();
+    sandbox.piton(&["plan", "check", "hello.toml"]).output().success();
+    let run = ["run", "hello.toml", "--trust", "--set", "who=there", "--json"];
+    let out = sandbox.piton(&run).output().success().json();
+    assert_eq!(out["status"], "ok");
+    let view = &out["data"]["run"];
+    assert_eq!((&view["status"], &view["completed"]), (&"completed".into(), &3.into()));
+    let branch = view["branch"].as_str().expect("the run's branch");
+    assert_eq!(sandbox.git(&["show", &format!("{branch}:hello.txt")]), "Hello, there!");
+    assert_eq!(sandbox.git(&["show", &format!("{branch}:shout.txt")]), "HELLO, THERE!");
+    assert_eq!(sandbox.git(&["status", "--porcelain"]), "", "the user's own tree is as it was");
+    sandbox.wait_no_processes();
+}
+
+#[test]
+fn the_hello_example_asks_for_trust_first() {
+    let sandbox = hello();
+    let out = sandbox.piton(&["run", "hello.toml", "--json"]).output().expect_code(77).json();
+    assert_eq!(out["issues"][0]["code"], "E063");
+    assert!(!sandbox.exists(".piton"), "nothing was made");
+}
