@@ -20,7 +20,6 @@ use rustix::process::Signal;
 use crate::attempt::KeeperRecord;
 use crate::error::EngineError;
 use crate::git::Git;
-use crate::keeper::chain;
 use crate::log::Log;
 use crate::machine;
 use crate::project::Project;
@@ -95,13 +94,17 @@ pub fn demo(
     say(format!("figures has {} lines: kill -9 keeper {}", scene.lines, scene.keeper));
     machine::send(scene.keeper, Signal::KILL);
     let taken = disturbed.await_next_attempt(&scene)?;
-    say(format!("the worker saw it, kept every line and goes on, {} ms later", taken.as_millis()));
+    say(format!("the worker saw it and goes on {} ms later: {}", taken.ms(), taken.kept()));
 
     let scene = disturbed.in_the_middle("review")?;
     say(format!("review has {} lines: kill -9 agent {}", scene.lines, scene.agent));
     machine::send(scene.agent, Signal::KILL);
     let taken = disturbed.await_next_attempt(&scene)?;
-    say(format!("its keeper recorded the kill; the step goes on, {} ms later", taken.as_millis()));
+    say(format!(
+        "its keeper recorded it, the step goes on {} ms later: {}",
+        taken.ms(),
+        taken.kept()
+    ));
 
     let scene = disturbed.in_the_middle("summary")?;
     let (a, b, c) = (worker.pid(), scene.keeper, scene.agent);
@@ -130,6 +133,26 @@ struct Scene {
     keeper: i32,
     agent: i32,
     attempts: usize,
+}
+
+/// How a step went on after a kill.
+struct Taken {
+    after: Duration,
+    before: usize,
+    now: usize,
+}
+
+impl Taken {
+    fn ms(&self) -> u128 {
+        self.after.as_millis()
+    }
+
+    fn kept(&self) -> String {
+        match self.now {
+            now if now >= self.before => format!("no line lost, {now} by now"),
+            now => format!("{} of {} lines are missing", self.before - now, self.before),
+        }
+    }
 }
 
 impl Stage {
@@ -197,8 +220,8 @@ impl Stage {
         self.until("more lines", || (self.lines(step) >= count).then_some(()))
     }
 
-    /// Waits until another attempt of the step has been started; says how long that took.
-    fn await_next_attempt(&self, scene: &Scene) -> Result<Duration, EngineError> {
+    /// Waits until another attempt of the step has been started; says what it started from.
+    fn await_next_attempt(&self, scene: &Scene) -> Result<Taken, EngineError> {
         let began = Instant::now();
         self.until("the next attempt", || {
             let (_, log) = self.log().ok()?;
@@ -207,7 +230,8 @@ impl Stage {
             (state.history.len() > scene.attempts && (started || state.is_completed()))
                 .then_some(())
         })?;
-        Ok(began.elapsed())
+        let (after, now) = (began.elapsed(), self.lines(scene.step));
+        Ok(Taken { after, before: scene.lines, now })
     }
 
     fn until<T>(&self, what: &str, seen: impl Fn() -> Option<T>) -> Result<T, EngineError> {
@@ -304,9 +328,4 @@ fn verdicts(
         ),
         holds("no process is left".into(), left == 0),
     ])
-}
-
-/// For a caller that wants the reason in one line.
-pub fn reason(error: &EngineError) -> String {
-    chain(error)
 }
