@@ -176,7 +176,7 @@ fn commands_in_the_documentation_exist() {
     for (page, line) in lines {
         let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
         let verb: &[&str] = match words.as_slice() {
-            [_] => continue,
+            [] | [_] => continue,
             [_, "plan", sub, ..] => &["plan", sub],
             [_, verb, ..] => &[verb],
         };
@@ -198,6 +198,36 @@ fn the_readme_has_two_commands_and_ci_runs_exactly_those() {
         assert!(ci.lines().any(|line| line == command), ".ci/run does not run: {command}");
     }
     sandbox().piton(&["demo", "--help"]).output().success();
+}
+
+/// Every `name_of_a_test` and `file.rs` in the table of promises.
+#[test]
+fn promises_name_tests_that_exist() {
+    let readme = read("README.md");
+    let (mut tests, mut files) = (String::new(), BTreeSet::new());
+    let mut folders = vec![root().join("crates")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of the workspace") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                tests.push_str(&fs::read_to_string(&path).expect("a source file is text"));
+                files.extend(path.file_name().and_then(|name| name.to_str()).map(str::to_owned));
+            }
+        }
+    }
+    let rows = readme.lines().filter(|line| line.starts_with("| P"));
+    let words: Vec<&str> = rows.flat_map(|row| row.split('`').skip(1).step_by(2)).collect();
+    let is_test = |word: &&&str| word.matches('_').count() > 1 && !word.contains(' ');
+    assert!(words.iter().filter(is_test).count() > 5, "{words:?}");
+    for word in words {
+        if word.ends_with(".rs") {
+            assert!(files.contains(word), "README.md: there is no {word}");
+        } else if is_test(&&word) {
+            assert!(tests.contains(&format!("fn {word}(")), "README.md: there is no test {word}");
+        }
+    }
 }
 
 #[test]
