@@ -303,8 +303,7 @@ fn decide_complete(
     }
     verified(run, step, fence)?;
     let event = Event::Completed { step: step.clone(), fence, commit: commit.clone() };
-    let last = run.steps().all(|(plan, state)| state.is_completed() || plan.id == step.step);
-    Ok(if last { one(event).freeing_key() } else { one(event) })
+    Ok(if run.lacks_only(&step.step) { one(event).freeing_key() } else { one(event) })
 }
 
 fn decide_stop(run: &Run, scope: &Scope, cause: Cause, haste: Haste) -> Result<Decided, Refusal> {

@@ -1,7 +1,7 @@
 //! A run, folded from its log. `apply` is the only way a status changes, and recovery is replay
 //! through the same function; an event that could not have happened is damage, not a surprise.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::event::{
@@ -27,6 +27,10 @@ pub struct Run {
     index: Arc<HashMap<StepId, usize>>,
     needs: Arc<[Vec<usize>]>,
     steps: Vec<Step>,
+    /// Indices of steps, kept so that no question about the whole run walks all of it.
+    held: BTreeSet<usize>,
+    failed: BTreeSet<usize>,
+    completed: usize,
 }
 
 /// A stop request in force.
@@ -194,6 +198,9 @@ impl Run {
             index,
             needs,
             steps,
+            held: BTreeSet::new(),
+            failed: BTreeSet::new(),
+            completed: 0,
         })
     }
 
@@ -240,22 +247,29 @@ impl Run {
 
     /// Attempts whose claim is open.
     pub fn held(&self) -> impl Iterator<Item = (StepRef, &Attempt)> {
-        self.steps().filter_map(|(plan, step)| match &step.phase {
-            Phase::Held(attempt) => Some((StepRef::first(plan.id.clone()), attempt)),
-            _ => None,
+        self.held.iter().filter_map(|index| {
+            let attempt = self.steps[*index].attempt()?;
+            Some((StepRef::first(self.plan.steps[*index].id.clone()), attempt))
         })
     }
 
     pub fn is_completed(&self) -> bool {
-        self.steps.iter().all(Step::is_completed)
+        self.completed == self.steps.len()
+    }
+
+    /// Whether every step but this one is completed.
+    pub(crate) fn lacks_only(&self, step: &StepId) -> bool {
+        let open = self.step(step).is_some_and(|(_, state)| !state.is_completed());
+        open && self.completed + 1 == self.steps.len()
     }
 
     /// A step that failed with no retries left: it ends the run.
     pub fn failed_for_good(&self) -> Option<(&PlanStep, &Failure)> {
-        self.steps().find_map(|(plan, step)| match &step.phase {
-            Phase::Failed { why, .. } if step.failures > plan.retries => Some((plan, why)),
+        let index = *self.failed.first()?;
+        match &self.steps[index].phase {
+            Phase::Failed { why, .. } => Some((&self.plan.steps[index], why)),
             _ => None,
-        })
+        }
     }
 
     /// The stop request that an attempt must obey, if any.
@@ -282,11 +296,28 @@ impl Run {
                 self.steps[index].apply(about_step, record, stop).map_err(|event| {
                     illegal(Illegal::OutOfOrder { step: step.step.clone(), event })
                 })?;
+                self.count(index);
             }
         }
         self.cursor = record.cursor();
         self.changed_at = record.at;
         Ok(event)
+    }
+
+    /// Takes in what a step has become. A completed step never changes again.
+    fn count(&mut self, index: usize) {
+        let step = &self.steps[index];
+        let failed = matches!(step.phase, Phase::Failed { .. })
+            && step.failures > self.plan.steps[index].retries;
+        let held = matches!(step.phase, Phase::Held(_));
+        self.completed += usize::from(step.is_completed());
+        for (set, member) in [(&mut self.held, held), (&mut self.failed, failed)] {
+            if member {
+                set.insert(index);
+            } else {
+                set.remove(&index);
+            }
+        }
     }
 
     /// For looking ahead: the changes a recovery snapshot would find, before there is one.

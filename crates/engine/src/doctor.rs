@@ -9,7 +9,7 @@ use std::sync::Arc;
 use piton_core::ids::AttemptId;
 use piton_core::recover::Sighting;
 use piton_core::run::Run;
-use piton_store::sqlite::Access;
+use piton_store::sqlite::{Access, SqliteStore};
 use piton_store::{Runs, Store, StoreError};
 use serde::Serialize;
 
@@ -70,8 +70,8 @@ pub fn examine(from: &Path) -> Vec<Finding> {
     findings.push(state_folder(&project.state));
     match project.store(Access::Look) {
         Ok(store) => {
-            let path = project.state.join("store.db");
-            findings.push(finding("store", State::Good, format!("{} opens", path.display())));
+            let damaged = store_findings(&project.state);
+            findings.extend(damaged);
             runs_of(&project, &store, &mut findings);
         }
         Err(EngineError::Log(LogError::Store(StoreError::Missing { .. }))) => {
@@ -148,13 +148,26 @@ fn state_folder(path: &Path) -> Finding {
     Finding { next, ..finding(what, State::Bad, format!("{}: {why}", path.display())) }
 }
 
-/// Reading a run verifies every record against the chain.
+/// Every page, record, lease and text.
+fn store_findings(state: &Path) -> Vec<Finding> {
+    let path = state.join("store.db");
+    match SqliteStore::open(state, Access::Look).and_then(|store| store.examine()) {
+        Ok(wrong) if wrong.is_empty() => {
+            let detail = format!("{}: all of it reads back as it was written", path.display());
+            vec![finding("store", State::Good, detail)]
+        }
+        Ok(wrong) => wrong.into_iter().map(|error| failed("store", &error.into())).collect(),
+        Err(error) => vec![failed("store", &error.into())],
+    }
+}
+
+/// Reading a run verifies every record against the chain, folding it against the rules.
 fn runs_of(project: &Project, store: &Arc<dyn Store>, findings: &mut Vec<Finding>) {
     let listed = match runs::list(store, &Runs::All) {
         Ok(listed) => listed,
         Err(error) => return findings.push(failed("runs", &error)),
     };
-    let (mut good, mut records) = (0, 0);
+    let (mut good, mut bad, mut records) = (0, 0, 0);
     let mut details = Vec::new();
     for log in listed {
         match log {
@@ -163,11 +176,21 @@ fn runs_of(project: &Project, store: &Arc<dyn Store>, findings: &mut Vec<Finding
                 records += log.run().cursor.position.0;
                 details.extend(run_findings(project, &log));
             }
-            Err((row, error)) => details.push(failed(format!("run {}", row.run), &error.into())),
+            // The store's own examination has told this.
+            Err((_, LogError::Store(_))) => bad += 1,
+            Err((row, error)) => {
+                bad += 1;
+                details.push(failed(format!("run {}", row.run), &error.into()));
+            }
         }
     }
-    let detail = format!("{good} runs with {records} records: every chain is whole");
-    findings.push(finding("runs", State::Good, detail));
+    findings.push(match bad {
+        0 => {
+            let detail = format!("{good} runs with {records} records: every chain is whole");
+            finding("runs", State::Good, detail)
+        }
+        bad => finding("runs", State::Bad, format!("{bad} cannot be read, {good} can")),
+    });
     findings.append(&mut details);
 }
 

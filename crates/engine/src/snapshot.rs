@@ -254,7 +254,7 @@ pub fn restore(tree: &Worktree, branch: &str, head: &Oid, snapshot: &Oid) -> Res
 
 fn put_back(tree: &Worktree, shadow: &Shadow, head: &Oid, snapshot: &Oid) -> Result<(), GitError> {
     let words = ["diff-tree", "-r", "-z", "--name-status", "--no-renames", "--ignore-submodules"];
-    let asked = shadow.call().args(&words).args(&[head.as_str(), snapshot.as_str()]);
+    let asked = shadow.call().args(&words).args(&[head.as_str(), snapshot.as_str(), "--"]);
     let answer = asked.run()?;
     let fields: Vec<&[u8]> = answer.parts().collect();
     let (mut wanted, mut aside) = (Vec::new(), None);

@@ -358,7 +358,7 @@ pub(crate) fn carry(root: &Path, path: &Path, into: &Path) -> Result<(), GitErro
 /// The paths that differ between two commits or trees.
 pub(crate) fn differing(call: Call, from: &Oid, to: &Oid) -> Result<Vec<Vec<u8>>, GitError> {
     let words = ["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff"];
-    let asked = call.args(&words).args(&["--no-textconv", from.as_str(), to.as_str()]);
+    let asked = call.args(&words).args(&["--no-textconv", from.as_str(), to.as_str(), "--"]);
     Ok(asked.run()?.parts().map(<[u8]>::to_vec).collect())
 }
 

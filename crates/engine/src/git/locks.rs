@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::{Git, GitError};
 
 /// How long a lock in a worktree must have been left alone: the caller knows that nobody works there.
-const STALE_IN_TREE: Duration = Duration::from_secs(2);
+const STALE_IN_TREE: Duration = Duration::from_millis(500);
 /// The same for a lock on a ref, which any git process of the user may hold.
 const STALE_ON_REF: Duration = Duration::from_secs(10);
 /// How long to wait for a lock that somebody has open.

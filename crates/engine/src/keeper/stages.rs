@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::path::{Component, Path};
 use std::time::Instant;
 
 use piton_core::brief::{self, TreeFacts};
@@ -73,7 +74,7 @@ impl Keeper {
     /// Makes the tree what the entry promises; returns the step's base.
     fn prepare(&mut self) -> Result<Oid, End> {
         self.stop_before(Stage::Unstarted)?;
-        self.project.git.exclude("/.piton/")?;
+        self.exclude_worktrees()?;
         let tip = self.run_tip()?;
         crash::point("keeper.run-branch");
         let base = match (self.entry, self.state().base.clone()) {
@@ -90,13 +91,32 @@ impl Keeper {
         Ok(base)
     }
 
+    /// piton's worktrees are no business of the user's `git status`.
+    fn exclude_worktrees(&self) -> Result<(), EngineError> {
+        let root = Path::new(&self.settings.worktree_root);
+        match root.components().next() {
+            Some(Component::Normal(first)) => {
+                Ok(self.project.git.exclude(&format!("/{}/", first.to_string_lossy()))?)
+            }
+            // Outside the repository: nothing to hide.
+            _ => Ok(()),
+        }
+    }
+
     /// A tree at the tip of the run's branch, with whatever else was in it kept first.
     fn start_over(&mut self, tip: &Oid) -> Result<(), End> {
         match self.tree.state()? {
             TreeState::Missing => Ok(self.tree.create(&self.branch(), tip)?),
             TreeState::Foreign { why } => Err(self.foreign(&why)),
-            TreeState::Present { .. } => {
-                self.keep_before_reset()?;
+            TreeState::Present { head, .. } => {
+                // Commits that the run's branch does not have are as much at risk as files.
+                let landed = match &head {
+                    Some(head) => self.project.git.is_ancestor(head, tip)?,
+                    None => true,
+                };
+                if !landed || self.tree.dirty()? {
+                    self.keep_before_reset()?;
+                }
                 Ok(self.tree.reset_to(&self.branch(), tip)?)
             }
         }
@@ -145,9 +165,6 @@ impl Keeper {
 
     /// No destruction without a copy: what a reset would lose is kept and read back first.
     fn keep_before_reset(&mut self) -> Result<(), End> {
-        if !self.tree.dirty()? {
-            return Ok(());
-        }
         self.keep_snapshot(SnapshotReason::Reset)?;
         let kept = self.state().snapshot.as_ref().map(|kept| kept.snapshot.clone());
         if let Some(kept) = kept {

@@ -2,6 +2,7 @@
 //! no agent has written, with the repository's objects. What the repository's configuration and
 //! attributes say about filters, line ends or monitors does not reach it, and cannot change under it.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -144,12 +145,15 @@ impl Shadow {
         if paths.is_empty() {
             return Ok(Vec::new());
         }
-        let mut input = paths.join(&0);
-        input.push(0);
-        let call = self.call().args(&["check-ignore", "-z", "--stdin"]).input(input);
+        // A leading "./" keeps git from reading magic into a name; it comes back with the answer.
+        let plain = |path: &Vec<u8>| [b"./", path.as_slice()].concat();
+        let input = paths.iter().flat_map(|path| [plain(path), vec![0]].concat()).collect();
+        let call = self.call().env("GIT_LITERAL_PATHSPECS", "0");
+        let call = call.args(&["check-ignore", "-z", "--stdin"]).input(input);
         let answer = call.accept(&[0, 1]).run()?;
-        let ignored: Vec<&[u8]> = answer.parts().collect();
-        Ok(paths.iter().filter(|path| !ignored.contains(&path.as_slice())).cloned().collect())
+        let ignored: HashSet<&[u8]> = answer.parts().collect();
+        let kept = paths.iter().filter(|path| !ignored.contains(plain(path).as_slice()));
+        Ok(kept.cloned().collect())
     }
 }
 

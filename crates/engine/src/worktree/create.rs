@@ -111,6 +111,11 @@ impl Worktree {
                 return self.usable(entry);
             }
         }
+        // A pointer to somewhere else may be that of a repository which is not mounted.
+        let list = self.git.common_dir().join("worktrees");
+        if !target.is_some_and(|target| target.starts_with(list)) {
+            return Err(self.foreign(why));
+        }
         self.refuse_files(why)?;
         remove(&pointer)?;
         Ok(None)
