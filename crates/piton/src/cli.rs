@@ -93,8 +93,7 @@ impl Cli {
         if let Some(directory) = &self.directory {
             std::env::set_current_dir(directory).map_err(|error| {
                 let message = format!("cannot work in {}", directory.display());
-                let problem = Problem::new(Kind::Usage, message);
-                Problem { causes: vec![error.to_string()], ..problem }
+                Problem::new(Kind::Usage, message).because(error)
             })?;
         }
         match self.verb {

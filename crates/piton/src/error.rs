@@ -75,9 +75,13 @@ kinds! {
     ClosedPipe, "W003", Ok, "whoever read the output has stopped reading";
 }
 
-/// Something that went wrong, ready to be told.
+/// Something that went wrong, ready to be told. Boxed, because the way without problems is the one
+/// that counts.
 #[derive(Debug)]
-pub(crate) struct Problem {
+pub(crate) struct Problem(Box<Parts>);
+
+#[derive(Debug)]
+pub(crate) struct Parts {
     pub(crate) kind: Kind,
     pub(crate) message: String,
     /// The chain behind it, outermost first.
@@ -112,10 +116,18 @@ pub(crate) enum Severity {
     Warning,
 }
 
+impl std::ops::Deref for Problem {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
 impl Problem {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Problem {
-        let message = message.into();
-        Problem { kind, message, causes: vec![], hint: None, details: vec![], data: None }
+        let (message, causes, details) = (message.into(), Vec::new(), Vec::new());
+        Problem(Box::new(Parts { kind, message, causes, hint: None, details, data: None }))
     }
 
     /// From an error with its chain of causes.
@@ -125,27 +137,36 @@ impl Problem {
         while let Some(cause) = next {
             let text = cause.to_string();
             if !problem.message.contains(&text) {
-                problem.causes.push(text);
+                problem.0.causes.push(text);
             }
             next = cause.source();
         }
         problem
     }
 
+    /// Adds a cause.
+    pub(crate) fn because(mut self, cause: impl ToString) -> Problem {
+        self.0.causes.push(cause.to_string());
+        self
+    }
+
     pub(crate) fn hint(self, hint: impl Into<String>) -> Problem {
-        Problem { hint: Some(hint.into()), ..self }
+        self.hinted(Some(hint.into()))
     }
 
-    pub(crate) fn hinted(self, hint: Option<String>) -> Problem {
-        Problem { hint: hint.or(self.hint), ..self }
+    pub(crate) fn hinted(mut self, hint: Option<String>) -> Problem {
+        self.0.hint = hint.or(self.0.hint);
+        self
     }
 
-    pub(crate) fn with_data(self, data: serde_json::Value) -> Problem {
-        Problem { data: Some(data), ..self }
+    pub(crate) fn with_data(mut self, data: serde_json::Value) -> Problem {
+        self.0.data = Some(data);
+        self
     }
 
-    pub(crate) fn with_details(self, details: Vec<Detail>) -> Problem {
-        Problem { details, ..self }
+    pub(crate) fn with_details(mut self, details: Vec<Detail>) -> Problem {
+        self.0.details = details;
+        self
     }
 
     /// As entries of the envelope: the findings where there are some, else the message with its

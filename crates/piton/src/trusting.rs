@@ -62,7 +62,7 @@ pub(crate) fn require(ui: &Ui, asked: &Asked, consent: Consent) -> Result<(), Pr
         ui.warn(
             Kind::Noticed,
             format!("trust is not remembered: {}", problem.message),
-            problem.hint,
+            problem.hint.clone(),
         );
     }
     Ok(())

@@ -77,8 +77,8 @@ pub(crate) fn json(data: impl Serialize) -> Value {
 /// The folder piton was started in.
 pub(crate) fn here() -> Result<PathBuf, Problem> {
     std::env::current_dir().map_err(|error| {
-        let problem = Problem::from_error(Kind::Io, &error);
-        Problem { message: "the current folder cannot be used".to_owned(), ..problem }
+        Problem::new(Kind::Io, "the current folder cannot be used")
+            .because(error)
             .hint("change into a folder that exists")
     })
 }

@@ -144,12 +144,7 @@ fn is_alive(project: &Project, log: &mut Log, attempt: AttemptId) -> Result<bool
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Problem {
-    let problem = Problem::from_error(Kind::Io, error);
-    Problem {
-        message: format!("{} cannot be read", path.display()),
-        causes: vec![error.to_string()],
-        ..problem
-    }
+    Problem::new(Kind::Io, format!("{} cannot be read", path.display())).because(error)
 }
 
 /// A file that grows.
