@@ -287,14 +287,16 @@ impl Git {
         call.arg(new.as_str()).arg(old.map_or(missing.as_str(), Oid::as_str)).run().map(drop)
     }
 
-    /// Clears the locks that kept a ref from moving; without any, the failure had another reason.
+    /// Clears the locks that kept a ref from moving; when it was no lock, the failure stands.
     fn clear_ref_locks(&self, refname: &str, failure: GitError) -> Result<(), GitError> {
-        let own = self.common_dir().join(format!("{refname}.lock"));
-        let locks = [own, self.common_dir().join("packed-refs.lock")];
-        if !locks.iter().any(|lock| lock.exists()) {
-            return Err(failure);
+        let locked = |stderr: &str| stderr.contains(".lock': File exists");
+        match &failure {
+            GitError::Failed { stderr, .. } if locked(stderr) => {}
+            _ => return Err(failure),
         }
-        locks.iter().try_for_each(|lock| locks::clear_on_ref(self, lock))
+        let own = format!("{refname}.lock");
+        let locks = [own.as_str(), "packed-refs.lock", "reftable/tables.list.lock"];
+        locks.iter().try_for_each(|name| locks::clear_on_ref(self, &self.common_dir().join(name)))
     }
 
     /// Whether any ref begins with this folder, such as `refs/piton/`.

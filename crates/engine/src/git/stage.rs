@@ -15,6 +15,9 @@ pub(crate) const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// How often a file that changes while it is read is read again.
 const ROUNDS: usize = 3;
 
+/// Paths that look readable and that git refuses: with more of them, the fault is not in the paths.
+const REFUSED_MAX: usize = 64;
+
 pub(crate) const CHANGING: &str = "it kept changing while it was read; the copy may be torn";
 pub(crate) const NESTED: &str = "a nested repository: only its own commits hold its files";
 
@@ -84,7 +87,9 @@ pub(crate) fn tolerantly(
     for round in 1.. {
         let before = readable(root, put, &mut left_out);
         let paths: Vec<Vec<u8>> = before.iter().map(|(path, _)| path.clone()).collect();
-        halving(&call, &paths, &mut left_out)?;
+        let mut refused = Vec::new();
+        halving(&call, &paths, &mut refused)?;
+        left_out.append(&mut refused);
         put = before.into_iter().filter(|sight| has_changed(root, sight)).map(|(p, _)| p).collect();
         if put.is_empty() {
             break;
@@ -177,21 +182,23 @@ fn halving(
     paths: &[Vec<u8>],
     left_out: &mut Vec<LeftOut>,
 ) -> Result<(), GitError> {
-    match (read_in(call, paths), paths) {
-        (Ok(()), _) => Ok(()),
-        (Err(GitError::Failed { stderr, .. }), _) if stderr.contains("No space left") => {
-            Err(GitError::unexpected("git update-index", stderr))
-        }
-        (Err(GitError::Failed { stderr, .. }), [path]) => {
+    let error = match read_in(call, paths) {
+        Ok(()) => return Ok(()),
+        Err(error) => error,
+    };
+    match (&error, paths) {
+        (GitError::Failed { stderr, .. }, _) if stderr.contains("No space left") => Err(error),
+        (GitError::Failed { .. }, _) if left_out.len() > REFUSED_MAX => Err(error),
+        (GitError::Failed { stderr, .. }, [path]) => {
             left_out.push(LeftOut::new(path, format!("git cannot read it: {stderr}")));
             Ok(())
         }
-        (Err(GitError::Failed { .. }), _) => {
+        (GitError::Failed { .. }, _) => {
             let (left, right) = paths.split_at(paths.len() / 2);
             halving(call, left, left_out)?;
             halving(call, right, left_out)
         }
-        (Err(other), _) => Err(other),
+        _ => Err(error),
     }
 }
 

@@ -127,7 +127,13 @@ mod tests {
                 (path, entry.unstaged as char, entry.unmerged, entry.gitlink, entry.gone)
             })
             .collect();
-        insta::assert_debug_snapshot!(shown, @"");
+        let expected = [
+            ("a b", 'M', false, false, false),
+            ("gone", 'D', false, false, true),
+            ("nested", '.', false, true, false),
+            ("both sides", 'U', true, false, false),
+        ];
+        assert_eq!(shown, expected.map(|(path, y, u, s, g)| (path.to_owned(), y, u, s, g)));
         assert_eq!(status.untracked, [b"new\nline".to_vec(), b"nested2/".to_vec()]);
         assert_eq!(status.ignored, [b"target/".to_vec()]);
     }

@@ -80,7 +80,13 @@ impl Shadow {
         let head = self.head.as_ref().map_or("ref: refs/heads/none", Oid::as_str);
         fs::write(self.dir.join("HEAD"), format!("{head}\n"))?;
         let format = if sha256 { "1\n[extensions]\n\tobjectFormat = sha256" } else { "0" };
-        let config = format!("[core]\n\trepositoryFormatVersion = {format}\n");
+        // What git finds out about such a file system when it makes a repository.
+        let system = if cfg!(target_os = "macos") {
+            "\tignoreCase = true\n\tprecomposeUnicode = true\n"
+        } else {
+            ""
+        };
+        let config = format!("[core]\n{system}\trepositoryFormatVersion = {format}\n");
         fs::write(self.dir.join("config"), config)?;
         match fs::copy(exclude, self.dir.join("info/exclude")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -26,22 +26,16 @@ pub(super) fn find(shadow: &Shadow, root: &Path, seen: &Status) -> Result<Vec<Le
                 continue;
             }
         };
-        let before = folders.len();
-        for entry in list.flatten() {
+        let entries: Vec<_> = list.flatten().collect();
+        if !folder.is_empty() && entries.iter().any(|entry| entry.file_name() == ".git") {
+            continue;
+        }
+        for entry in entries {
             let Ok(kind) = entry.file_type() else { continue };
-            let name = entry.file_name();
-            if name == ".git" {
-                // A repository of its own (or the worktree's pointer): its folders are not ours.
-                if !folder.is_empty() {
-                    folders.truncate(before);
-                    break;
-                }
-                continue;
-            }
-            let path = join(&folder, name.as_bytes());
+            let path = join(&folder, entry.file_name().as_bytes());
             if let Some(why) = stage::special(kind) {
                 found.push(LeftOut::new(&path, why));
-            } else if kind.is_dir() && !skipped.contains(path.as_slice()) {
+            } else if kind.is_dir() && path != b".git" && !skipped.contains(path.as_slice()) {
                 folders.push(path);
             }
         }

@@ -1,0 +1,381 @@
+//! Snapshots: what they keep, what they leave untouched, what they admit to have left out.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use piton_core::limits::OMISSIONS_MAX;
+use piton_engine::git::GitError;
+use piton_engine::snapshot::{keep_omitted, read_back, restore};
+use piton_engine::worktree::Worktree;
+
+use crate::lab::{BRANCH, Lab, files, oid, prints, put, read};
+
+fn git_dir(lab: &Lab, tree: &Worktree) -> PathBuf {
+    PathBuf::from(lab.git_in(tree.path(), &["rev-parse", "--absolute-git-dir"]))
+}
+
+/// Names and kinds of file that tend to be forgotten.
+fn zoo(root: &Path) {
+    let path = |name: &str| root.join(name);
+    put(&path("README.md"), "changed\r\nwith carriage returns\r\n");
+    put(&path("binary"), [0, 159, 146, 150, 255]);
+    put(&path("empty"), "");
+    put(&path("-dash"), "x");
+    put(&path(":(exclude)magic"), "x");
+    put(&path("new\nline"), "x");
+    put(&path("\"quoted\" \\ name"), "x");
+    put(&root.join(OsStr::from_bytes(b"caf\xe9")), "latin");
+    put(&path("deep/er/still/file"), "x");
+    put(&path("script.sh"), "#!/bin/sh\n");
+    fs::set_permissions(path("script.sh"), fs::Permissions::from_mode(0o755)).expect("ours");
+    symlink("nowhere/at/all", path("dangling")).expect("writable");
+    symlink(".", path("loop")).expect("writable");
+    fs::remove_file(path("src/main.rs")).expect("removable");
+    symlink("README.md", path("src/main.rs")).expect("writable");
+}
+
+lab_test! {
+    fn nothing_is_touched(lab) {
+        let tree = lab.tree();
+        put(&tree.path().join("staged"), "staged");
+        lab.git_in(tree.path(), &["add", "staged"]);
+        put(&tree.path().join("staged"), "and edited");
+        zoo(tree.path());
+        let dir = git_dir(lab, &tree);
+        let before = (files(tree.path(), true), prints(&dir, true), lab.git(&["status", "--porcelain"]));
+        let branches = lab.git(&["for-each-ref", "refs/heads"]);
+        let kept = lab.taken(&tree, 1);
+        let after = (files(tree.path(), true), prints(&dir, true), lab.git(&["status", "--porcelain"]));
+        assert_eq!(before, after);
+        assert_eq!(lab.git(&["for-each-ref", "refs/heads"]), branches);
+        assert_eq!(lab.git(&["rev-parse", "refs/piton/x/a/7/1"]), kept.commit.as_str());
+        assert_eq!(lab.git(&["log", "-1", "--format=%P%n%B", "refs/piton/x/a/7/1"]),
+            format!("{}\nsnapshot\n\nPiton-Run: x", lab.head(tree.path())));
+        assert_eq!(kept.omitted, []);
+        assert_eq!(lab.git(&["stash", "list"]), "");
+        let left: Vec<_> = fs::read_dir(lab.root().join("outside")).expect("there").flatten().collect();
+        assert_eq!(left.len(), 1, "only the index is kept: {left:?}");
+    }
+}
+
+lab_test! {
+    fn a_snapshot_comes_back_byte_for_byte(lab) {
+        // Line ends that git would change, were it asked.
+        lab.write(".gitattributes", "*.md text eol=lf\n");
+        lab.commit("attributes");
+        let tree = lab.tree();
+        zoo(tree.path());
+        fs::remove_file(tree.path().join(".gitignore")).expect("removable");
+        let (before, head) = (files(tree.path(), false), lab.head(tree.path()));
+        let kept = lab.taken(&tree, 1);
+        read_back(&lab.found(), &kept).expect("readable");
+        assert_eq!(kept.changed, 14);
+        tree.reset_to(BRANCH, &head).expect("reset");
+        assert_ne!(files(tree.path(), false), before);
+        restore(&tree, BRANCH, &head, &kept.commit).expect("restored");
+        assert_eq!(files(tree.path(), false), before);
+        assert_eq!(lab.head(tree.path()), head);
+        assert_eq!(lab.git_in(tree.path(), &["diff", "--cached", "--name-only"]), "");
+        // Again, into a worktree made anew.
+        fs::remove_dir_all(tree.path()).expect("removable");
+        tree.create(BRANCH, &head).expect("made");
+        restore(&tree, BRANCH, &head, &kept.commit).expect("restored");
+        assert_eq!(files(tree.path(), false), before);
+        let again = lab.take_after(&tree, 2, Some(&kept.tree)).expect("taken");
+        assert_eq!(again, None, "the same tree on the same commit is not kept twice");
+    }
+}
+
+lab_test! {
+    fn restore_moves_aside_what_is_in_its_way(lab) {
+        let tree = lab.tree();
+        let head = lab.head(tree.path());
+        put(&tree.path().join("notes.txt"), "in the snapshot");
+        let kept = lab.taken(&tree, 1);
+        tree.reset_to(BRANCH, &head).expect("reset");
+        put(&tree.path().join("notes.txt"), "newer, by a person");
+        restore(&tree, BRANCH, &head, &kept.commit).expect("restored");
+        assert_eq!(read(&tree.path().join("notes.txt")), "in the snapshot");
+        let aside = files(&lab.path(".git/piton/aside"), false);
+        assert!(aside.values().any(|file| file.bytes == b"newer, by a person"), "{aside:?}");
+        let elsewhere = restore(&tree, "piton/x/step/b", &head, &kept.commit);
+        assert!(matches!(elsewhere, Err(GitError::Foreign { .. })), "{elsewhere:?}");
+    }
+}
+
+lab_test! {
+    fn the_same_files_are_kept_once_per_commit(lab) {
+        let tree = lab.tree();
+        put(&tree.path().join("work"), "x");
+        let first = lab.taken(&tree, 1);
+        assert_eq!(lab.take_after(&tree, 2, Some(&first.tree)).expect("taken"), None);
+        assert!(!lab.found().has_refs_under("refs/piton/x/a/7/2").expect("known"));
+        lab.commit_in(tree.path(), "by the agent");
+        let second = lab.take_after(&tree, 2, Some(&first.tree)).expect("taken").expect("HEAD moved");
+        assert_eq!(second.tree, first.tree);
+        assert_eq!(lab.git(&["rev-parse", &format!("{}^", second.commit)]), lab.head(tree.path()).as_str());
+        let taken = lab.take(&tree, 2);
+        assert!(matches!(taken, Err(GitError::RefTaken { .. })), "{taken:?}");
+    }
+}
+
+lab_test! {
+    fn a_locked_index_does_not_matter(lab) {
+        let tree = lab.tree();
+        put(&tree.path().join("work"), "x");
+        put(&git_dir(lab, &tree).join("index.lock"), "held");
+        assert!(lab.try_git_in(tree.path(), &["add", "-A"]).is_err(), "the fault was not applied");
+        let kept = lab.taken(&tree, 1);
+        assert!(lab.paths_of(&kept.commit).contains(&"work".to_owned()));
+        assert!(git_dir(lab, &tree).join("index.lock").exists());
+    }
+}
+
+lab_test! {
+    fn a_torn_index_does_not_matter(lab) {
+        let tree = lab.tree();
+        put(&tree.path().join("work"), "x");
+        fs::write(git_dir(lab, &tree).join("index"), "torn").expect("writable");
+        assert!(lab.try_git_in(tree.path(), &["status"]).is_err(), "the fault was not applied");
+        let kept = lab.taken(&tree, 1);
+        assert_eq!(lab.paths_of(&kept.commit), [".gitignore", "README.md", "src/main.rs", "work"]);
+        fs::write(lab.root().join("outside/index"), "torn, too").expect("writable");
+        put(&tree.path().join("more"), "x");
+        assert!(lab.paths_of(&lab.taken(&tree, 2).commit).contains(&"more".to_owned()));
+    }
+}
+
+lab_test! {
+    fn objects_that_gc_took_are_written_again(lab) {
+        let tree = lab.tree();
+        put(&tree.path().join("work"), "only in a snapshot that is gone");
+        let first = lab.taken(&tree, 1);
+        lab.git(&["update-ref", "-d", &first.refname]);
+        lab.git(&["gc", "-q", "--prune=now"]);
+        let blob = format!("{}:work", first.commit);
+        assert!(lab.try_git_in(&lab.repo(), &["show", &blob]).is_err(), "the fault was not applied");
+        let second = lab.taken(&tree, 2);
+        read_back(&lab.found(), &second).expect("readable");
+        lab.git(&["gc", "-q", "--prune=now"]);
+        read_back(&lab.found(), &second).expect("a snapshot with its ref outlives gc");
+    }
+}
+
+lab_test! {
+    fn an_edit_within_the_same_instant_is_seen(lab) {
+        let tree = lab.tree();
+        let file = tree.path().join("file");
+        for n in 0..40_u32 {
+            put(&file, format!("{:04}", n));
+            let kept = lab.taken(&tree, n);
+            assert_eq!(lab.git(&["show", &format!("{}:file", kept.commit)]), format!("{n:04}"));
+        }
+    }
+}
+
+lab_test! {
+    fn what_the_agent_commits_by_force_is_kept(lab) {
+        let tree = lab.tree();
+        put(&tree.path().join("a.log"), "ignored");
+        lab.taken(&tree, 1);
+        lab.git_in(tree.path(), &["add", "-f", "a.log"]);
+        put(&tree.path().join("a.log"), "ignored, tracked and changed");
+        let kept = lab.taken(&tree, 2);
+        let text = lab.git(&["show", &format!("{}:a.log", kept.commit)]);
+        assert_eq!(text, "ignored, tracked and changed");
+        // And the other way round: no longer tracked, ignored, still there, and in HEAD.
+        put(&tree.path().join(".gitignore"), "*.log\nREADME.md\n");
+        lab.git_in(tree.path(), &["rm", "-q", "--cached", "README.md"]);
+        put(&tree.path().join("README.md"), "private");
+        fs::remove_file(lab.root().join("outside/index")).expect("removable");
+        let kept = lab.taken(&tree, 3);
+        assert_eq!(lab.git(&["show", &format!("{}:README.md", kept.commit)]), "private");
+    }
+}
+
+lab_test! {
+    fn a_merge_in_progress_is_kept_as_it_is_on_disk(lab) {
+        let tree = lab.tree();
+        put(&tree.path().join("README.md"), "ours\n");
+        lab.commit_in(tree.path(), "ours");
+        lab.write("README.md", "theirs\n");
+        lab.commit("theirs");
+        assert!(lab.try_git_in(tree.path(), &["merge", "main"]).is_err(), "the fault");
+        let kept = lab.taken(&tree, 1);
+        assert!(lab.git(&["show", &format!("{}:README.md", kept.commit)]).contains("<<<<<<<"));
+        assert!(lab.git_in(tree.path(), &["status"]).contains("Unmerged"));
+    }
+}
+
+lab_test! {
+    fn what_cannot_be_kept_is_listed_and_carried_before_a_reset(lab) {
+        let tree = lab.tree();
+        let path = |name: &str| tree.path().join(name);
+        put(&path("work/file"), "x");
+        lab.sh(tree.path(), "mkfifo work/fifo; mkfifo target.log; mkdir target; mkfifo target/fifo");
+        let _socket = UnixListener::bind(path("socket")).expect("bound");
+        fs::remove_file(path("README.md")).expect("removable");
+        lab.sh(tree.path(), "mkfifo README.md");
+        for name in ["empty", "full"] {
+            fs::create_dir(path(name)).expect("writable");
+            lab.git_in(&path(name), &["init", "-q"]);
+        }
+        put(&path("full/file"), "x");
+        lab.sh(tree.path(), "mkfifo full/fifo");
+        lab.commit_in(&path("full"), "inner");
+        let plain = lab.try_git_in(tree.path(), &["add", "-A"]);
+        assert!(plain.is_err_and(|text| text.contains("fatal")), "plain git gives up as a whole");
+        let kept = lab.taken(&tree, 1);
+        let omitted: Vec<String> =
+            kept.omitted.iter().map(|left| format!("{}: {}", left.path, left.why)).collect();
+        let nested = "a nested repository: only its own commits hold its files";
+        let expected = [
+            "README.md: a FIFO, not a file".to_owned(),
+            format!("empty: {nested}"),
+            format!("full: {nested}"),
+            "socket: a socket, not a file".to_owned(),
+            "work/fifo: a FIFO, not a file".to_owned(),
+        ];
+        assert_eq!(omitted, expected);
+        assert_eq!(lab.paths_of(&kept.commit), [".gitignore", "README.md", "src/main.rs", "work/file"]);
+        let into = lab.root().join("outside/omitted");
+        keep_omitted(&tree, &kept, &into).expect("carried");
+        keep_omitted(&tree, &kept, &into).expect("and again");
+        let carried: Vec<_> = files(&into, false).into_keys().collect();
+        assert_eq!(carried, ["README.md", "socket", "work/fifo"].map(PathBuf::from));
+        tree.reset_to(BRANCH, &lab.head(tree.path())).expect("reset");
+        assert!(!path("work").exists() && path("full/file").exists() && path("empty/.git").exists());
+        assert_eq!(read(&path("README.md")), "hello\n");
+    }
+}
+
+lab_test! {
+    fn a_long_list_is_cut_and_still_carried(lab) {
+        let tree = lab.tree();
+        let many = OMISSIONS_MAX + 20;
+        lab.sh(tree.path(), &format!("mkdir pipes; for n in $(seq {many}); do mkfifo pipes/$n; done"));
+        let kept = lab.taken(&tree, 1);
+        assert_eq!(kept.omitted.len(), OMISSIONS_MAX);
+        assert_eq!(kept.omitted.last().map(|last| last.why.as_str()), Some("and 21 more"));
+        let into = lab.root().join("outside/omitted");
+        keep_omitted(&tree, &kept, &into).expect("carried");
+        assert_eq!(files(&into, false).len(), many);
+    }
+}
+
+lab_test! {
+    fn a_path_that_cannot_be_carried_refuses(lab) {
+        let tree = lab.tree();
+        lab.sh(tree.path(), "mkfifo pipe");
+        let kept = lab.taken(&tree, 1);
+        put(&lab.root().join("outside/file"), "in the way");
+        let carried = keep_omitted(&tree, &kept, &lab.root().join("outside/file/folder"));
+        assert!(matches!(carried, Err(GitError::Io { .. })), "{carried:?}");
+        assert!(fs::symlink_metadata(tree.path().join("pipe")).is_ok());
+    }
+}
+
+/// Stops its thread when a test ends, also by a panic.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+lab_test! {
+    fn under_churn_no_snapshot_is_empty(lab) {
+        let tree = lab.tree();
+        for n in 0..50 {
+            put(&tree.path().join(format!("stable/{n}")), format!("{n}"));
+        }
+        let (done, turns) = (AtomicBool::new(false), AtomicU64::new(0));
+        let root = tree.path().join("churn");
+        std::thread::scope(|scope| {
+            let _stop = Stop(&done);
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let turn = turns.fetch_add(1, Ordering::Relaxed);
+                    for n in 0..20 {
+                        let file = root.join(format!("{}/{n}", turn % 3));
+                        put(&file, format!("{turn} {}", "x".repeat((turn as usize % 7) * 900)));
+                    }
+                    let _ = fs::remove_dir_all(root.join(format!("{}", (turn + 1) % 3)));
+                }
+            });
+            for n in 0..60 {
+                let before = turns.load(Ordering::Relaxed);
+                let kept = lab.take(&tree, n).expect("taken").expect("something");
+                assert!(turns.load(Ordering::Relaxed) > before, "the churn was not applied");
+                let paths = lab.paths_of(&kept.commit);
+                let stable = paths.iter().filter(|path| path.starts_with("stable/")).count();
+                assert_eq!(stable, 50);
+                assert!(kept.omitted.iter().all(|left| left.path.starts_with("churn")), "{:?}", kept.omitted);
+            }
+        });
+        lab.git(&["fsck", "--no-dangling"]);
+    }
+}
+
+lab_test! {
+    fn read_back_finds_damage(lab) {
+        let git = lab.found();
+        let tree = lab.tree();
+        put(&tree.path().join("work"), "some bytes that were kept");
+        let kept = lab.taken(&tree, 1);
+        read_back(&git, &kept).expect("whole");
+        let blob = lab.git(&["rev-parse", &format!("{}:work", kept.commit)]);
+        let other = lab.git(&["rev-parse", "HEAD:README.md"]);
+        let object = |id: &str| lab.path(".git/objects").join(&id[..2]).join(&id[2..]);
+        let whole = fs::read(object(&blob)).expect("loose");
+        let damage = |bytes: Option<Vec<u8>>| {
+            fs::remove_file(object(&blob)).expect("removable");
+            if let Some(bytes) = bytes {
+                fs::write(object(&blob), bytes).expect("writable");
+            }
+            let answer = read_back(&git, &kept);
+            assert!(matches!(answer, Err(GitError::Damaged { .. })), "{answer:?}");
+            let _ = fs::remove_file(object(&blob));
+            fs::write(object(&blob), &whole).expect("writable");
+        };
+        damage(None);
+        damage(Some(Vec::new()));
+        damage(Some(whole[..whole.len() / 2].to_vec()));
+        damage(Some(fs::read(object(&other)).expect("loose")));
+        read_back(&git, &kept).expect("whole again");
+        lab.git(&["update-ref", "-d", &kept.refname]);
+        assert!(matches!(read_back(&git, &kept), Err(GitError::Damaged { .. })));
+    }
+}
+
+lab_test! {
+    fn a_sparse_worktree_keeps_what_is_not_checked_out(lab) {
+        lab.write("wanted/a", "a");
+        lab.write("unwanted/b", "b");
+        lab.commit("two folders");
+        let tree = lab.tree();
+        lab.git_in(tree.path(), &["sparse-checkout", "set", "wanted"]);
+        assert!(!tree.path().join("unwanted").exists(), "the fault was not applied");
+        put(&tree.path().join("wanted/new"), "x");
+        let kept = lab.taken(&tree, 1);
+        assert!(lab.paths_of(&kept.commit).contains(&"unwanted/b".to_owned()));
+        assert_eq!(kept.changed, 1);
+    }
+}
+
+lab_test! {
+    fn the_main_worktree_can_be_kept_too(lab) {
+        lab.tree();
+        lab.write("work", "x");
+        let main = Worktree::at(&lab.found(), &lab.repo());
+        let kept = lab.taken(&main, 1);
+        assert_eq!(lab.paths_of(&kept.commit), [".gitignore", "README.md", "src/main.rs", "work"]);
+        assert_eq!(oid(&lab.git(&["rev-parse", &format!("{}^", kept.commit)])), lab.head(&lab.repo()));
+    }
+}
