@@ -169,8 +169,7 @@ impl Problem {
         self
     }
 
-    /// As entries of the envelope: the findings where there are some, else the message with its
-    /// causes.
+    /// As entries of the envelope: each mistake of a file is one of its own.
     pub(crate) fn issues(&self) -> Vec<Issue> {
         let issue = |message: String, hint: Option<String>| Issue {
             code: self.kind.code(),
@@ -178,14 +177,18 @@ impl Problem {
             message,
             hint,
         };
-        if !self.details.is_empty() {
-            let rows = self.details.iter();
+        if matches!(self.kind, Kind::BadPlan | Kind::BadConfig) && !self.details.is_empty() {
             let own = |row: &Detail| row.hint.clone().or_else(|| self.hint.clone());
+            let rows = self.details.iter();
             return rows.map(|row| issue(row.message.clone(), own(row))).collect();
         }
-        let told: Vec<&str> =
-            std::iter::once(&self.message).chain(&self.causes).map(String::as_str).collect();
-        vec![issue(told.join(": "), self.hint.clone())]
+        let details = self.details.iter().map(|detail| &detail.message);
+        let more: Vec<&str> = self.causes.iter().chain(details).map(String::as_str).collect();
+        let message = match more.is_empty() {
+            true => self.message.clone(),
+            false => format!("{}: {}", self.message, more.join("; ")),
+        };
+        vec![issue(message, self.hint.clone())]
     }
 }
 

@@ -49,10 +49,13 @@ pub(crate) fn require(ui: &Ui, asked: &Asked, consent: Consent) -> Result<(), Pr
         Err(error) => return Err(error.into()),
     };
     if consent == Consent::Ask {
-        show(ui, asked, &new, &gone);
-        match ui.ask("Trust these and go on?") {
-            Said::Yes => {}
-            Said::No | Said::Nobody => return Err(refused(asked, &new)),
+        let list = listed(asked, &new, &gone);
+        if !ui.can_ask() {
+            return Err(refused(asked, new).with_details(list));
+        }
+        show(ui, asked, &list);
+        if ui.ask("Trust these and go on?") != Said::Yes {
+            return Err(refused(asked, new));
         }
     }
     if let Ok(agreements) = &agreements
@@ -68,32 +71,37 @@ pub(crate) fn require(ui: &Ui, asked: &Asked, consent: Consent) -> Result<(), Pr
     Ok(())
 }
 
-/// The list, or what changed in it.
-pub(crate) fn show(ui: &Ui, asked: &Asked, new: &[String], gone: &[String]) {
-    let plan = asked.plan.display();
-    if new.len() == asked.executables.len() {
-        ui.talk(format!("{} would execute on this machine:", bold(&plan.to_string())));
-        for entry in new {
-            ui.talk(format!("  {}", plain(entry)));
-        }
-        return;
-    }
-    ui.talk(format!("What {} would execute has changed since you trusted it:", plan));
-    for entry in gone {
-        ui.talk(format!("  {} {}", red("-"), plain(entry)));
-    }
-    for entry in new {
-        ui.talk(format!("  {} {}", green("+"), plain(entry)));
+/// Shows the list, or what changed in it.
+pub(crate) fn show(ui: &Ui, asked: &Asked, list: &[Detail]) {
+    ui.talk(format!("{} would execute on this machine:", bold(&asked.plan.display().to_string())));
+    for row in list {
+        let sign = row.message.chars().next();
+        ui.talk(match sign {
+            Some('+') => format!("  {}", green(&row.message)),
+            Some('-') => format!("  {}", red(&row.message)),
+            _ => format!("  {}", row.message),
+        });
     }
 }
 
-fn refused(asked: &Asked, new: &[String]) -> Problem {
+/// Everything; or, where an earlier list was trusted, what came (`+`) and what went (`-`).
+pub(crate) fn listed(asked: &Asked, new: &[String], gone: &[String]) -> Vec<Detail> {
+    let rows = |entries: &[String], sign: &str| -> Vec<Detail> {
+        let row =
+            |entry: &String| Detail { message: format!("{sign}{}", plain(entry)), hint: None };
+        entries.iter().map(row).collect()
+    };
+    match new.len() == asked.executables.len() && gone.is_empty() {
+        true => rows(new, ""),
+        false => [rows(gone, "- "), rows(new, "+ ")].concat(),
+    }
+}
+
+fn refused(asked: &Asked, new: Vec<String>) -> Problem {
     let plan = word(&asked.plan.display().to_string());
-    let row = |entry: &String| Detail { message: plain(entry), hint: None };
     let message = "commands that come with the repository have not been trusted";
     let data = serde_json::json!({ "plan": asked.plan, "untrusted": new });
     Problem::new(Kind::NotTrusted, message)
         .hint(format!("look at them, then: `piton trust {plan}`; or add --trust"))
-        .with_details(new.iter().map(row).collect())
         .with_data(data)
 }

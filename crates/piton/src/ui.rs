@@ -75,6 +75,15 @@ impl Ui {
         &self.live
     }
 
+    /// Prints with the moving lines out of the way. A terminal that was closed has none; trying to
+    /// take them away from it would panic.
+    fn aside<R>(&self, print: impl FnOnce() -> R) -> R {
+        match io::stderr().is_terminal() {
+            true => self.live.suspend(print),
+            false => print(),
+        }
+    }
+
     /// A line of the answer for people; in the other form the envelope has it.
     pub(crate) fn line(&self, text: impl AsRef<str>) -> Result<(), Problem> {
         match self.form {
@@ -87,7 +96,7 @@ impl Ui {
     pub(crate) fn data(&self, text: &str) -> Result<(), Problem> {
         let mut line = harmless(text);
         line.push('\n');
-        Ok(self.live.suspend(|| {
+        Ok(self.aside(|| {
             let mut out = anstream::stdout().lock();
             out.write_all(line.as_bytes()).and_then(|()| out.flush())
         })?)
@@ -108,7 +117,7 @@ impl Ui {
     pub(crate) fn talk(&self, text: impl AsRef<str>) {
         let mut line = harmless(text.as_ref());
         line.push('\n');
-        self.live.suspend(|| {
+        self.aside(|| {
             let _ = anstream::stderr().lock().write_all(line.as_bytes());
         });
     }
@@ -141,9 +150,14 @@ impl Ui {
         self.warnings.borrow_mut().extend(problem.issues());
     }
 
+    /// Whether somebody is there to answer.
+    pub(crate) fn can_ask(&self) -> bool {
+        self.form == Form::People && io::stdin().is_terminal() && io::stderr().is_terminal()
+    }
+
     /// Asks on the terminal; anything but yes is no.
     pub(crate) fn ask(&self, question: &str) -> Said {
-        if self.form == Form::Json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        if !self.can_ask() {
             return Said::Nobody;
         }
         let _ = write!(anstream::stderr(), "{} [y/N] ", harmless(question));

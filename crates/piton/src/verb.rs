@@ -149,7 +149,10 @@ pub(crate) fn interrupted(cause: Cause) -> Kind {
     }
 }
 
-/// A path as it was typed, absolute.
+/// A path by the one name that every way of writing it has.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Problem> {
-    Ok(std::path::absolute(path)?)
+    match std::fs::canonicalize(path) {
+        Ok(path) => Ok(path),
+        Err(_) => Ok(std::path::absolute(path)?),
+    }
 }

@@ -1,8 +1,6 @@
 //! `piton resume`: go on, whatever happened. The same recovery that every worker asks decides what is
 //! done about each step; `--dry-run` shows it and writes nothing.
 
-use std::path::Path;
-
 use piton_core::event::{Cause, Entry};
 use piton_core::recover::{Action, Because, Mend, recover};
 use piton_core::run::Run;
@@ -60,9 +58,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     if log.run().is_completed() {
         return finished(ui, &project, &log);
     }
-    if let Some((step, why)) = log.run().failed_for_good() {
-        return Err(failed(log.run(), step.id.as_str(), &why.to_string()));
-    }
+    refuse_failed(log.run())?;
     runs::check_drift(&project, log.run())?;
     let loaded = load(&project)?;
     compare_settings(ui, &log, &loaded)?;
@@ -101,7 +97,7 @@ pub(crate) fn require_trust(
 ) -> Result<(), Problem> {
     let run = log.run();
     let agents = config::unvouched(&runs::settings_of(log)?.agents, &loaded.user_agents);
-    let path = project.git.main_root().join(Path::new(&run.opened.plan_path));
+    let path = verb::absolute(&project.git.main_root().join(&run.opened.plan_path))?;
     trusting::require(ui, &trusting::asked(project, &path, run.plan(), &agents), consent)
 }
 
@@ -112,6 +108,14 @@ fn finished(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
         ui.line(format!("  {command}"))?;
     }
     Ok(Answer::new(json!({ "outcome": "completed", "run": view, "next": next_commands(&view) })))
+}
+
+/// A run that has failed for good does not go on.
+pub(crate) fn refuse_failed(run: &Run) -> Result<(), Problem> {
+    match run.failed_for_good() {
+        None => Ok(()),
+        Some((step, why)) => Err(failed(run, step.id.as_str(), &why.to_string())),
+    }
 }
 
 fn failed(run: &Run, step: &str, why: &str) -> Problem {

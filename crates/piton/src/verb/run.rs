@@ -108,6 +108,7 @@ struct Continued {
 /// Says that an unfinished run is continued, and with what it was opened.
 fn continued(ui: &Ui, project: &Project, log: &Log, asked: &Continued) -> Result<(), Problem> {
     let run = log.run();
+    resume::refuse_failed(run)?;
     let done = run.steps().filter(|(_, step)| step.is_completed()).count();
     let total = run.plan().steps.len();
     let handle = bold(run.opened.handle.as_str());

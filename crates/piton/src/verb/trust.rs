@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             return Ok(Answer::new(data(true)));
         }
     };
-    trusting::show(ui, &asked, &new, &gone);
+    trusting::show(ui, &asked, &trusting::listed(&asked, &new, &gone));
     let said = if args.yes { Said::Yes } else { ui.ask("Trust these?") };
     match said {
         Said::Yes => {
