@@ -190,15 +190,17 @@ pub fn decide(
             let (step, fence, onto, to) = (step.clone(), *fence, onto.clone(), to.clone());
             Ok(one(Event::LandingIntended { step, fence, onto, to }))
         }
-        Command::Complete { step, fence, commit } => decide_complete(run, step, *fence, commit),
+        Command::Complete { step, fence, commit } => {
+            decide_complete(run, step, *fence, commit, now)
+        }
         Command::Fail { step, fence, why } => {
             own(run, step, *fence)?;
             let why = clipped_failure(why.clone());
-            Ok(one(Event::Failed { step: step.clone(), fence: *fence, why }))
+            Ok(last_word(Event::Failed { step: step.clone(), fence: *fence, why }, *fence, now))
         }
         Command::Interrupt { step, fence, cause, at, evidence, left_at } => {
             let (held, attempt) = own(run, step, *fence)?;
-            Ok(one(Event::Interrupted {
+            let event = Event::Interrupted {
                 step: step.clone(),
                 fence: *fence,
                 cause: asked_cause(run, attempt).unwrap_or(*cause),
@@ -209,11 +211,12 @@ pub fn decide(
                     (Stage::Agent, Stage::Verify) => Stage::Verify,
                     (recorded, _) => recorded,
                 },
-            }))
+            };
+            Ok(last_word(event, *fence, now))
         }
         Command::Bury { step, fence, corpse } => {
             let (held, attempt) = own(run, step, *fence)?;
-            Ok(one(bury(run, step, held, attempt, corpse)))
+            Ok(last_word(bury(run, step, held, attempt, corpse), *fence, now))
         }
         Command::Stop { scope, cause, haste } => decide_stop(run, scope, *cause, *haste),
         Command::Resume { host, confirmed } => Ok(decide_resume(run, host, *confirmed)),
@@ -222,6 +225,12 @@ pub fn decide(
 
 fn one(event: Event) -> Decided {
     Decided::new(vec![event.to_body()])
+}
+
+/// The event that ends an attempt; its lease is over with it, so that leases do not pile up.
+fn last_word(event: Event, fence: Fence, now: &Moment) -> Decided {
+    let key = event.step().map(lease_key).unwrap_or_default();
+    one(event).with_lease(Lease { key, fence, until: now.clone() })
 }
 
 fn nothing() -> Decided {
@@ -295,6 +304,7 @@ fn decide_complete(
     step: &StepRef,
     fence: Fence,
     commit: &Oid,
+    now: &Moment,
 ) -> Result<Decided, Refusal> {
     if let Some((_, Step { phase: Phase::Completed { fence: by, .. }, .. })) = run.step(&step.step)
         && *by == fence
@@ -303,7 +313,8 @@ fn decide_complete(
     }
     verified(run, step, fence)?;
     let event = Event::Completed { step: step.clone(), fence, commit: commit.clone() };
-    Ok(if run.lacks_only(&step.step) { one(event).freeing_key() } else { one(event) })
+    let decided = last_word(event, fence, now);
+    Ok(if run.lacks_only(&step.step) { decided.freeing_key() } else { decided })
 }
 
 fn decide_stop(run: &Run, scope: &Scope, cause: Cause, haste: Haste) -> Result<Decided, Refusal> {
