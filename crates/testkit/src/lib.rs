@@ -12,6 +12,7 @@ pub mod crash;
 pub mod piton;
 pub mod processes;
 pub mod sandbox;
+pub mod sim;
 pub mod wait;
 
 mod fake_agent;

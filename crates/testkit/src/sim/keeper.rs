@@ -1,0 +1,431 @@
+//! A simulated keeper: from taking the tree to `Completed`, one durable action at a time. It knows
+//! only its log, its host and its agent; whatever it is refused ends it.
+
+use std::fmt;
+
+use piton_core::claim::lease_key;
+use piton_core::decide::{Command, Judged, Refusal, judge_exit};
+use piton_core::event::{
+    Cause, Check, Entry, Exit, Failure, Snapshot, SnapshotReason, Stage, Truth,
+};
+use piton_core::ids::{AttemptId, Fence, Hash, Oid, StepRef};
+use piton_core::run::{Step, Stop};
+use piton_core::time::{Millis, Moment};
+use piton_engine::log::Log;
+
+use super::repository::{Landing, named};
+use super::tampered::Bug;
+use super::world::{ActorId, Agent, LEASE, Life, World, short};
+
+pub(super) struct Keeper {
+    pub(super) id: ActorId,
+    pub(super) host: usize,
+    pub(super) attempt: AttemptId,
+    log: Log,
+    step: StepRef,
+    index: usize,
+    fence: Fence,
+    entry: Entry,
+    base: Oid,
+    next: Next,
+}
+
+/// What a keeper does next.
+#[derive(Debug, Clone)]
+enum Next {
+    TakeTree,
+    Prepare,
+    Start,
+    Spawn,
+    Watch,
+    /// The exit is on record; what does it mean?
+    Judge(Exit, Option<Stop>),
+    Commit,
+    Check(Oid),
+    Verify(Oid),
+    Intend,
+    Move {
+        onto: Oid,
+        to: Oid,
+    },
+    Complete(Oid),
+    /// Keep the bytes, then record the end.
+    Keep(End),
+    Finish(End),
+}
+
+#[derive(Debug, Clone)]
+enum End {
+    Failed(Failure),
+    Interrupted { cause: Cause, left_at: Stage },
+}
+
+/// What a worker hands to the keeper it starts.
+pub(super) struct Order {
+    pub(super) host: usize,
+    pub(super) attempt: AttemptId,
+    pub(super) step: StepRef,
+    pub(super) fence: Fence,
+    pub(super) entry: Entry,
+}
+
+impl Keeper {
+    pub(super) fn new(world: &mut World, log: Log, order: Order) -> Keeper {
+        let Order { host, attempt, step, fence, entry } = order;
+        let index = world.plan.index_of(&step.step).expect("the plan has the step");
+        Keeper {
+            id: world.new_actor(),
+            host,
+            attempt,
+            log,
+            step,
+            index,
+            fence,
+            entry,
+            base: world.repository.tip(),
+            next: Next::TakeTree,
+        }
+    }
+
+    /// One action.
+    pub(super) fn act(&mut self, world: &mut World) {
+        if !world.faulty || world.rng.one_in(2) {
+            self.renew(world);
+        }
+        let doing = format!("{self}: {:?}", self.next);
+        world.note(&doing);
+        match self.next.clone() {
+            Next::TakeTree => self.take_tree(world),
+            Next::Prepare => self.prepare(world),
+            Next::Start => self.start(world),
+            Next::Spawn => self.spawn(world),
+            Next::Watch => self.watch(world),
+            Next::Judge(exit, stop) => self.judge(exit, stop),
+            Next::Commit => self.commit(world),
+            Next::Check(commit) => self.check(world, commit),
+            Next::Verify(commit) => self.verify(world, commit),
+            Next::Intend => self.intend(world),
+            Next::Move { onto, to } => self.move_branch(world, &onto, to),
+            Next::Complete(commit) => self.complete(world, commit),
+            Next::Keep(end) => {
+                if self.checkpoint(world, SnapshotReason::End) {
+                    self.next = Next::Finish(end);
+                }
+            }
+            Next::Finish(end) => self.finish(world, end),
+        }
+    }
+
+    fn renew(&self, world: &World) {
+        let until = Moment::wall(Millis(world.clock)).after(LEASE);
+        let key = lease_key(&self.step);
+        let _not_renewed = self.log.store().renew(world.run, &key, self.fence, &until);
+    }
+
+    fn state(&self) -> &Step {
+        self.log.run().step(&self.step.step).expect("the plan has the step").1
+    }
+
+    fn submit(&mut self, world: &mut World, command: &Command) -> Option<Refusal> {
+        let refusal = world.submit(&mut self.log, (self.id, Some(self.fence)), command);
+        if let Some(refusal) = &refusal {
+            world.note(&format!("{self} is refused: {refusal}"));
+            self.leave(world);
+        }
+        refusal
+    }
+
+    /// Ends with everything it started; its locks are free from here on.
+    fn leave(&mut self, world: &mut World) {
+        world.end_agent(self.host, self.attempt);
+        world.alive.remove(&self.id);
+    }
+
+    /// Reads the log; leaves when the claim is lost. Says whether it is still there, and any stop.
+    fn look(&mut self, world: &mut World) -> Option<Option<Stop>> {
+        world.refresh(&mut self.log);
+        let run = self.log.run();
+        let own = self.state().attempt().filter(|attempt| attempt.fence == self.fence);
+        match own.map(|attempt| run.stop_for(attempt)) {
+            Some(stop) => Some(stop),
+            None => {
+                world.note(&format!("{self} has lost its claim"));
+                self.leave(world);
+                None
+            }
+        }
+    }
+
+    /// Like `look`, before a stage: a stop ends the attempt here.
+    fn goes_on(&mut self, world: &mut World, left_at: Stage) -> bool {
+        match self.look(world) {
+            None => false,
+            Some(None) => true,
+            Some(Some(stop)) => {
+                let end = End::Interrupted { cause: stop.cause, left_at };
+                self.next = Next::Keep(end);
+                false
+            }
+        }
+    }
+
+    fn entry_stage(&self) -> Stage {
+        match self.entry {
+            Entry::Fresh | Entry::Continue => Stage::Unstarted,
+            Entry::Verify => Stage::Verify,
+            Entry::Land => Stage::Land,
+        }
+    }
+
+    /// Stop before touch: whoever else is in the tree is ended first, but only by the rightful owner.
+    fn take_tree(&mut self, world: &mut World) {
+        if !self.goes_on(world, self.entry_stage()) {
+            return;
+        }
+        if world.bug != Some(Bug::CrowdedTree) {
+            self.clear_tree(world);
+        }
+        world.hosts[self.host].tree_lock = Some((self.id, self.attempt));
+        self.next = match self.entry {
+            Entry::Land => Next::Intend,
+            Entry::Fresh | Entry::Continue | Entry::Verify => Next::Prepare,
+        };
+    }
+
+    fn clear_tree(&self, world: &mut World) {
+        if let Some((other, _)) = world.hosts[self.host].tree_lock
+            && other != self.id
+            && world.alive.remove(&other)
+        {
+            world.note(&format!("{self} ends {other}, which had lost its claim"));
+        }
+        let others: Vec<AttemptId> = world.hosts[self.host].folders.keys().copied().collect();
+        for other in others.into_iter().filter(|other| *other != self.attempt) {
+            world.end_agent(self.host, other);
+        }
+    }
+
+    /// Makes the tree what the entry promises.
+    fn prepare(&mut self, world: &mut World) {
+        let state = self.state();
+        let before = state.history.last().map(|past| past.attempt.id);
+        let recorded = state.base.clone();
+        let kept = state.snapshot.as_ref().map(|kept| kept.snapshot.commit.clone());
+        let tip = world.repository.tip();
+        let tree = &mut world.hosts[self.host].tree;
+        let on_disk = tree.of == before && before.is_some();
+        tree.of = Some(self.attempt);
+        match (self.entry, recorded) {
+            (Entry::Continue | Entry::Verify, Some(base)) => {
+                if !on_disk {
+                    let kept = kept.filter(|_| world.bug != Some(Bug::EmptySnapshots));
+                    tree.files = world.repository.files(kept.as_ref().unwrap_or(&base)).clone();
+                }
+                self.base = base;
+            }
+            _ => {
+                tree.files = world.repository.files(&tip).clone();
+                self.base = tip;
+            }
+        }
+        world.hosts[self.host].tree.base = self.base.clone();
+        self.next = if self.entry == Entry::Verify { Next::Commit } else { Next::Start };
+    }
+
+    fn start(&mut self, world: &mut World) {
+        if !self.goes_on(world, Stage::Unstarted) {
+            return;
+        }
+        let (step, fence, base) = (self.step.clone(), self.fence, self.base.clone());
+        if self.submit(world, &Command::Start { step, fence, base }).is_none() {
+            self.next = Next::Spawn;
+        }
+    }
+
+    fn spawn(&mut self, world: &mut World) {
+        let agent = Agent { step: self.index, life: Life::Running, awake_at: 0 };
+        if let Some(folder) = world.hosts[self.host].folders.get_mut(&self.attempt) {
+            folder.agent = Some(agent);
+        }
+        self.next = Next::Watch;
+    }
+
+    fn watch(&mut self, world: &mut World) {
+        let folder = &world.hosts[self.host].folders[&self.attempt];
+        let life = folder.agent.as_ref().map_or(Life::Ended(Exit::Signal(9)), |agent| agent.life);
+        if let Life::Ended(exit) = life {
+            world.record_exit(self.host, self.attempt, exit);
+            if exit.is_success() {
+                world.agent_succeeded(self.fence);
+            }
+            self.next = Next::Judge(exit, None);
+            return;
+        }
+        if !world.faulty || world.rng.one_in(2) {
+            let Some(stop) = self.look(world) else { return };
+            if stop.is_some() {
+                // Some agents exit with zero when they are told to end.
+                let exit = if world.rng.one_in(3) { Exit::Code(0) } else { Exit::Signal(15) };
+                world.record_exit(self.host, self.attempt, exit);
+                self.next = Next::Judge(exit, stop);
+                return;
+            }
+        }
+        if world.rng.one_in(4) {
+            self.checkpoint(world, SnapshotReason::Cadence);
+        }
+    }
+
+    fn judge(&mut self, exit: Exit, stop: Option<Stop>) {
+        self.next = match judge_exit(exit, stop) {
+            Judged::Ended => Next::Commit,
+            Judged::Interrupted(cause) => {
+                Next::Keep(End::Interrupted { cause, left_at: Stage::Agent })
+            }
+            Judged::Failed => {
+                Next::Keep(End::Failed(Failure::Exit { exit, tail: "tail".to_owned() }))
+            }
+        };
+    }
+
+    /// Bytes before facts: the commit exists before it is named.
+    fn checkpoint(&mut self, world: &mut World, reason: SnapshotReason) -> bool {
+        let Some(command) =
+            snapshot(world, self.host, self.attempt, &self.step, self.fence, reason)
+        else {
+            return true;
+        };
+        self.submit(world, &command).is_none()
+    }
+
+    fn commit(&mut self, world: &mut World) {
+        if !self.goes_on(world, Stage::Verify) {
+            return;
+        }
+        let files = world.hosts[self.host].tree.files.clone();
+        let commit = world.repository.commit(&files, &[self.base.clone()]);
+        self.next = Next::Check(commit);
+    }
+
+    fn check(&mut self, world: &mut World, commit: Oid) {
+        let missing = world.wanted(self.index, world.repository.files(&commit));
+        let flaky = world.faulty && world.rng.one_in(20);
+        let checked = world.plan.steps[self.index].verify.is_some();
+        self.next = if checked && (flaky || !missing.is_empty()) {
+            let why = Failure::Verify { exit: Exit::Code(1), tail: "tail".to_owned() };
+            Next::Keep(End::Failed(why))
+        } else {
+            Next::Verify(commit)
+        };
+    }
+
+    fn verify(&mut self, world: &mut World, commit: Oid) {
+        let check = world.plan.steps[self.index].verify.clone().map(|command| Check {
+            command,
+            exit: Exit::Code(0),
+            output: Hash::of(b"ok"),
+            ms: 1,
+        });
+        let truth = if check.is_some() { Truth::Verified } else { Truth::Claimed };
+        let tree = named(world.repository.files(&commit), &[]);
+        let (step, fence) = (self.step.clone(), self.fence);
+        let command = Command::Verify { step, fence, commit, tree, truth, check };
+        if self.submit(world, &command).is_none() {
+            self.next = Next::Intend;
+        }
+    }
+
+    fn intend(&mut self, world: &mut World) {
+        if !self.goes_on(world, Stage::Land) {
+            return;
+        }
+        let verified = self.state().verified.as_ref().map(|verified| verified.commit.clone());
+        let Some(commit) = verified else {
+            let message = "there is no verified commit".to_owned();
+            self.next = Next::Finish(End::Failed(Failure::Landing { message }));
+            return;
+        };
+        let base = self.state().base.clone().unwrap_or_else(|| self.base.clone());
+        let (onto, to) = match world.repository.prepare_landing(&commit, &base) {
+            Landing::Nothing { tip } => {
+                self.next = Next::Complete(tip);
+                return;
+            }
+            Landing::FastForward { onto, to } => (onto, to),
+            Landing::Merge { onto, to } => {
+                world.counts.merges += 1;
+                (onto, to)
+            }
+        };
+        let (step, fence) = (self.step.clone(), self.fence);
+        let command = Command::Land { step, fence, onto: onto.clone(), to: to.clone() };
+        if self.submit(world, &command).is_none() {
+            self.next = Next::Move { onto, to };
+        }
+    }
+
+    fn move_branch(&mut self, world: &mut World, onto: &Oid, to: Oid) {
+        self.next = if world.repository.swap(onto, &to) {
+            Next::Complete(to)
+        } else {
+            world.counts.lost_races += 1;
+            Next::Intend
+        };
+    }
+
+    fn complete(&mut self, world: &mut World, commit: Oid) {
+        let (step, fence) = (self.step.clone(), self.fence);
+        let command = Command::Complete { step, fence, commit };
+        if self.submit(world, &command).is_none() {
+            self.leave(world);
+        }
+    }
+
+    fn finish(&mut self, world: &mut World, end: End) {
+        let (step, fence) = (self.step.clone(), self.fence);
+        let command = match end {
+            End::Failed(why) => Command::Fail { step, fence, why },
+            End::Interrupted { cause, left_at } => {
+                let (at, evidence) = (Millis(world.clock), "seen".to_owned());
+                Command::Interrupt { step, fence, cause, at, evidence, left_at }
+            }
+        };
+        if self.submit(world, &command).is_none() {
+            self.leave(world);
+        }
+    }
+}
+
+/// The command that records what an attempt's tree holds, once the bytes are kept; nothing when the
+/// host's tree is not that attempt's.
+pub(super) fn snapshot(
+    world: &mut World,
+    host: usize,
+    attempt: AttemptId,
+    step: &StepRef,
+    fence: Fence,
+    reason: SnapshotReason,
+) -> Option<Command> {
+    let tree = &world.hosts[host].tree;
+    if tree.of != Some(attempt) {
+        return None;
+    }
+    let (files, base) = (tree.files.clone(), tree.base.clone());
+    let commit = world.repository.commit(&files, &[base.clone()]);
+    let snapshot = Snapshot {
+        tree: named(&files, &[]),
+        refname: format!("refs/piton/simulated-otter/{}/{fence}/{commit}", step.step),
+        commit,
+        changed: world.repository.changed(&base, &files),
+        omitted: Vec::new(),
+        reason,
+    };
+    Some(Command::Checkpoint { step: step.clone(), fence, snapshot })
+}
+
+impl fmt::Display for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (id, host, attempt) = (self.id, self.host, short(self.attempt));
+        write!(f, "keeper {id} of {} ({attempt}, fence {}) on {host}", self.step, self.fence)
+    }
+}

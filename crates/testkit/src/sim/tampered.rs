@@ -1,0 +1,223 @@
+//! The memory store as a simulated process sees it: lease rows can be lost, and a deliberate bug can
+//! be put between the rules and what they are shown.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use piton_core::decided::{Decided, Lease};
+use piton_core::event::Event;
+use piton_core::ids::{Fence, Hash, Position, RunId, StoreId};
+use piton_core::plan::Plan;
+use piton_core::record::{Cursor, Record};
+use piton_core::time::{Millis, Moment};
+use piton_store::mem::MemStore;
+use piton_store::{Created, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail};
+use serde_json::Value;
+
+/// Something broken on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// The store does not compare: a decision on an old state is appended all the same.
+    StaleTail,
+    /// A write under an old fence is appended under the current one.
+    ReplacedFence,
+    /// One worker is handed the plan without its needs.
+    ErasedNeeds,
+    /// The store says "kept" and keeps nothing, now and then.
+    ForgottenAppend,
+    /// Completions are not shown to readers.
+    HiddenCompletions,
+    /// The store's clock runs an hour ahead while it judges.
+    SkewedClock,
+    /// The store's clock stands still while it judges: no lease is ever over.
+    StoppedClock,
+    /// A held lock is seen as free.
+    BlindLocks,
+    /// Exit records are not read.
+    UnreadExits,
+    /// Nobody is ended before the tree they work in is given away.
+    CrowdedTree,
+    /// Snapshots are recorded but restore nothing.
+    EmptySnapshots,
+}
+
+/// Lease rows that are gone, by key and fence.
+pub(super) type Lost = Arc<Mutex<BTreeSet<(String, Fence)>>>;
+
+pub(super) struct Tampered {
+    pub(super) inner: MemStore,
+    pub(super) lost: Lost,
+    pub(super) bug: Option<Bug>,
+    pub(super) appends: Mutex<u64>,
+}
+
+impl Tampered {
+    fn is_lost(&self, key: &str, fence: Fence) -> bool {
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.contains(&(key.to_owned(), fence))
+    }
+
+    fn kept(&self, leases: &[Lease]) -> Vec<Lease> {
+        leases.iter().filter(|row| !self.is_lost(&row.key, row.fence)).cloned().collect()
+    }
+
+    /// Records as this process is shown them.
+    fn shown(&self, mut records: Vec<Record>) -> Vec<Record> {
+        match self.bug {
+            Some(Bug::HiddenCompletions) => {
+                let hidden = |record: &Record| {
+                    matches!(Event::from_body(&record.body), Ok(Event::Completed { .. }))
+                };
+                records.retain(|record| !hidden(record));
+            }
+            Some(Bug::ErasedNeeds) => {
+                for record in records.iter_mut().filter(|record| record.position == Position(1)) {
+                    self.erase_needs(record);
+                }
+            }
+            _ => {}
+        }
+        records
+    }
+
+    fn erase_needs(&self, first: &mut Record) {
+        if let Ok(Event::RunOpened(mut opened)) = Event::from_body(&first.body)
+            && let Ok(plan) = self.without_needs(opened.plan)
+        {
+            opened.plan = plan.hash();
+            first.body = Event::RunOpened(opened).to_body();
+        }
+    }
+
+    fn without_needs(&self, plan: Hash) -> Result<Plan, StoreError> {
+        let text = self.inner.text(plan)?;
+        let mut plan = Plan::from_bytes(&text).expect("it was kept by the engine");
+        for step in &mut plan.steps {
+            step.needs.clear();
+        }
+        Ok(plan)
+    }
+
+    /// Whether this append is the one that is forgotten.
+    fn forgets(&self) -> bool {
+        let mut appends = self.appends.lock().unwrap_or_else(PoisonError::into_inner);
+        *appends += 1;
+        self.bug == Some(Bug::ForgottenAppend) && appends.is_multiple_of(7)
+    }
+}
+
+impl Store for Tampered {
+    fn id(&self) -> StoreId {
+        self.inner.id()
+    }
+
+    fn now(&self) -> Result<Moment, StoreError> {
+        self.inner.now()
+    }
+
+    fn create_run(&self, new: &NewRun, first: &Decided) -> Result<Created, StoreError> {
+        self.inner.create_run(new, first)
+    }
+
+    fn runs(&self, filter: &Runs) -> Result<Vec<RunRow>, StoreError> {
+        self.inner.runs(filter)
+    }
+
+    fn read(&self, run: RunId, after: Cursor) -> Result<Vec<Record>, StoreError> {
+        Ok(self.shown(self.inner.read(run, after)?))
+    }
+
+    fn transact(
+        &self,
+        run: RunId,
+        after: Cursor,
+        decide: &mut dyn FnMut(Tail<'_>) -> Option<Decided>,
+    ) -> Result<Vec<Record>, StoreError> {
+        let forgets = self.forgets();
+        let mut unkept = None;
+        let mut records = self.inner.transact(run, after, &mut |tail| {
+            let leases = self.kept(tail.leases);
+            let mut now = tail.now.clone();
+            let mut records = self.shown(tail.records.to_vec());
+            match self.bug {
+                Some(Bug::StaleTail) => records.clear(),
+                Some(Bug::SkewedClock) => now = now.after(Duration::from_secs(3_600)),
+                Some(Bug::StoppedClock) => now = Moment::wall(Millis(0)),
+                _ => {}
+            }
+            if self.bug == Some(Bug::ReplacedFence)
+                && let Some(batch) = decide(Tail { records: &[], leases: &leases, now: &now })
+                && let Some(replaced) = with_current_fence(&batch, tail.records)
+            {
+                return Some(replaced);
+            }
+            let batch = decide(Tail { records: &records, leases: &leases, now: &now })?;
+            if forgets {
+                let head = tail.records.last().map_or(after, Record::cursor);
+                unkept = Some((head, tail.now.wall, batch));
+                return None;
+            }
+            Some(batch)
+        })?;
+        if let Some((mut head, at, batch)) = unkept {
+            for body in batch.bodies() {
+                records.push(Record::following(run, head, at, body.clone()));
+                head = records.last().map_or(head, Record::cursor);
+            }
+        }
+        Ok(self.shown(records))
+    }
+
+    fn renew(
+        &self,
+        run: RunId,
+        key: &str,
+        fence: Fence,
+        until: &Moment,
+    ) -> Result<Renewal, StoreError> {
+        if self.is_lost(key, fence) {
+            return Ok(Renewal::NotRenewed);
+        }
+        self.inner.renew(run, key, fence, until)
+    }
+
+    fn leases(&self, run: RunId) -> Result<Vec<Lease>, StoreError> {
+        Ok(self.kept(&self.inner.leases(run)?))
+    }
+
+    fn text(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {
+        match self.inner.text(hash) {
+            Err(StoreError::MissingText { .. }) if self.bug == Some(Bug::ErasedNeeds) => {
+                // Asked for by the hash of the plan without needs: there is only one plan.
+                let runs = self.inner.runs(&Runs::All)?;
+                let first = self.inner.read(runs[0].run, Cursor::START)?;
+                let plan = piton_core::run::Run::plan_of(&first[0]).expect("it was opened");
+                Ok(self.without_needs(plan)?.to_bytes())
+            }
+            answer => answer,
+        }
+    }
+
+    fn changed(&self, run: RunId, after: Position, timeout: Duration) -> Result<bool, StoreError> {
+        self.inner.changed(run, after, timeout)
+    }
+
+    fn tidy(&self) {}
+}
+
+/// The batch under the newest claim of its step, where the tail shows that the step was claimed since.
+fn with_current_fence(batch: &Decided, tail: &[Record]) -> Option<Decided> {
+    let [body] = batch.bodies() else { return None };
+    let mut value: Value = serde_json::from_slice(body).expect("a body is JSON");
+    let step = value["step"]["step"].as_str()?.to_owned();
+    value.get("fence")?;
+    let current = tail.iter().rev().find(|record| match Event::from_body(&record.body) {
+        Ok(Event::Claimed(claimed)) => claimed.step.step.as_str() == step,
+        _ => false,
+    })?;
+    value["fence"] = Value::from(current.position.0);
+    let body = serde_json::to_vec(&value).expect("it was JSON before");
+    let (leases, texts) = (batch.leases().to_vec(), batch.texts().to_vec());
+    Some(Decided::raw(vec![body], leases, texts, batch.key()))
+}

@@ -1,0 +1,260 @@
+//! A simulated worker: look, ask the rules what to mend, act; each durable action on its own, so that
+//! it can die or stall between any two. The user is here too: stops, resumes, says yes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use piton_core::decide::{Claim, Command, Corpse};
+use piton_core::event::{Cause, Haste, Holder, Scope, SnapshotReason};
+use piton_core::ids::{AttemptId, Fence, StepRef};
+use piton_core::recover::{Action, Observed, Sighting, recover};
+use piton_core::time::Millis;
+use piton_engine::log::Log;
+
+use super::keeper::{Keeper, Order, snapshot};
+use super::tampered::Bug;
+use super::world::{ActorId, Folder, LEASE, World, short};
+
+pub(super) struct Worker {
+    pub(super) id: ActorId,
+    pub(super) number: usize,
+    pub(super) host: usize,
+    log: Option<Log>,
+    next: Next,
+}
+
+/// A dead attempt, as it was seen.
+#[derive(Debug, Clone)]
+struct Dead {
+    step: StepRef,
+    fence: Fence,
+    attempt: AttemptId,
+    corpse: Corpse,
+}
+
+/// What a worker does next.
+#[derive(Debug, Clone)]
+enum Next {
+    Look,
+    Sweep(Dead),
+    Keep(Dead),
+    Bury(Dead),
+    Lock(StepRef),
+    Claim(StepRef, AttemptId),
+    Spawn(StepRef, AttemptId),
+}
+
+impl Worker {
+    pub(super) fn start(world: &mut World, number: usize, host: usize) -> Worker {
+        Worker { id: world.new_actor(), number, host, log: None, next: Next::Look }
+    }
+
+    /// One action.
+    pub(super) fn act(&mut self, world: &mut World) {
+        let Some(mut log) = self.log.take().or_else(|| world.load(world.store_for(self.number)))
+        else {
+            return;
+        };
+        if !matches!(self.next, Next::Look) {
+            let doing = format!("{self}: {}", self.next);
+            world.note(&doing);
+        }
+        self.next = match self.next.clone() {
+            Next::Look => self.look(world, &mut log),
+            Next::Sweep(dead) => {
+                world.end_agent(self.host, dead.attempt);
+                Next::Keep(dead)
+            }
+            Next::Keep(dead) => self.keep(world, &mut log, dead),
+            Next::Bury(dead) => self.bury(world, &mut log, dead),
+            Next::Lock(step) => {
+                let attempt = world.new_attempt();
+                let folder = Folder { lock: Some(self.id), ..Folder::default() };
+                world.hosts[self.host].folders.insert(attempt, folder);
+                Next::Claim(step, attempt)
+            }
+            Next::Claim(step, attempt) => self.claim(world, &mut log, step, attempt),
+            Next::Spawn(step, attempt) => self.spawn(world, &log, step, attempt),
+        };
+        self.log = Some(log);
+    }
+
+    /// Observe, then ask what to mend. A look may be stale: what others wrote is not always read.
+    fn look(&self, world: &mut World, log: &mut Log) -> Next {
+        if world.faulty && world.rng.one_in(3) {
+            world.counts.stale_looks += 1;
+        } else {
+            world.refresh(log);
+        }
+        let observed = self.observe(world, log);
+        let leases = log.store().leases(world.run).unwrap_or_default();
+        let Ok(now) = log.now() else { return Next::Look };
+        for mend in recover(log.run(), &observed, &leases, &now) {
+            match mend.action {
+                Action::Bury { fence, .. } => {
+                    let held = log.run().held().find(|(step, _)| *step == mend.step);
+                    let Some(attempt) = held.map(|(_, attempt)| attempt.id) else { continue };
+                    let Sighting::Dead(corpse) = observed.of(attempt).clone() else { continue };
+                    return Next::Sweep(Dead { step: mend.step, fence, attempt, corpse });
+                }
+                Action::Enter { .. } => return Next::Lock(mend.step),
+                _ => {}
+            }
+        }
+        Next::Look
+    }
+
+    fn observe(&self, world: &World, log: &Log) -> Observed {
+        let sight = |attempt: &piton_core::run::Attempt| {
+            let Holder::Keeper { host, boot } = &attempt.holder;
+            if *host != world.hosts[self.host].id {
+                return Sighting::Elsewhere;
+            }
+            let blind = world.bug == Some(Bug::BlindLocks);
+            if world.lock_holder(self.host, attempt.id).is_some() && !blind {
+                return Sighting::Alive;
+            }
+            let folder = world.hosts[self.host].folders.get(&attempt.id);
+            let unread = world.bug == Some(Bug::UnreadExits);
+            let rebooted = *boot != world.boot(self.host);
+            Sighting::Dead(Corpse {
+                exit: folder.and_then(|folder| folder.exit).filter(|_| !unread),
+                cause: if rebooted { Cause::Reboot } else { Cause::ProcessKill },
+                at: Millis(world.clock),
+                evidence: "the keeper's lock is free".to_owned(),
+                changed: None,
+            })
+        };
+        let seen: BTreeMap<AttemptId, Sighting> =
+            log.run().held().map(|(_, attempt)| (attempt.id, sight(attempt))).collect();
+        Observed { attempts: seen }
+    }
+
+    /// The bytes of the dead are kept under its own fence.
+    fn keep(&self, world: &mut World, log: &mut Log, dead: Dead) -> Next {
+        let reason = SnapshotReason::Recovery;
+        let command = snapshot(world, self.host, dead.attempt, &dead.step, dead.fence, reason);
+        let refusal = command.and_then(|command| world.submit(log, (self.id, None), &command));
+        match refusal {
+            None => Next::Bury(dead),
+            Some(_) => Next::Look,
+        }
+    }
+
+    fn bury(&self, world: &mut World, log: &mut Log, dead: Dead) -> Next {
+        let Dead { step, fence, corpse, .. } = dead;
+        let command = Command::Bury { step, fence, corpse };
+        if world.submit(log, (self.id, None), &command).is_none() {
+            world.counts.burials += 1;
+        }
+        Next::Look
+    }
+
+    fn claim(&self, world: &mut World, log: &mut Log, step: StepRef, attempt: AttemptId) -> Next {
+        let Ok(now) = log.now() else { return Next::Look };
+        let holder =
+            Holder::Keeper { host: world.hosts[self.host].id.clone(), boot: world.boot(self.host) };
+        let command = Command::Claim(Claim {
+            step: step.clone(),
+            attempt,
+            holder,
+            until: now.after(LEASE),
+            sighting: Sighting::Elsewhere,
+        });
+        match world.submit(log, (self.id, None), &command) {
+            None => Next::Spawn(step, attempt),
+            Some(refusal) => {
+                world.note(&format!("{self} is refused: {refusal}"));
+                world.hosts[self.host].folders.remove(&attempt);
+                Next::Look
+            }
+        }
+    }
+
+    /// The keeper inherits the lock.
+    fn spawn(&self, world: &mut World, log: &Log, step: StepRef, attempt: AttemptId) -> Next {
+        let held = log.run().held().find(|(_, held)| held.id == attempt);
+        let Some((fence, entry)) = held.map(|(_, held)| (held.fence, held.entry)) else {
+            // Lost before it was handed over.
+            world.hosts[self.host].folders.remove(&attempt);
+            return Next::Look;
+        };
+        let Some(own) = world.load(Arc::clone(log.store())) else { return Next::Look };
+        let order = Order { host: self.host, attempt, step, fence, entry };
+        let keeper = Keeper::new(world, own, order);
+        if let Some(folder) = world.hosts[self.host].folders.get_mut(&attempt) {
+            folder.lock = Some(keeper.id);
+        }
+        world.born.push(keeper);
+        Next::Look
+    }
+}
+
+/// Somebody who stops and resumes as they like; in the end they only want it to go on.
+#[derive(Default)]
+pub(super) struct User {
+    log: Option<Log>,
+}
+
+impl User {
+    /// Mostly they only watch.
+    pub(super) fn act(&mut self, world: &mut World) {
+        let whim = world.rng.below(40);
+        if world.faulty && whim > 5 {
+            return;
+        }
+        let store = Arc::new(world.store.clone());
+        let Some(mut log) = self.log.take().or_else(|| world.load(store)) else { return };
+        world.refresh(&mut log);
+        if let Some(command) = ask(world, &log, whim) {
+            world.note(&format!("user: {command:?}"));
+            match command {
+                Command::Stop { .. } => world.counts.stops += 1,
+                _ => world.counts.resumes += 1,
+            }
+            let _refused = world.submit(&mut log, (ActorId(0), None), &command);
+        }
+        self.log = Some(log);
+    }
+}
+
+fn ask(world: &mut World, log: &Log, whim: u64) -> Option<Command> {
+    let (host, cause) = (world.hosts[0].id.clone(), Cause::UserInterrupt);
+    if !world.faulty {
+        let mends = recover(log.run(), &Observed::default(), &[], &log.now().ok()?);
+        let waits = |action: &Action| matches!(action, Action::StayStopped | Action::Ask { .. });
+        let needed = mends.iter().any(|mend| waits(&mend.action));
+        return needed.then_some(Command::Resume { host, confirmed: true });
+    }
+    let haste = if world.rng.one_in(2) { Haste::Graceful } else { Haste::Now };
+    let held = log.run().held().next().map(|(step, attempt)| (step, attempt.fence));
+    match (whim, held) {
+        (0, _) => Some(Command::Stop { scope: Scope::Run, cause, haste }),
+        (1, Some((step, fence))) => {
+            Some(Command::Stop { scope: Scope::Attempt { step, fence }, cause, haste })
+        }
+        (1, None) => None,
+        _ => Some(Command::Resume { host, confirmed: world.rng.one_in(2) }),
+    }
+}
+
+impl fmt::Display for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "worker {} ({}) on {}", self.number, self.id, self.host)
+    }
+}
+
+impl fmt::Display for Next {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Next::Look => write!(f, "look"),
+            Next::Sweep(dead) => write!(f, "sweep {}", short(dead.attempt)),
+            Next::Keep(dead) => write!(f, "keep the bytes of {}", short(dead.attempt)),
+            Next::Bury(dead) => write!(f, "bury {} ({:?})", short(dead.attempt), dead.corpse.exit),
+            Next::Lock(step) => write!(f, "take a lock for {step}"),
+            Next::Claim(step, attempt) => write!(f, "claim {step} for {}", short(*attempt)),
+            Next::Spawn(step, attempt) => write!(f, "start the keeper {} {step}", short(*attempt)),
+        }
+    }
+}

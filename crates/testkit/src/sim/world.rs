@@ -1,0 +1,543 @@
+//! The simulated world: hosts with a worktree and attempt folders each, agents, a clock, and the one
+//! way for simulated processes to write. Locks are free as soon as their holder is dead.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use piton_core::decide::{Command, Refusal};
+use piton_core::decided::Lease;
+use piton_core::event::{Exit, Repository as RepositoryId, RunOpened};
+use piton_core::ids::{
+    AgentName, AttemptId, BootId, Fence, Handle, Hash, HostId, Oid, RunId, StepId,
+};
+use piton_core::limits::RETRIES_MAX;
+use piton_core::plan::{Isolation, Need, Plan, PlanStep, Work};
+use piton_core::record::Cursor;
+use piton_core::time::{Millis, Moment};
+use piton_engine::log::{Log, LogError, Opened};
+use piton_store::mem::MemStore;
+use piton_store::{NewRun, RunKey, Store, StoreError};
+use uuid::Uuid;
+
+use super::Counts;
+use super::keeper::Keeper;
+use super::referee::{Circumstances, Invariant, Open, Referee, Violation};
+use super::repository::{Files, Repository, Tree};
+use super::rng::Rng;
+use super::tampered::{Bug, Lost, Tampered};
+
+/// How long a claim is believed without a renewal.
+pub(super) const LEASE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ActorId(pub(super) u64);
+
+/// What an attempt leaves on its host.
+#[derive(Default)]
+pub(super) struct Folder {
+    /// Who took the lock; it is held while they live.
+    pub(super) lock: Option<ActorId>,
+    pub(super) exit: Option<Exit>,
+    pub(super) agent: Option<Agent>,
+}
+
+/// A process that works in its host's tree.
+pub(super) struct Agent {
+    pub(super) step: usize,
+    pub(super) life: Life,
+    /// Frozen until then, alive all the same.
+    pub(super) awake_at: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Life {
+    Running,
+    /// Ended, and nobody has looked yet.
+    Ended(Exit),
+}
+
+pub(super) struct Host {
+    pub(super) id: HostId,
+    boot: u32,
+    pub(super) tree: Tree,
+    /// Whose keeper has the tree.
+    pub(super) tree_lock: Option<(ActorId, AttemptId)>,
+    pub(super) folders: BTreeMap<AttemptId, Folder>,
+}
+
+pub(super) struct World {
+    pub(super) rng: Rng,
+    pub(super) clock: i64,
+    pub(super) faulty: bool,
+    pub(super) bug: Option<Bug>,
+    pub(super) store: MemStore,
+    lost: Lost,
+    pub(super) run: RunId,
+    pub(super) plan: Arc<Plan>,
+    /// How many files each step writes.
+    sizes: Vec<usize>,
+    pub(super) repository: Repository,
+    pub(super) hosts: Vec<Host>,
+    pub(super) alive: BTreeSet<ActorId>,
+    pub(super) born: Vec<Keeper>,
+    referee: Referee,
+    judged: Cursor,
+    /// Lease rows as they were before the present action.
+    rows: Vec<Lease>,
+    acknowledged: Vec<Cursor>,
+    writer: Option<(ActorId, Option<Fence>)>,
+    violation: Option<Violation>,
+    pub(super) history: Vec<String>,
+    pub(super) counts: Counts,
+    ids: u64,
+    ended: bool,
+}
+
+impl World {
+    pub(super) fn new(mut rng: Rng, hosts: usize, bug: Option<Bug>) -> World {
+        let (plan, sizes) = random_plan(&mut rng);
+        let plan = Arc::new(plan);
+        let repository = Repository::new();
+        let clock = 1_000_000;
+        let store = MemStore::with_clock(Moment::wall(Millis(clock)));
+        let run = RunId(Uuid::from_u128(1));
+        open_run(&store, run, &plan, &repository.tip());
+        let steps = (0..plan.steps.len()).map(|at| (plan.steps[at].id.clone(), plan.needs_of(at)));
+        let host = |number: usize| Host {
+            id: HostId(format!("host-{number}")),
+            boot: 1,
+            tree: Tree { files: Files::new(), base: repository.tip(), of: None },
+            tree_lock: None,
+            folders: BTreeMap::new(),
+        };
+        World {
+            rng,
+            clock,
+            faulty: true,
+            bug,
+            store,
+            lost: Lost::default(),
+            run,
+            sizes,
+            hosts: (0..hosts).map(host).collect(),
+            repository,
+            alive: BTreeSet::new(),
+            born: Vec::new(),
+            referee: Referee::new(steps.collect()),
+            judged: Cursor::START,
+            rows: Vec::new(),
+            acknowledged: Vec::new(),
+            writer: None,
+            violation: None,
+            history: Vec::new(),
+            counts: Counts::default(),
+            ids: 0,
+            ended: false,
+            plan,
+        }
+    }
+
+    pub(super) fn new_actor(&mut self) -> ActorId {
+        self.ids += 1;
+        self.alive.insert(ActorId(self.ids));
+        ActorId(self.ids)
+    }
+
+    pub(super) fn new_attempt(&mut self) -> AttemptId {
+        self.ids += 1;
+        AttemptId(Uuid::from_u128(u128::from(self.ids)))
+    }
+
+    pub(super) fn boot(&self, host: usize) -> BootId {
+        BootId(format!("boot-{}", self.hosts[host].boot))
+    }
+
+    pub(super) fn note(&mut self, text: &str) {
+        let position = self.judged.position;
+        self.history.push(format!("{:>8} ms @{position:<3} {text}", self.clock - 1_000_000));
+    }
+
+    /// The store as the processes of a worker see it.
+    pub(super) fn store_for(&self, worker: usize) -> Arc<dyn Store> {
+        let bug = self.bug.filter(|bug| *bug != Bug::ErasedNeeds || worker == 0);
+        Arc::new(Tampered {
+            inner: self.store.clone(),
+            lost: Arc::clone(&self.lost),
+            bug,
+            appends: Mutex::new(0),
+        })
+    }
+
+    pub(super) fn load(&mut self, store: Arc<dyn Store>) -> Option<Log> {
+        match Log::load(store, self.run) {
+            Ok(log) => Some(log),
+            Err(error) => {
+                self.broken(&error);
+                None
+            }
+        }
+    }
+
+    pub(super) fn refresh(&mut self, log: &mut Log) {
+        if let Err(error) = log.refresh() {
+            self.broken(&error);
+        }
+    }
+
+    /// Submits a command for an actor: the only way to write. `None` is a refusal.
+    pub(super) fn submit(
+        &mut self,
+        log: &mut Log,
+        who: (ActorId, Option<Fence>),
+        command: &Command,
+    ) -> Option<Refusal> {
+        self.writer = Some(who);
+        match log.submit(command) {
+            Ok(_) => {
+                self.acknowledged.push(log.run().cursor);
+                None
+            }
+            Err(LogError::Refused(refusal)) => {
+                self.counts.refusals += 1;
+                Some(refusal)
+            }
+            Err(error) => {
+                self.broken(&error);
+                // The process cannot go on.
+                Some(Refusal::RunStopped)
+            }
+        }
+    }
+
+    fn broken(&mut self, error: &LogError) {
+        let invariant = match error {
+            LogError::Store(StoreError::CursorNotInChain { .. }) => Invariant::Durable,
+            _ => Invariant::Lawful,
+        };
+        let source = std::error::Error::source(error).map_or(String::new(), ToString::to_string);
+        let detail = format!("{error}: {source}");
+        self.violation.get_or_insert(Violation { invariant, detail });
+    }
+
+    pub(super) fn pass(&mut self, ms: i64) {
+        self.clock += ms;
+        self.store.set_now(Moment::wall(Millis(self.clock)));
+    }
+
+    /// A number of milliseconds below a limit.
+    pub(super) fn some_ms(&mut self, limit: u64) -> i64 {
+        i64::try_from(self.rng.below(limit)).expect("a limit is small")
+    }
+
+    /// Whether the holder of an attempt's lock lives on this host.
+    pub(super) fn lock_holder(&self, host: usize, attempt: AttemptId) -> Option<ActorId> {
+        let lock = self.hosts[host].folders.get(&attempt)?.lock?;
+        self.alive.contains(&lock).then_some(lock)
+    }
+
+    // What agents do.
+
+    pub(super) fn running_agents(&self) -> Vec<(usize, AttemptId)> {
+        let mut all = Vec::new();
+        for (number, host) in self.hosts.iter().enumerate() {
+            for (attempt, folder) in &host.folders {
+                if folder.agent.as_ref().is_some_and(|agent| agent.life == Life::Running) {
+                    all.push((number, *attempt));
+                }
+            }
+        }
+        all
+    }
+
+    /// Writes one file, or ends when all are written.
+    pub(super) fn agent_works(&mut self, host: usize, attempt: AttemptId) {
+        let faulty = self.faulty;
+        let Some(folder) = self.hosts[host].folders.get(&attempt) else { return };
+        let Some(agent) = &folder.agent else { return };
+        if faulty && agent.awake_at > self.clock {
+            return;
+        }
+        let step = agent.step;
+        let next = self.wanted(step, &self.hosts[host].tree.files);
+        let lazy = faulty && self.plan.steps[step].verify.is_some() && self.rng.one_in(15);
+        match next.into_iter().next() {
+            Some((path, text)) if !lazy => {
+                self.hosts[host].tree.files.insert(path, text);
+            }
+            _ => self.set_life(host, attempt, Life::Ended(Exit::Code(0))),
+        }
+    }
+
+    /// Files of a step that are missing from a tree or differ from what they should be there.
+    pub(super) fn wanted(&self, step: usize, files: &Files) -> Files {
+        let mut wanted = written(&self.plan, &self.sizes, step, files);
+        wanted.retain(|path, text| files.get(path) != Some(text));
+        wanted
+    }
+
+    pub(super) fn set_life(&mut self, host: usize, attempt: AttemptId, life: Life) {
+        let folder = self.hosts[host].folders.get_mut(&attempt);
+        if let Some(agent) = folder.and_then(|folder| folder.agent.as_mut()) {
+            agent.life = life;
+        }
+    }
+
+    pub(super) fn has_agent(&self, host: usize, attempt: AttemptId) -> bool {
+        self.running_agents().contains(&(host, attempt))
+    }
+
+    pub(super) fn freeze_agent(&mut self, host: usize, attempt: AttemptId, until: i64) {
+        let folder = self.hosts[host].folders.get_mut(&attempt);
+        if let Some(agent) = folder.and_then(|folder| folder.agent.as_mut()) {
+            agent.awake_at = until;
+        }
+    }
+
+    /// Ends whatever an attempt started; nobody records how.
+    pub(super) fn end_agent(&mut self, host: usize, attempt: AttemptId) {
+        if let Some(folder) = self.hosts[host].folders.get_mut(&attempt) {
+            folder.agent = None;
+        }
+    }
+
+    /// The keeper writes down how its agent ended.
+    pub(super) fn record_exit(&mut self, host: usize, attempt: AttemptId, exit: Exit) {
+        if let Some(folder) = self.hosts[host].folders.get_mut(&attempt) {
+            folder.exit = Some(exit);
+            folder.agent = None;
+        }
+    }
+
+    /// It ended by itself, with success.
+    pub(super) fn agent_succeeded(&mut self, fence: Fence) {
+        self.referee.agent_ended(fence);
+    }
+
+    // What goes wrong.
+
+    pub(super) fn kill_some_agent(&mut self) {
+        let agents = self.running_agents();
+        if agents.is_empty() {
+            return;
+        }
+        let (host, attempt) = agents[self.rng.index(agents.len())];
+        let exit = match self.rng.below(4) {
+            0 => Exit::Code(1),
+            1 => Exit::Code(143),
+            _ => Exit::Signal(9),
+        };
+        self.note(&format!("the agent of {} ends with {exit}", short(attempt)));
+        self.counts.agent_deaths += 1;
+        self.set_life(host, attempt, Life::Ended(exit));
+    }
+
+    pub(super) fn lose_a_lease(&mut self) {
+        let rows = self.store.leases(self.run).unwrap_or_default();
+        if let Some(row) = rows.last() {
+            self.note(&format!("the lease row of {} at {} is lost", row.key, row.fence));
+            self.counts.lost_leases += 1;
+            let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+            lost.insert((row.key.clone(), row.fence));
+        }
+    }
+
+    /// Every host sleeps past every lease.
+    pub(super) fn sleep(&mut self) {
+        self.note("everybody sleeps");
+        self.counts.sleeps += 1;
+        self.pass(2 * i64::try_from(LEASE.as_millis()).expect("a lease is short"));
+    }
+
+    pub(super) fn reboot(&mut self, host: usize) {
+        let host = &mut self.hosts[host];
+        host.boot += 1;
+        for folder in host.folders.values_mut() {
+            folder.agent = None;
+        }
+    }
+
+    pub(super) fn end_faults(&mut self) {
+        self.note("no more faults");
+        self.faulty = false;
+    }
+
+    // What the referee sees.
+
+    /// After every action: new records, and who works in which tree.
+    pub(super) fn judge(&mut self) -> Result<(), Violation> {
+        if let Some(violation) = self.violation.take() {
+            return Err(violation);
+        }
+        let records = self.store.read(self.run, self.judged).unwrap_or_default();
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let believed_until = |open: &Open| {
+            let row = self.rows.iter().find(|row| row.key == open.key && row.fence == open.fence);
+            let row = row.filter(|row| !lost.contains(&(row.key.clone(), row.fence)));
+            row.map_or(open.until.clone(), |row| row.until.clone())
+        };
+        let (hosts, alive) = (&self.hosts, &self.alive);
+        let lock_holder = |host: &HostId, attempt: AttemptId| {
+            let host = hosts.iter().find(|known| known.id == *host)?;
+            host.folders.get(&attempt)?.lock.filter(|holder| alive.contains(holder))
+        };
+        let circumstances = Circumstances {
+            now: Moment::wall(Millis(self.clock)),
+            believed_until: &believed_until,
+            lock_holder: &lock_holder,
+            writer: self.writer,
+        };
+        for record in &records {
+            let text = String::from_utf8_lossy(&record.body);
+            let line = format!("{:>8} ms @{:<3} {text}", self.clock - 1_000_000, record.position);
+            self.history.push(line);
+            self.referee.read(record, &circumstances)?;
+            self.judged = record.cursor();
+        }
+        self.writer = None;
+        self.rows = self.store.leases(self.run).unwrap_or_default();
+        self.counts.claims = self.referee.claims;
+        self.counts.takeovers = self.referee.takeovers;
+        self.ended = self.referee.all_completed();
+        self.one_agent()
+    }
+
+    fn one_agent(&self) -> Result<(), Violation> {
+        let running = self.running_agents();
+        for (number, host) in self.hosts.iter().enumerate() {
+            let here: Vec<AttemptId> =
+                running.iter().filter(|(at, _)| *at == number).map(|(_, agent)| *agent).collect();
+            let strangers = here.iter().any(|attempt| host.tree.of != Some(*attempt));
+            if here.len() > 1 || strangers {
+                let all: Vec<String> = here.iter().map(|attempt| short(*attempt)).collect();
+                let of = host.tree.of.map_or("nobody".to_owned(), short);
+                let detail = format!("{} work in the tree of {of} on {}", all.join(", "), host.id);
+                return Err(Violation { invariant: Invariant::OneAgent, detail });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.ended
+    }
+
+    /// At the end: nothing acknowledged is missing, the log folds, the tree is right.
+    pub(super) fn judge_end(&mut self) -> Result<(), Violation> {
+        let broken = |invariant, detail: String| Violation { invariant, detail };
+        let records = self.store.read(self.run, Cursor::START).unwrap_or_default();
+        for cursor in &self.acknowledged {
+            let there = usize::try_from(cursor.position.0).ok().and_then(|at| records.get(at - 1));
+            if there.map(|record| record.cursor()) != Some(*cursor) {
+                let detail = format!("the log does not hold position {}", cursor.position);
+                return Err(broken(Invariant::Durable, detail));
+            }
+        }
+        let log = Log::load(Arc::new(self.store.clone()), self.run)
+            .map_err(|error| broken(Invariant::Lawful, format!("{error:?}")))?;
+        if !log.run().is_completed() {
+            return Err(broken(Invariant::Lawful, "the fold does not see the end".to_owned()));
+        }
+        let (tip, expected) = (self.repository.tip(), self.undisturbed());
+        if *self.repository.files(&tip) != expected {
+            let detail = format!("{:?} instead of {expected:?}", self.repository.files(&tip));
+            return Err(broken(Invariant::SameTree, detail));
+        }
+        self.counts.completions = self.plan.steps.len() as u64;
+        Ok(())
+    }
+
+    /// The files of a run that nothing disturbed.
+    fn undisturbed(&self) -> Files {
+        let mut files = Repository::new().files(&Repository::new().tip()).clone();
+        for step in 0..self.plan.steps.len() {
+            let new = written(&self.plan, &self.sizes, step, &files);
+            files.extend(new);
+        }
+        files
+    }
+}
+
+/// What a step writes: made of its own name and of what the steps that it needs have written.
+fn written(plan: &Plan, sizes: &[usize], step: usize, files: &Files) -> Files {
+    let own = plan.steps[step].id.as_str();
+    let of = |id: &StepId| {
+        let prefix = format!("{id}/");
+        let all = files.iter().filter(move |(path, _)| path.starts_with(&prefix));
+        all.map(|(path, text)| format!("{path}={text}")).collect::<Vec<String>>()
+    };
+    let given: Vec<String> =
+        plan.needs_of(step).into_iter().flat_map(|need| of(&plan.steps[need].id)).collect();
+    (0..sizes[step])
+        .map(|number| {
+            let text = Hash::of(format!("{own} {number} {given:?}").as_bytes()).short();
+            (format!("{own}/{number}"), text)
+        })
+        .collect()
+}
+
+fn random_plan(rng: &mut Rng) -> (Plan, Vec<usize>) {
+    let count = 2 + rng.index(5);
+    let mut steps = Vec::new();
+    let mut sizes = Vec::new();
+    for number in 0..count {
+        let id = |number: usize| StepId::new(format!("s{number}")).expect("a valid id");
+        let needs = (0..number).filter(|_| rng.one_in(3)).map(|need| Need::Step(id(need)));
+        let needs = needs.collect();
+        let agent = AgentName::new("fake").expect("a valid name");
+        steps.push(PlanStep {
+            id: id(number),
+            title: format!("step {number}"),
+            group: None,
+            needs,
+            work: match rng.one_in(3) {
+                true => Work::Run("make".to_owned()),
+                false => Work::Agent { agent, prompt: "work".to_owned() },
+            },
+            verify: rng.one_in(2).then(|| "make test".to_owned()),
+            timeout: None,
+            retries: RETRIES_MAX,
+            env: BTreeMap::new(),
+        });
+        sizes.push(1 + rng.index(6));
+    }
+    let plan = Plan {
+        name: "simulated".to_owned(),
+        base: None,
+        isolation: Isolation::Run,
+        inputs: BTreeMap::new(),
+        groups: BTreeMap::new(),
+        agents: BTreeMap::new(),
+        steps,
+    };
+    (plan, sizes)
+}
+
+fn open_run(store: &MemStore, run: RunId, plan: &Arc<Plan>, base: &Oid) {
+    let new = NewRun { run, key: RunKey("simulated".to_owned()), replaces: None };
+    let opened = RunOpened {
+        run,
+        handle: Handle::new("simulated-otter").expect("a valid handle"),
+        plan: plan.hash(),
+        plan_path: "plan.toml".to_owned(),
+        repository: RepositoryId { root: base.clone(), remote: None },
+        base: base.clone(),
+        inputs: BTreeMap::new(),
+        settings: Hash::of(b"settings"),
+        host: HostId("host-0".to_owned()),
+    };
+    let opened = Log::open(Arc::new(store.clone()), &new, Arc::clone(plan), b"settings", opened);
+    assert!(matches!(opened, Ok(Opened::New(_))), "an empty store takes the first run");
+}
+
+/// An attempt as the history tells of it.
+pub(super) fn short(attempt: AttemptId) -> String {
+    format!("a{}", attempt.0.as_u128())
+}
+
+impl fmt::Display for ActorId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
