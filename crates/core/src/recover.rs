@@ -8,7 +8,7 @@ use crate::claim::{Granted, claimable};
 use crate::decide::{Command, Corpse, Refusal, decide};
 use crate::decided::Lease;
 use crate::event::{Cause, Entry, Failure};
-use crate::ids::{AttemptId, Fence, StepId, StepRef};
+use crate::ids::{AttemptId, Fence, HostId, StepId, StepRef};
 use crate::record::Record;
 use crate::run::{Phase, Run, Step};
 use crate::time::Moment;
@@ -104,6 +104,18 @@ pub fn recover(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -
     mends
 }
 
+/// What a resume would do: as [`recover`], once the request itself has lifted what stops held back.
+pub fn on_resume(
+    run: &Run,
+    host: &HostId,
+    observed: &Observed,
+    leases: &[Lease],
+    now: &Moment,
+) -> Vec<Mend> {
+    let request = Command::Resume { host: host.clone(), confirmed: false };
+    recover(&foreseen(run, &request, now), observed, leases, now)
+}
+
 /// Steps that may start now, in the order a worker takes them.
 pub fn ready(run: &Run, leases: &[Lease], now: &Moment) -> Vec<StepRef> {
     let free = |(_, state): &(_, &Step)| !matches!(state.phase, Phase::Held(_));
@@ -186,10 +198,16 @@ pub(crate) fn buried(
     corpse: &Corpse,
     now: &Moment,
 ) -> Run {
-    let mut after = run.clone();
-    after.expect_changes(step, corpse.changed);
+    let mut before = run.clone();
+    before.expect_changes(step, corpse.changed);
     let command = Command::Bury { step: step.clone(), fence, corpse: corpse.clone() };
-    let decided = decide(&after, &command, &[], now).expect("the fence was just read");
+    foreseen(&before, &command, now)
+}
+
+/// The run as it will be once this command is decided.
+fn foreseen(run: &Run, command: &Command, now: &Moment) -> Run {
+    let mut after = run.clone();
+    let decided = decide(run, command, &[], now).expect("a command made from the run itself");
     for body in decided.bodies() {
         let record = Record::following(after.opened.run, after.cursor, now.wall, body.clone());
         after.apply(&record).expect("what decide emits can be folded");

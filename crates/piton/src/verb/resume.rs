@@ -2,7 +2,7 @@
 //! done about each step; `--dry-run` shows it and writes nothing.
 
 use piton_core::event::{Cause, Entry};
-use piton_core::recover::{Action, Because, Mend, recover};
+use piton_core::recover::{Action, Because, Mend, on_resume};
 use piton_core::run::Run;
 use piton_engine::Access;
 use piton_engine::config::{self, Flags, Loaded, Places};
@@ -129,7 +129,7 @@ fn failed(run: &Run, step: &str, why: &str) -> Problem {
 fn dry_run(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
     let observed = observe(project, log, Depth::Trees);
     let leases = log.store().leases(log.run().opened.run)?;
-    let mends = recover(log.run(), &observed, &leases, &log.now()?);
+    let mends = on_resume(log.run(), &project.host, &observed, &leases, &log.now()?);
     let handle = &log.run().opened.handle;
     ui.line(format!("{}: `piton resume` would", bold(handle.as_str())))?;
     let row = |mend: &Mend| vec![format!("  {}", mend.step), told(&mend.action)];
@@ -183,8 +183,7 @@ fn told(action: &Action) -> String {
             format!("wait for {}", needs.join(", "))
         }
         Action::AwaitTree { by } => format!("wait: {by} works in the worktree first"),
-        // Asking for a resume is what lifts a stop.
-        Action::StayStopped => "go on: it was stopped on request".to_owned(),
+        Action::StayStopped => "leave it stopped".to_owned(),
         Action::StayFailed => "leave it failed: no retries left".to_owned(),
         Action::Ask { question } => format!("ask: {} (or --yes)", plain(question)),
     }
