@@ -173,7 +173,7 @@ impl Git {
         call().args(&["add", "--all"]).run()?;
         let tree = oid(&call().arg("write-tree").run()?.stdout, "git write-tree")?;
         let commit = commit_tree(call, &tree, &[], message)?;
-        flush::objects(&git, None)?;
+        flush::objects(&git)?;
         git.move_ref("refs/heads/main", &commit, None, "piton: first commit")?;
         Ok(git)
     }

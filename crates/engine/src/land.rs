@@ -63,7 +63,7 @@ fn merge(git: &Git, onto: Oid, commit: &Oid, message: &str) -> Result<Landing, G
     }
     let tree = oid(&answer.stdout, "git merge-tree")?;
     let to = commit_tree(call, &tree, &[onto.clone(), commit.clone()], message)?;
-    flush::objects(git, None)?;
+    flush::objects(git)?;
     Ok(Landing::Merge { onto, to })
 }
 

@@ -5,7 +5,6 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use piton_core::event::{Omission, Snapshot, SnapshotReason};
 use piton_core::ids::Oid;
@@ -37,7 +36,6 @@ pub struct Ask<'a> {
 
 /// Takes a snapshot; `None` when there is nothing new. When it returns, the snapshot is on disk.
 pub fn take(tree: &Worktree, ask: &Ask<'_>) -> Result<Option<Snapshot>, GitError> {
-    let flushed = fs::metadata(ask.index).and_then(|found| found.modified()).ok();
     let dir = tree.git_dir()?;
     let (head, _) = tree.position(&dir)?;
     let shadow = Shadow::beside(ask.index, tree, head.as_ref())?;
@@ -54,7 +52,7 @@ pub fn take(tree: &Worktree, ask: &Ask<'_>) -> Result<Option<Snapshot>, GitError
         Some(base) => differing(shadow.call(), base, &captured)?.len() as u64,
         None => 0,
     };
-    publish(tree.git(), &ask.refname, &commit, flushed)?;
+    publish(tree.git(), &ask.refname, &commit)?;
     shadow.keep_index(ask.index)?;
     let (reason, omitted) = (ask.reason, omissions(left_out));
     let refname = ask.refname.clone();
@@ -62,13 +60,8 @@ pub fn take(tree: &Worktree, ask: &Ask<'_>) -> Result<Option<Snapshot>, GitError
 }
 
 /// Objects first, then the name.
-fn publish(
-    git: &Git,
-    refname: &str,
-    commit: &Oid,
-    flushed: Option<SystemTime>,
-) -> Result<(), GitError> {
-    flush::objects(git, flushed)?;
+fn publish(git: &Git, refname: &str, commit: &Oid) -> Result<(), GitError> {
+    flush::objects(git)?;
     match git.move_ref(refname, commit, None, "piton: snapshot")? {
         Moved::Moved => Ok(()),
         Moved::Lost { current: Some(current) } => {

@@ -159,7 +159,7 @@ impl Worktree {
                 commit = commit_tree(call, &tree, &parents, message)?;
             }
         }
-        flush::objects(&self.git, None)?;
+        flush::objects(&self.git)?;
         self.put_branch(&dir, branch, &seen, &commit)?;
         self.end_merges(&dir)?;
         Ok(commit)

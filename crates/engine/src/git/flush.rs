@@ -3,27 +3,39 @@
 //! their time when it meets them again. So the flush is ours: every loose object that is new or
 //! renewed, then the folders that name them.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::{Git, GitError};
 
-/// Without an earlier flush to start from. The kernel writes back by itself within a minute.
+/// How far the first flush of a process looks back. The kernel writes back by itself within a minute.
 const LOOK_BACK: Duration = Duration::from_secs(600);
 /// Clocks of the file system and of the process differ a little.
 const MARGIN: Duration = Duration::from_secs(5);
 const THREADS: usize = 8;
 
-/// Flushes the loose objects written or renewed since an earlier flush.
-pub(crate) fn objects(git: &Git, since: Option<SystemTime>) -> Result<(), GitError> {
+/// When this process last flushed the objects of a repository.
+static FLUSHED: Mutex<BTreeMap<PathBuf, SystemTime>> = Mutex::new(BTreeMap::new());
+
+/// Flushes every loose object written or renewed since this process last did.
+pub(crate) fn objects(git: &Git) -> Result<(), GitError> {
     let objects = git.common_dir().join("objects");
-    let since = since.unwrap_or_else(|| SystemTime::now() - LOOK_BACK) - MARGIN;
+    let began = SystemTime::now();
+    let flushed = || FLUSHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let last = flushed().get(&objects).copied();
+    let since = last.unwrap_or(began - LOOK_BACK).min(began) - MARGIN;
     let (files, folders) = fresh(&objects, since)?;
     sync_all(&files)?;
     sync_all(&folders)?;
-    if folders.is_empty() { Ok(()) } else { sync(&objects) }
+    if !folders.is_empty() {
+        sync(&objects)?;
+    }
+    flushed().insert(objects, began);
+    Ok(())
 }
 
 fn fresh(objects: &Path, since: SystemTime) -> Result<(Vec<PathBuf>, Vec<PathBuf>), GitError> {
@@ -77,9 +89,17 @@ pub(crate) fn ref_folders(git: &Git, refname: &str) -> Result<(), GitError> {
     if reftable.is_dir() {
         return sync(&reftable);
     }
+    // Its own folder, and the folders above as far as they are new.
+    let since = SystemTime::now() - MARGIN;
     let file = git.common_dir().join(refname);
-    let inside = |folder: &&Path| folder.starts_with(git.common_dir());
-    file.ancestors().skip(1).take_while(inside).try_for_each(sync)
+    for folder in file.ancestors().skip(1) {
+        let is_new = is_fresh(folder, since);
+        sync(folder)?;
+        if !is_new || folder == git.common_dir() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn sync(path: &Path) -> Result<(), GitError> {

@@ -170,7 +170,7 @@ lab_test! {
     fn an_edit_within_the_same_instant_is_seen(lab) {
         let tree = lab.tree();
         let file = tree.path().join("file");
-        for n in 0..40_u32 {
+        for n in 0..15_u32 {
             put(&file, format!("{:04}", n));
             let kept = lab.taken(&tree, n);
             assert_eq!(lab.git(&["show", &format!("{}:file", kept.commit)]), format!("{n:04}"));
@@ -309,7 +309,7 @@ lab_test! {
                     let _ = fs::remove_dir_all(root.join(format!("{}", (turn + 1) % 3)));
                 }
             });
-            for n in 0..60 {
+            for n in 0..30 {
                 let before = turns.load(Ordering::Relaxed);
                 let kept = lab.take(&tree, n).expect("taken").expect("something");
                 assert!(turns.load(Ordering::Relaxed) > before, "the churn was not applied");

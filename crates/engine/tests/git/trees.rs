@@ -201,9 +201,9 @@ lab_test! {
         let whole = began.elapsed();
         clean();
         let (mut unfinished, mut half, mut finished) = (0, 0, 0);
-        for n in 0..30 {
+        for n in 0..20 {
             let (_, mut victim) = start();
-            std::thread::sleep(whole * n / 12);
+            std::thread::sleep(whole * n / 8);
             lab.sh(&lab.repo(), &format!("kill -9 -{} 2>/dev/null || true", victim.id()));
             victim.wait().expect("it ends");
             match (tree.state().expect("known"), tree.path().exists()) {
