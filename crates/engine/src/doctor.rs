@@ -177,10 +177,11 @@ fn runs_of(project: &Project, store: &Arc<dyn Store>, findings: &mut Vec<Finding
                 details.extend(run_findings(project, &log));
             }
             // The store's own examination has told this.
-            Err((_, LogError::Store(_))) => bad += 1,
-            Err((row, error)) => {
+            Err(damaged) if matches!(damaged.error, LogError::Store(_)) => bad += 1,
+            Err(damaged) => {
                 bad += 1;
-                details.push(failed(format!("run {}", row.run), &error.into()));
+                let what = format!("run {}", damaged.row.run);
+                details.push(failed(what, &damaged.error.into()));
             }
         }
     }

@@ -96,7 +96,7 @@ impl EngineError {
                 [] => "`piton status --all` lists the runs".into(),
                 near => format!("did you mean {}?", names(near)),
             }),
-            EngineError::AmbiguousRun { .. } => Some("give more of the handle".into()),
+            EngineError::AmbiguousRun { .. } => Some("name one of them".into()),
             EngineError::NoRuns => Some("`piton run PLAN` starts one".into()),
             EngineError::PlanChanged { handle, .. } => Some(format!(
                 "the run goes on with its recorded plan once the file is as it was; \

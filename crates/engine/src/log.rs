@@ -44,6 +44,7 @@ pub struct Log {
 }
 
 /// What opening a run found.
+#[expect(clippy::large_enum_variant, reason = "made once per verb and taken apart at once")]
 pub enum Opened {
     New(Log),
     /// Another run is active for this plan.

@@ -160,14 +160,17 @@ fn find_unnamed(store: &Arc<dyn Store>) -> Result<Log, EngineError> {
             Ok(Log::load(Arc::clone(store), newest.run)?)
         }
         [one] => Ok(Log::load(Arc::clone(store), one.run)?),
-        many => {
-            let handles = many
-                .iter()
-                .filter_map(|row| Log::load(Arc::clone(store), row.run).ok())
-                .map(|log| log.run().opened.handle.clone())
-                .collect();
-            Err(EngineError::AmbiguousRun { asked: "the unfinished run".into(), handles })
-        }
+        _ => the_one_that_goes_on(list(store, &Runs::Active)?.into_iter().flatten().collect()),
+    }
+}
+
+/// Of several active runs, the only one that has not failed for good.
+fn the_one_that_goes_on(active: Vec<Log>) -> Result<Log, EngineError> {
+    let handles = active.iter().map(|log| log.run().opened.handle.clone()).collect();
+    let mut going = active.into_iter().filter(|log| log.run().failed_for_good().is_none());
+    match (going.next(), going.next()) {
+        (Some(one), None) => Ok(one),
+        _ => Err(EngineError::AmbiguousRun { asked: "the unfinished run".into(), handles }),
     }
 }
 
@@ -206,12 +209,21 @@ fn find_named(project: &Project, store: &Arc<dyn Store>, asked: &str) -> Result<
     }
 }
 
+/// A run that cannot be read, and why.
+pub struct Unreadable {
+    pub row: RunRow,
+    pub error: LogError,
+}
+
 /// Runs, oldest first. One damaged run never hides the others.
 pub fn list(
     store: &Arc<dyn Store>,
     which: &Runs,
-) -> Result<Vec<Result<Log, (RunRow, LogError)>>, EngineError> {
-    let load = |row: RunRow| Log::load(Arc::clone(store), row.run).map_err(|error| (row, error));
+) -> Result<Vec<Result<Log, Box<Unreadable>>>, EngineError> {
+    let load = |row: RunRow| {
+        let loaded = Log::load(Arc::clone(store), row.run);
+        loaded.map_err(|error| Box::new(Unreadable { row, error }))
+    };
     Ok(store.runs(which)?.into_iter().map(load).collect())
 }
 

@@ -74,10 +74,10 @@ pub(crate) fn run_head(view: &RunView, now: Millis) -> Vec<String> {
             run_phrase(view, now)
         ),
         dim(&format!(
-            "{} · {} of {} · opened {} · changed {}",
+            "{} · {} of {} steps completed · opened {} · changed {}",
             plain(&view.plan_path),
             view.completed,
-            count(view.total as u64, "step"),
+            view.total,
             ago(view.opened_at, now),
             ago(view.changed_at, now)
         )),

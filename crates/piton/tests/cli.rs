@@ -330,6 +330,35 @@ fn a_changed_plan_is_shown_and_refused() {
 }
 
 #[test]
+fn the_run_that_can_go_on_is_meant_and_goes_on_only_with_trust() {
+    let sandbox = sandbox();
+    sandbox.write("bad.toml", "[plan]\nname = \"bad\"\n[[step]]\nid = \"a\"\nrun = \"exit 3\"\n");
+    sandbox.piton(&["run", "bad.toml", "--trust"]).output().expect_code(1);
+    let gate = sandbox.mark("gate");
+    let wait = format!("while ! test -e {}; do sleep 0.05; done", gate.display());
+    sandbox.write(
+        "slow.toml",
+        &format!("[plan]\nname = \"slow\"\n[[step]]\nid = \"a\"\nrun = \"{wait}\"\n"),
+    );
+    sandbox.piton(&["run", "slow.toml", "--trust", "--detach"]).output().success();
+    sandbox.wait_until("the step", || {
+        let status = sandbox.piton(&["status", "slow", "--json"]).output().json();
+        status["data"]["run"]["steps"][0]["status"] == "running"
+    });
+    let stopped = sandbox.piton(&["stop", "--now"]).output().success();
+    assert!(stopped.stdout.contains("step a: stopped"), "{stopped}");
+    sandbox.wait_no_processes();
+    fs::write(gate, "").expect("the sandbox is writable");
+
+    // Whoever gets a copy of the repository with its store has trusted nothing.
+    let stranger = sandbox.root().join("tmp/state");
+    let refused = sandbox.piton(&["resume"]).env("XDG_STATE_HOME", &stranger).output();
+    assert!(refused.expect_code(77).stderr.contains("step a: run: while"));
+    let resumed = sandbox.piton(&["resume"]).output().success();
+    assert!(resumed.stdout.contains("slow-"), "the failed run is not meant: {resumed}");
+}
+
+#[test]
 fn a_closed_pipe_ends_quietly() {
     let sandbox = sandbox();
     for args in [&["completions", "bash"][..], &["doctor"], &["status", "--json"], &["--help"]] {

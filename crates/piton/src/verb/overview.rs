@@ -47,8 +47,8 @@ fn inside(ui: &Ui, project: &Project) -> Result<Answer, Problem> {
     if found.views.is_empty() && found.damaged.is_empty() {
         return nothing(ui, "no runs");
     }
-    for (_, error) in std::mem::take(&mut found.damaged) {
-        ui.report(&Problem::from(error));
+    for damaged in std::mem::take(&mut found.damaged) {
+        ui.report(&Problem::from(damaged.error));
     }
     found.views.reverse();
     let open: Vec<&RunView> = found.views.iter().filter(|view| is_open(view)).collect();

@@ -1,10 +1,11 @@
 //! `piton status`: what is going on. Looks and records nothing.
 
 use piton_core::view::{RunStatus, RunView};
-use piton_engine::log::{Log, LogError};
+use piton_engine::Runs;
+use piton_engine::log::Log;
 use piton_engine::observe::{Depth, look};
 use piton_engine::project::Project;
-use piton_engine::{RunRow, Runs, runs};
+use piton_engine::runs::{self, Unreadable};
 use serde_json::json;
 
 use crate::describe::{run_head, run_row, step_row};
@@ -70,10 +71,11 @@ fn many(ui: &Ui, project: &Project, all: bool) -> Result<Answer, Problem> {
             ui.line(line)?;
         }
     }
-    let damaged: Vec<_> = found.damaged.iter().map(|(row, _)| json!({ "run": row.run })).collect();
+    let damaged: Vec<_> =
+        found.damaged.iter().map(|damaged| json!({ "run": damaged.row.run })).collect();
     let exit = if damaged.is_empty() { Exit::Ok } else { Exit::Corrupt };
-    for (_, error) in found.damaged {
-        ui.report(&Problem::from(error));
+    for damaged in found.damaged {
+        ui.report(&Problem::from(damaged.error));
     }
     Ok(Answer::new(json!({ "runs": found.views, "damaged": damaged })).exiting(exit))
 }
@@ -81,7 +83,7 @@ fn many(ui: &Ui, project: &Project, all: bool) -> Result<Answer, Problem> {
 /// Every run that could be read, and every one that could not.
 pub(crate) struct Survey {
     pub(crate) views: Vec<RunView>,
-    pub(crate) damaged: Vec<(RunRow, LogError)>,
+    pub(crate) damaged: Vec<Unreadable>,
 }
 
 /// Looks at runs; a damaged one never hides the others.
@@ -91,7 +93,7 @@ pub(crate) fn survey(project: &Project, which: &Runs) -> Result<Survey, Problem>
     for log in runs::list(&store, which)? {
         match log {
             Ok(log) => found.views.push(seen(project, &log)?),
-            Err(damaged) => found.damaged.push(damaged),
+            Err(damaged) => found.damaged.push(*damaged),
         }
     }
     if *which == Runs::Active {
