@@ -26,6 +26,9 @@ pub(crate) use commit::commit_tree;
 /// worktree came in 2.38, flushing refs in 2.36.
 const OLDEST: (u32, u32) = (2, 41);
 
+/// Since this version a configuration can define hooks.
+const CONFIGURED_HOOKS: (u32, u32) = (2, 54);
+
 /// Why git could not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
@@ -136,7 +139,7 @@ impl Git {
     pub fn discover(from: &Path) -> Result<Git, GitError> {
         let nowhere = || GitError::NotARepository { path: from.to_owned() };
         let from = from.canonicalize().map_err(|_| nowhere())?;
-        check_version()?;
+        installed()?;
         let words = ["--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir"];
         let asked = Call::new(&from).arg("rev-parse").args(&words);
         let answer = asked.run().map_err(|error| match error {
@@ -165,7 +168,7 @@ impl Git {
 
     /// Makes a repository of a folder, with everything in it as the first commit.
     pub fn init(folder: &Path, message: &str) -> Result<Git, GitError> {
-        check_version()?;
+        installed()?;
         let words = ["init", "--quiet", "--initial-branch=main", "--"];
         Call::new(folder).args(&words).arg(folder).run()?;
         let git = Git::discover(folder)?;
@@ -210,6 +213,14 @@ impl Git {
         match git_dir == self.common_dir() {
             true => call,
             false => call.env("GIT_COMMON_DIR", self.common_dir()),
+        }
+    }
+
+    /// A call that could set off a hook: those that a configuration defines are turned off by name.
+    pub(crate) fn without_hooks(&self, call: Call) -> Result<Call, GitError> {
+        match installed()? >= CONFIGURED_HOOKS {
+            true => Ok(call.configs(&drivers::overrides(self.call())?)),
+            false => Ok(call),
         }
     }
 
@@ -282,7 +293,7 @@ impl Git {
         why: &str,
     ) -> Result<(), GitError> {
         let missing = "0".repeat(new.as_str().len());
-        let call = self.call().config("core.fsync", "default,reference");
+        let call = self.without_hooks(self.call())?.config("core.fsync", "default,reference");
         let call = call.args(&["update-ref", "--no-deref", "-m", why, "--end-of-options", refname]);
         call.arg(new.as_str()).arg(old.map_or(missing.as_str(), Oid::as_str)).run().map(drop)
     }
@@ -361,7 +372,8 @@ fn main_root(here: &Path, git_dir: &Path, common_dir: &Path) -> PathBuf {
     within_modules.then(configured).flatten().unwrap_or_else(parent)
 }
 
-fn check_version() -> Result<(), GitError> {
+/// The version of the installed git, asked for once.
+fn installed() -> Result<(u32, u32), GitError> {
     static FOUND: OnceLock<String> = OnceLock::new();
     let found = match FOUND.get() {
         Some(found) => found,
@@ -371,10 +383,8 @@ fn check_version() -> Result<(), GitError> {
         }
     };
     let number = found.strip_prefix("git version ").unwrap_or(found);
-    match version(number) {
-        Some(version) if version >= OLDEST => Ok(()),
-        _ => Err(GitError::TooOld { found: number.to_owned() }),
-    }
+    let too_old = || GitError::TooOld { found: number.to_owned() };
+    version(number).filter(|version| *version >= OLDEST).ok_or_else(too_old)
 }
 
 fn version(text: &str) -> Option<(u32, u32)> {

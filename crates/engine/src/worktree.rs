@@ -194,7 +194,8 @@ impl Worktree {
             flush::ref_folders(&self.git, &refname)?;
         }
         if !on_it {
-            let call = self.call_in(dir).config("core.fsync", "default,reference");
+            let call = self.git.without_hooks(self.call_in(dir))?;
+            let call = call.config("core.fsync", "default,reference");
             call.args(&["symbolic-ref", "-m", "piton: leftovers", "HEAD", &refname]).run()?;
         }
         Ok(())
@@ -299,7 +300,8 @@ impl Worktree {
         match act() {
             Err(GitError::Failed { stderr, .. }) if is_about_the_index(&stderr) => {
                 locks::set_aside(&self.git, &dir.join("index"))?;
-                self.call_in(dir).args(&["read-tree", "HEAD"]).run()?;
+                let call = self.git.without_hooks(self.call_in(dir))?;
+                call.args(&["read-tree", "HEAD"]).run()?;
                 act()
             }
             done => done,

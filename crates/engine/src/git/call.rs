@@ -12,6 +12,12 @@ use super::GitError;
 /// Settings of every call; they stand above any configuration file.
 const FIXED: &[(&str, &str)] = &[
     ("core.hooksPath", "/dev/null"),
+    // Since git 2.54 hooks can also stand in the configuration; newer ones can be told by event not
+    // to run them. These are the events that piton's calls could set off.
+    ("hook.reference-transaction.enabled", "false"),
+    ("hook.post-index-change.enabled", "false"),
+    ("hook.post-checkout.enabled", "false"),
+    ("hook.pre-auto-gc.enabled", "false"),
     ("core.fsmonitor", "false"),
     ("core.untrackedCache", "false"),
     ("core.splitIndex", "false"),

@@ -1,6 +1,7 @@
 //! Filter and merge drivers run programs. Those in the user's own configuration are the user's wish
 //! and keep working (LFS); those that only the repository defines may be an agent's, and are put out
-//! of action by settings that stand above the configuration files.
+//! of action by settings that stand above the configuration files. Hooks that a configuration defines
+//! do not run at all.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,13 +9,14 @@ use std::os::unix::ffi::OsStringExt;
 
 use super::{Call, GitError};
 
-const KEYS: &str = r"^(filter\..*\.(clean|smudge|process|required)|merge\..*\.driver)$";
+const KEYS: &str =
+    r"^(filter\..*\.(clean|smudge|process|required)|merge\..*\.driver|hook\..*\.command)$";
 
 /// What git itself does with a text file, and a conflict for everything else. An empty driver would
 /// be worse than none: git takes its silence for a clean merge.
 const TEXT_MERGE: &str = "git merge-file --marker-size=%L %A %O %B || exit 1";
 
-/// Settings that undo every driver of the repository. Ask again before each use: the configuration
+/// Settings that undo every driver of the repository, and every hook. Ask again before each use: the configuration
 /// is within the agent's reach.
 pub(crate) fn overrides(call: Call) -> Result<Vec<(OsString, OsString)>, GitError> {
     let asked = call.args(&["config", "-z", "--show-scope", "--get-regexp", "--", KEYS]);
@@ -42,13 +44,17 @@ fn undone(listed: &[u8]) -> Vec<(OsString, OsString)> {
             _ => setting.repository = true,
         }
     }
-    let repository = settings.into_iter().filter(|(_, setting)| setting.repository);
-    repository
-        .map(|(key, setting)| {
-            let value = setting.user.unwrap_or_else(|| neutral(&key).as_bytes().to_vec());
-            (OsString::from_vec(key), OsString::from_vec(value))
-        })
-        .collect()
+    settings.into_iter().filter_map(|(key, setting)| undo(key, setting)).collect()
+}
+
+fn undo(mut key: Vec<u8>, setting: Setting) -> Option<(OsString, OsString)> {
+    if key.starts_with(b"hook.") {
+        key.truncate(key.len() - b"command".len());
+        key.extend_from_slice(b"enabled");
+        return Some((OsString::from_vec(key), "false".into()));
+    }
+    let value = setting.user.unwrap_or_else(|| neutral(&key).as_bytes().to_vec());
+    setting.repository.then(|| (OsString::from_vec(key), OsString::from_vec(value)))
 }
 
 fn neutral(key: &[u8]) -> &'static str {
@@ -66,12 +72,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_users_drivers_stay_and_the_repositorys_go() {
+    fn the_users_drivers_stay_the_repositorys_and_all_hooks_go() {
         let listed = b"global\0filter.lfs.clean\ngit-lfs clean\0\
             local\0filter.lfs.clean\nevil\0\
             local\0filter.a=b.smudge\nevil\0\
             worktree\0filter.a=b.required\ntrue\0\
             local\0merge.m.driver\nevil\0\
+            global\0hook.lint er.command\nlint\0\
+            local\0hook.x.y.command\nevil\0\
             global\0filter.own.smudge\nfine\0";
         let undone = undone(listed);
         let shown: Vec<_> = undone.iter().map(|(k, v)| format!("{k:?} {v:?}")).collect();
@@ -79,6 +87,8 @@ mod tests {
         "filter.a=b.required" "false"
         "filter.a=b.smudge" ""
         "filter.lfs.clean" "git-lfs clean"
+        "hook.lint er.enabled" "false"
+        "hook.x.y.enabled" "false"
         "merge.m.driver" "git merge-file --marker-size=%L %A %O %B || exit 1"
         "#);
     }

@@ -72,7 +72,13 @@ impl Changes {
 /// Takes in everything, or fails with what git said.
 pub(crate) fn strictly(call: impl Fn() -> Call, changes: &Changes) -> Result<(), GitError> {
     forget(&call, &changes.drop)?;
-    read_in(&call, &changes.put)
+    match read_in(&call, &changes.put)?.first() {
+        None => Ok(()),
+        Some(path) => {
+            let what = format!("git does not allow the name {}", names::shown(path));
+            Err(GitError::unexpected("git update-index", what))
+        }
+    }
 }
 
 /// Takes in what can be read; returns what could not.
@@ -183,7 +189,11 @@ fn halving(
     left_out: &mut Vec<LeftOut>,
 ) -> Result<(), GitError> {
     let error = match read_in(call, paths) {
-        Ok(()) => return Ok(()),
+        Ok(passed_over) => {
+            let why = "git does not allow its name";
+            left_out.extend(passed_over.into_iter().map(|path| LeftOut::new(path, why)));
+            return Ok(());
+        }
         Err(error) => error,
     };
     match (&error, paths) {
@@ -202,19 +212,61 @@ fn halving(
     }
 }
 
-fn read_in(call: &impl Fn() -> Call, paths: &[Vec<u8>]) -> Result<(), GitError> {
-    update(call, &["--add", "--replace", "--remove"], paths)
+/// Returns the paths that git passed over, which it only mentions.
+fn read_in<'p>(call: &impl Fn() -> Call, paths: &'p [Vec<u8>]) -> Result<Vec<&'p [u8]>, GitError> {
+    let stderr = update(call, &["--add", "--replace", "--remove"], paths)?;
+    if !stderr.contains("Ignoring path ") {
+        return Ok(Vec::new());
+    }
+    let said = format!("{stderr}\n");
+    let passed_over =
+        |path: &&[u8]| said.contains(&format!("Ignoring path {}\n", String::from_utf8_lossy(path)));
+    Ok(paths.iter().map(Vec::as_slice).filter(passed_over).collect())
 }
 
 fn forget(call: &impl Fn() -> Call, paths: &[Vec<u8>]) -> Result<(), GitError> {
-    update(call, &["--force-remove"], paths)
+    update(call, &["--force-remove"], paths).map(drop)
 }
 
-fn update(call: &impl Fn() -> Call, how: &[&str], paths: &[Vec<u8>]) -> Result<(), GitError> {
+/// Returns what git said.
+fn update(call: &impl Fn() -> Call, how: &[&str], paths: &[Vec<u8>]) -> Result<String, GitError> {
     if paths.is_empty() {
-        return Ok(());
+        return Ok(String::new());
     }
     let mut input = paths.join(&0);
     input.push(0);
-    call().arg("update-index").args(how).args(&["-z", "--stdin"]).input(input).run().map(drop)
+    let call = call().arg("update-index").args(how).args(&["-z", "--stdin"]).input(input);
+    Ok(call.run()?.stderr)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Git;
+    use super::super::status::{Depth, status};
+    use super::*;
+
+    #[test]
+    fn a_file_that_fails_git_is_found_by_halving() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let root = folder.path();
+        fs::write(root.join(".gitattributes"), "*.utf16 working-tree-encoding=UTF-16\n")
+            .expect("writable");
+        let git = Git::init(root, "attributes").expect("made");
+        for n in 0..30 {
+            fs::write(root.join(format!("good{n}")), "x").expect("writable");
+        }
+        for name in ["bad1.utf16", "bad2.utf16"] {
+            fs::write(root.join(name), [0xff, 0xfe, 0x00]).expect("writable");
+        }
+        let call = || git.call().option("--work-tree=", git.here()).inside(git.here());
+        let changes = Changes::of(&status(call(), Depth::Files).expect("known"));
+        assert_eq!(changes.put.len(), 32);
+        assert!(strictly(call, &changes).is_err(), "the fault was not applied");
+        let left_out = tolerantly(call, git.here(), &changes).expect("most is taken in");
+        let names: Vec<_> = left_out.iter().map(|left| left.path.as_slice()).collect();
+        assert_eq!(names, [b"bad1.utf16", b"bad2.utf16"]);
+        assert!(left_out[0].why.contains("UTF-16"), "{:?}", left_out[0]);
+        let after = Changes::of(&status(call(), Depth::Files).expect("known"));
+        assert_eq!(after.put.len(), 2, "everything else is in the index");
+    }
 }

@@ -49,8 +49,8 @@ impl Worktree {
         if let Some(entry) = self.stale_entry()? {
             return self.relink(entry);
         }
-        let git_dir = self.git.common_dir();
-        let call = self.git.call_in(git_dir).args(&["worktree", "add", "--quiet", "--no-checkout"]);
+        let call = self.git.without_hooks(self.git.call_in(self.git.common_dir()))?;
+        let call = call.args(&["worktree", "add", "--quiet", "--no-checkout"]);
         let call = call.args(&["--detach", "--lock", "--reason", BEING_MADE, "--"]);
         call.arg(&self.path).arg(start.as_str()).run()?;
         self.git_dir()

@@ -59,6 +59,11 @@ impl Traps {
         config("core.editor", &script("editor", ""));
         config("credential.helper", &script("credential", ""));
         config("gc.auto", "1");
+        // Only git from 2.54 on knows these.
+        for event in ["reference-transaction", "post-index-change", "post-checkout"] {
+            config(&format!("hook.evil-{event}.event"), event);
+            config(&format!("hook.evil-{event}.command"), &script("configured-hook", ""));
+        }
         put(&lab.path(".git/info/attributes"), "*.info filter=evil\n");
         traps
     }

@@ -255,6 +255,42 @@ lab_test! {
 }
 
 lab_test! {
+    /// A name that git refuses costs that name only.
+    fn a_path_that_git_refuses_is_left_out_alone(lab) {
+        let tree = lab.tree();
+        for n in 0..20 {
+            put(&tree.path().join(format!("good/{n}")), "x");
+        }
+        put(&tree.path().join("good/git~1"), "x");
+        let plain = lab.try_git_in(tree.path(), &["add", "-A"]);
+        assert!(plain.is_err_and(|text| text.contains("git~1")), "the fault was not applied");
+        let kept = lab.taken(&tree, 1);
+        let good = lab.paths_of(&kept.commit).iter().filter(|path| path.starts_with("good")).count();
+        assert_eq!(good, 20);
+        let omitted: Vec<_> = kept.omitted.iter().map(|left| left.path.as_str()).collect();
+        assert_eq!(omitted, ["good/git~1"]);
+        assert!(tree.commit_all(BRANCH, "leftovers").is_err(), "nothing is left out in silence");
+    }
+}
+
+lab_test! {
+    /// The repository's own encoding rule makes git fail on a file: it alone is left out. Snapshots do
+    /// not know the rule, so this goes through the leftovers, which are all or nothing.
+    fn a_file_that_git_cannot_convert_fails_the_leftovers_but_no_snapshot(lab) {
+        lab.write(".gitattributes", "*.utf16 working-tree-encoding=UTF-16\n");
+        lab.commit("attributes");
+        let tree = lab.tree();
+        put(&tree.path().join("bad.utf16"), [0xff, 0xfe, 0x00]);
+        put(&tree.path().join("good"), "x");
+        assert!(lab.try_git_in(tree.path(), &["add", "-A"]).is_err(), "the fault was not applied");
+        let kept = lab.taken(&tree, 1);
+        assert_eq!(kept.omitted, []);
+        assert!(lab.paths_of(&kept.commit).contains(&"bad.utf16".to_owned()));
+        assert!(tree.commit_all(BRANCH, "leftovers").is_err());
+    }
+}
+
+lab_test! {
     fn a_long_list_is_cut_and_still_carried(lab) {
         let tree = lab.tree();
         let many = OMISSIONS_MAX + 20;
