@@ -39,7 +39,7 @@ pub fn claimable(
     now: &Moment,
 ) -> Result<Granted, Refusal> {
     let id = &step.step;
-    let index = run.index_of(id).ok_or_else(|| Refusal::UnknownStep(id.clone()))?;
+    let index = run.index_of_ref(step).ok_or_else(|| Refusal::UnknownStep(id.clone()))?;
     let (plan, state) = (&run.plan().steps[index], run.step_at(index));
     if state.is_completed() {
         return Err(Refusal::Completed(id.clone()));

@@ -1,11 +1,13 @@
 //! Commands in, decided events or a typed refusal out. The only author of events, and the only place
 //! that says who may write what: a stale fence is refused here, on every path.
 
+use serde::{Deserialize, Serialize};
+
 use crate::claim::{claimable, lease_key};
 use crate::decided::{Decided, Lease};
 use crate::event::{
-    Cause, Check, Claimed, Event, Exit, Failure, Haste, Holder, RunOpened, Scope, Snapshot, Stage,
-    Truth,
+    Cause, Check, Claimed, Entry, Event, Exit, Failure, Haste, Holder, RunOpened, Scope, Snapshot,
+    Stage, Truth,
 };
 use crate::ids::{AttemptId, Fence, HostId, Oid, StepId, StepRef};
 use crate::limits::EVIDENCE_BYTES_MAX;
@@ -92,13 +94,32 @@ pub struct Claim {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Corpse {
     /// The agent's exit record: it alone says whether the agent had ended.
-    pub exit: Option<Exit>,
+    pub exit: Option<AgentExit>,
     pub cause: Cause,
     /// When the attempt was last known to live.
     pub at: Millis,
     pub evidence: String,
     /// Paths that differ from the step's base right now, where somebody looked.
     pub changed: Option<u64>,
+}
+
+/// How an agent ended, and what it had been urged to by then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentExit {
+    pub exit: Exit,
+    pub urge: Urge,
+}
+
+/// What piton had urged an agent to by the time it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Urge {
+    /// It ended by itself.
+    Nothing,
+    /// To stop, for this cause.
+    Stop(Cause),
+    /// To stop, because its time was up.
+    TimeUp,
 }
 
 /// A typed no: nothing was written.
@@ -138,6 +159,10 @@ pub enum Refusal {
     NotVerified { step: StepId },
     #[error("step {step} has not been started")]
     NotStarted { step: StepId },
+    #[error("the agent of step {step} has ended: there is nothing to start")]
+    NothingToStart { step: StepId },
+    #[error("step {step} was not landed with commit {commit}")]
+    NotLanded { step: StepId, commit: Oid },
 }
 
 fn list(names: &[StepId]) -> String {
@@ -162,7 +187,10 @@ pub fn decide(
     match command {
         Command::Claim(claim) => decide_claim(run, claim, leases, now),
         Command::Start { step, fence, base } => {
-            own(run, step, *fence)?;
+            let (_, attempt) = own(run, step, *fence)?;
+            if matches!(attempt.entry, Entry::Verify | Entry::Land) {
+                return Err(Refusal::NothingToStart { step: step.step.clone() });
+            }
             let (step, fence, base) = (step.clone(), *fence, base.clone());
             Ok(one(Event::Started { step, fence, base }))
         }
@@ -244,7 +272,7 @@ fn own<'run>(
     fence: Fence,
 ) -> Result<(&'run Step, &'run Attempt), Refusal> {
     let id = || step.step.clone();
-    let (_, state) = run.step(&step.step).ok_or_else(|| Refusal::UnknownStep(id()))?;
+    let state = run.state_of(step).ok_or_else(|| Refusal::UnknownStep(id()))?;
     match &state.phase {
         Phase::Held(attempt) if attempt.fence == fence => Ok((state, attempt)),
         Phase::Held(attempt) => {
@@ -311,7 +339,12 @@ fn decide_complete(
     {
         return Ok(nothing());
     }
-    verified(run, step, fence)?;
+    let state = verified(run, step, fence)?;
+    let landed = state.landing.as_ref().is_some_and(|landing| landing.to == *commit);
+    let contained = state.verified.as_ref().is_some_and(|verified| verified.commit == *commit);
+    if !landed && !contained {
+        return Err(Refusal::NotLanded { step: step.step.clone(), commit: commit.clone() });
+    }
     let event = Event::Completed { step: step.clone(), fence, commit: commit.clone() };
     let decided = last_word(event, fence, now);
     Ok(if run.lacks_only(&step.step) { decided.freeing_key() } else { decided })
@@ -359,17 +392,21 @@ fn bury(run: &Run, step: &StepRef, held: &Step, attempt: &Attempt, corpse: &Corp
         left_at,
     };
     let stage = held.stage(attempt);
-    let Some(exit) = corpse.exit.filter(|_| stage == Stage::Agent) else {
+    let Some(ended) = corpse.exit.filter(|_| stage == Stage::Agent) else {
         return interrupted(corpse.cause, stage);
     };
-    match judge_exit(exit, run.stop_for(attempt)) {
+    let failed = |why: Failure| Event::Failed { step: step.clone(), fence: attempt.fence, why };
+    match judge_exit(ended) {
         Judged::Ended => interrupted(corpse.cause, Stage::Verify),
         Judged::Interrupted(cause) => interrupted(cause, Stage::Agent),
-        Judged::Failed => Event::Failed {
-            step: step.clone(),
-            fence: attempt.fence,
-            why: Failure::Exit { exit, tail: clipped(&corpse.evidence) },
-        },
+        Judged::Failed => {
+            failed(Failure::Exit { exit: ended.exit, tail: clipped(&corpse.evidence) })
+        }
+        Judged::TimedOut => {
+            let limit = run.step(&step.step).and_then(|(plan, _)| plan.timeout);
+            let ms = limit.map_or(0, |limit| limit.as_millis());
+            failed(Failure::Timeout { ms: u64::try_from(ms).unwrap_or(u64::MAX) })
+        }
     }
 }
 
@@ -384,19 +421,22 @@ pub enum Judged {
     Ended,
     Interrupted(Cause),
     Failed,
+    TimedOut,
 }
 
-/// Exit codes are recorded, not believed: after a stop request even a zero exit is an interruption
-/// (some agents exit 0 when terminated), and a death by an outside SIGKILL or SIGTERM is one too.
-/// Shells and agents report those as 128 + signal.
-pub fn judge_exit(exit: Exit, stop: Option<Stop>) -> Judged {
+/// Exit codes are recorded, not believed: once an agent was asked to stop even its zero exit is an
+/// interruption (some agents exit 0 when terminated), and a death by an outside SIGKILL or SIGTERM is
+/// one too. Shells and agents report those as 128 + signal.
+pub fn judge_exit(ended: AgentExit) -> Judged {
     const SIGKILL: i32 = 9;
     const SIGTERM: i32 = 15;
     const BY_SHELL: i32 = 128;
-    if let Some(stop) = stop {
-        return Judged::Interrupted(stop.cause);
+    match ended.urge {
+        Urge::Stop(cause) => return Judged::Interrupted(cause),
+        Urge::TimeUp => return Judged::TimedOut,
+        Urge::Nothing => {}
     }
-    let signal = match exit {
+    let signal = match ended.exit {
         Exit::Code(0) => return Judged::Ended,
         Exit::Code(code) => code - BY_SHELL,
         Exit::Signal(signal) => signal,

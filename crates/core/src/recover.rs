@@ -167,7 +167,9 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         | Refusal::NotClaimed { .. }
         | Refusal::HeldDead { .. }
         | Refusal::NotVerified { .. }
-        | Refusal::NotStarted { .. } => {
+        | Refusal::NotStarted { .. }
+        | Refusal::NothingToStart { .. }
+        | Refusal::NotLanded { .. } => {
             unreachable!("claimable does not answer so for step {step} of {}", run.opened.handle)
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::event::{
     BadEvent, Cause, Claimed, Entry, Event, Failure, Grounds, Haste, Holder, RunOpened, Scope,
-    Snapshot, Stage, Truth,
+    Snapshot, SnapshotReason, Stage, Truth,
 };
 use crate::ids::{AttemptId, Fence, Hash, Oid, StepId, StepRef};
 use crate::plan::{Plan, PlanStep, Work};
@@ -226,6 +226,15 @@ impl Run {
         self.index_of(id).map(|index| (&self.plan.steps[index], &self.steps[index]))
     }
 
+    /// The state of a step in an iteration that exists: outside loops that is the first.
+    pub(crate) fn state_of(&self, step: &StepRef) -> Option<&Step> {
+        self.index_of_ref(step).map(|index| &self.steps[index])
+    }
+
+    pub(crate) fn index_of_ref(&self, step: &StepRef) -> Option<usize> {
+        self.index_of(&step.step).filter(|_| step.iteration == 1)
+    }
+
     pub(crate) fn index_of(&self, id: &StepId) -> Option<usize> {
         self.index.get(id).copied()
     }
@@ -291,7 +300,7 @@ impl Run {
                 let stop = self.stop;
                 let step = about_step.step().expect("every other event names a step");
                 let index = self
-                    .index_of(&step.step)
+                    .index_of_ref(step)
                     .ok_or_else(|| illegal(Illegal::UnknownStep(step.step.clone())))?;
                 self.steps[index].apply(about_step, record, stop).map_err(|event| {
                     illegal(Illegal::OutOfOrder { step: step.step.clone(), event })
@@ -407,9 +416,13 @@ impl Step {
             }
             Event::Checkpointed { fence, snapshot, .. } => {
                 self.own(*fence).ok_or("checkpointed")?;
-                self.changed = snapshot.changed;
-                self.snapshot =
-                    Some(KeptSnapshot { snapshot: snapshot.clone(), at: record.at, fence: *fence });
+                // What stood in the tree before a reset may be another step's: it is kept, found by
+                // its ref, and nothing that this step would go on from.
+                if snapshot.reason != SnapshotReason::Reset {
+                    let (snapshot, at, fence) = (snapshot.clone(), record.at, *fence);
+                    self.changed = snapshot.changed;
+                    self.snapshot = Some(KeptSnapshot { snapshot, at, fence });
+                }
             }
             Event::Verified { fence, commit, tree, truth, .. } => {
                 self.own(*fence).ok_or("verified")?;

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use piton_core::event::Exit;
+use piton_core::decide::AgentExit;
 use piton_core::ids::{BootId, Fence, RunId, StepRef};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,8 @@ pub struct KeeperRecord {
 /// agent must not be started again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitRecord {
-    pub exit: Exit,
+    #[serde(flatten)]
+    pub ended: AgentExit,
     /// The end of what it printed.
     pub tail: String,
 }
@@ -83,7 +84,7 @@ impl Folder {
         self.0.join("keeper.lock")
     }
 
-    fn tree_lock(&self) -> PathBuf {
+    pub(crate) fn tree_lock(&self) -> PathBuf {
         self.0.join("tree.lock")
     }
 
@@ -175,6 +176,9 @@ fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use piton_core::decide::Urge;
+    use piton_core::event::Exit;
+
     use super::*;
 
     #[test]
@@ -197,7 +201,8 @@ mod tests {
         let home = tempfile::tempdir().expect("a temporary folder");
         let folder = Folder::new(home.path().to_owned());
         assert_eq!(folder.read_exit(), None);
-        let record = ExitRecord { exit: Exit::Code(3), tail: "bye".into() };
+        let ended = AgentExit { exit: Exit::Code(3), urge: Urge::Nothing };
+        let record = ExitRecord { ended, tail: "bye".into() };
         folder.write_exit(&record).expect("write");
         assert_eq!(folder.read_exit(), Some(record));
         fs::write(home.path().join("exit.json"), b"{\"exit\":").expect("tear it");

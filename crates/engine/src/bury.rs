@@ -36,7 +36,7 @@ pub(crate) fn bury(
     let Some(attempt) = attempt.map(|(_, attempt)| attempt.id) else {
         return Ok(Burial { swept: Swept::default(), unkept: None });
     };
-    let swept = machine::end_attempt(attempt);
+    let swept = machine::end_attempt(attempt, &project.folder(attempt));
     crash::point("bury.swept");
     if !swept.survivors.is_empty() {
         corpse.evidence = format!("{}; could not be ended: {:?}", corpse.evidence, swept.survivors);

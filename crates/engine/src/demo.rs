@@ -314,7 +314,8 @@ fn verdicts(
     let (ours, theirs) = (tree(&project, &log)?, tree(&other, &other_log)?);
     let attempts: usize = log.run().steps().map(|(_, step)| step.history.len()).sum();
     let left = log.run().steps().flat_map(|(_, step)| &step.history);
-    let left: usize = left.map(|past| machine::of_attempt(past.attempt.id).len()).sum();
+    let left = left.map(|past| past.attempt.id);
+    let left: usize = left.map(|id| machine::of_attempt(id, &project.folder(id)).len()).sum();
     let holds = |what: String, holds: bool| Verdict { what, holds };
     Ok(vec![
         holds("both runs ended well".into(), both_ended_well),

@@ -13,6 +13,7 @@ use piton_store::sqlite::{Access, SqliteStore};
 use piton_store::{Runs, Store, StoreError};
 use serde::Serialize;
 
+use crate::attempt::Lock;
 use crate::config::{self, Flags, Places};
 use crate::error::EngineError;
 use crate::git::{Call, GitError};
@@ -210,7 +211,7 @@ fn run_findings(project: &Project, log: &Log) -> Vec<Finding> {
         findings.push(finding(format!("run {handle}"), State::Good, detail));
     }
     findings.extend(dead_attempts(project, log));
-    findings.extend(leftovers(log.run()));
+    findings.extend(leftovers(project, log.run()));
     findings
 }
 
@@ -255,7 +256,7 @@ fn dead_attempts(project: &Project, log: &Log) -> Vec<Finding> {
 }
 
 /// Processes of attempts that are over.
-fn leftovers(run: &Run) -> Vec<Finding> {
+fn leftovers(project: &Project, run: &Run) -> Vec<Finding> {
     let handle = &run.opened.handle;
     let over: Vec<AttemptId> = run
         .steps()
@@ -263,9 +264,11 @@ fn leftovers(run: &Run) -> Vec<Finding> {
         .map(|past| past.attempt.id)
         .collect();
     let rows = over.into_iter().filter_map(|attempt| {
-        let pids: Vec<String> =
-            machine::of_attempt(attempt).iter().map(|process| process.pid.to_string()).collect();
-        if pids.is_empty() {
+        let folder = project.folder(attempt);
+        let left = machine::of_attempt(attempt, &folder);
+        let pids: Vec<String> = left.iter().map(|process| process.pid.to_string()).collect();
+        // A keeper that has recorded the end needs a moment for its own.
+        if pids.is_empty() || matches!(folder.keeper(), Ok(Lock::Held)) {
             return None;
         }
         let detail = format!("processes of a finished attempt are alive: {}", pids.join(" "));

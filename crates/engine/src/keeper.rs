@@ -268,9 +268,9 @@ impl Keeper {
     }
 
     /// Takes a snapshot, if anything changed, and records it.
-    fn keep_snapshot(&mut self, reason: SnapshotReason) -> Result<(), EngineError> {
+    fn keep_snapshot(&mut self, reason: SnapshotReason) -> Result<Option<Snapshot>, EngineError> {
         if !matches!(self.tree.state()?, TreeState::Present { .. }) {
-            return Ok(());
+            return Ok(None);
         }
         let state = self.state();
         let refname = self.snapshot_ref(self.snapshots + 1);
@@ -284,10 +284,11 @@ impl Keeper {
             last: last.as_ref(),
             index: &self.folder.index(),
         };
-        match snapshot::take(&self.tree, &ask)? {
-            Some(taken) => self.record_snapshot(taken),
-            None => Ok(()),
+        let taken = snapshot::take(&self.tree, &ask)?;
+        if let Some(taken) = &taken {
+            self.record_snapshot(taken.clone())?;
         }
+        Ok(taken)
     }
 
     fn record_snapshot(&mut self, snapshot: Snapshot) -> Result<(), EngineError> {

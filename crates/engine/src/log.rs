@@ -100,6 +100,11 @@ impl Log {
         fold(&mut self.run, &records)
     }
 
+    /// The run with what others appended; this log stays where it is.
+    pub fn newest(&self) -> Result<Cow<'_, Run>, LogError> {
+        newest(&self.run, &self.store.read(self.run.opened.run, self.run.cursor)?)
+    }
+
     /// Waits until somebody appends, at most `timeout`.
     pub fn wait(&self, timeout: Duration) -> Result<bool, LogError> {
         let Position(after) = self.run.cursor.position;

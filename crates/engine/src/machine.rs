@@ -8,6 +8,8 @@ use piton_core::ids::{AttemptId, BootId, HostId};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
+use crate::attempt::{Folder, Lock};
+
 #[cfg(target_os = "linux")]
 #[path = "machine_linux.rs"]
 mod os;
@@ -43,26 +45,30 @@ pub fn host_id() -> HostId {
     HostId(named.or_else(machine).unwrap_or_else(node))
 }
 
-/// Processes that carry an attempt's marker in their environment.
-pub(crate) fn of_attempt(attempt: AttemptId) -> Vec<Process> {
+/// Processes of an attempt: those that carry its marker in their environment, and those that hold the
+/// lock which everything its keeper starts inherits. A program can shed either; few shed both.
+pub(crate) fn of_attempt(attempt: AttemptId, folder: &Folder) -> Vec<Process> {
     let marker = format!("{ATTEMPT_VARIABLE}={attempt}");
+    let held = matches!(folder.tree(), Ok(Lock::Held));
+    let lock = held.then(|| std::fs::canonicalize(folder.tree_lock()).ok()).flatten();
+    let holds = |pid: i32| lock.as_ref().is_some_and(|lock| os::holds_lock(pid, lock));
     let own = std::process::id().cast_signed();
     processes()
         .into_iter()
         .filter(|process| !process.zombie && process.pid != own)
-        .filter(|process| os::has_variable(process.pid, &marker))
+        .filter(|process| os::has_variable(process.pid, &marker) || holds(process.pid))
         .collect()
 }
 
 /// Ends these processes and whatever they leave, and waits until they are gone. Returns those ended
 /// and those that could not be.
-pub(crate) fn end_attempt(attempt: AttemptId) -> Swept {
+pub(crate) fn end_attempt(attempt: AttemptId, folder: &Folder) -> Swept {
     const PATIENCE: Duration = Duration::from_secs(5);
     const PAUSE: Duration = Duration::from_millis(2);
     let began = Instant::now();
     let mut swept = Swept::default();
     loop {
-        let left = of_attempt(attempt);
+        let left = of_attempt(attempt, folder);
         if left.is_empty() {
             return swept;
         }

@@ -1,6 +1,7 @@
 //! Linux: everything comes from `/proc`.
 
 use std::fs;
+use std::path::Path;
 
 use piton_core::ids::BootId;
 
@@ -43,6 +44,21 @@ pub(crate) fn has_variable(pid: i32, variable: &str) -> bool {
     }
 }
 
+/// Whether a process has a file open through a descriptor that holds an exclusive lock on it: its own,
+/// or inherited. Somebody who merely reads the file has none.
+pub(crate) fn holds_lock(pid: i32, path: &Path) -> bool {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    descriptors.flatten().any(|descriptor| {
+        let opened = fs::read_link(descriptor.path()).is_ok_and(|file| file == path);
+        let number = descriptor.file_name();
+        let about = || {
+            let info = format!("/proc/{pid}/fdinfo/{}", number.to_string_lossy());
+            fs::read_to_string(info).unwrap_or_default()
+        };
+        opened && about().lines().any(|line| line.starts_with("lock:") && line.contains(" WRITE "))
+    })
+}
+
 /// How many processes the kernel has killed for want of memory since boot.
 pub(crate) fn oom_kills() -> Option<u64> {
     let stat = fs::read_to_string("/proc/vmstat").ok()?;
@@ -61,6 +77,17 @@ mod tests {
             Process { pid: 42, parent: 7, group: 8, session: 9, started: 98765, zombie: false };
         assert_eq!(parse_stat(42, stat), Some(expected));
         assert_eq!(parse_stat(42, "42 (x"), None);
+    }
+
+    #[test]
+    fn a_lock_is_told_from_an_open_file() {
+        let home = tempfile::tempdir().expect("a temporary folder");
+        let path = home.path().canonicalize().expect("just made").join("lock");
+        let file = fs::File::create(&path).expect("a file");
+        let own = std::process::id().cast_signed();
+        assert!(!holds_lock(own, &path), "open, not locked");
+        file.lock().expect("a lock");
+        assert!(holds_lock(own, &path));
     }
 
     #[test]

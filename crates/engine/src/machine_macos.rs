@@ -1,6 +1,7 @@
 //! macOS: the same functions by way of `sysctl` and `ps`. Built for completeness; the README says
 //! what is tested where.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use piton_core::ids::BootId;
@@ -44,6 +45,11 @@ pub(crate) fn has_variable(pid: i32, variable: &str) -> bool {
     let pid = pid.to_string();
     let shown = output("ps", &["-E", "-ww", "-o", "command=", "-p", &pid]);
     shown.split_ascii_whitespace().any(|word| word == variable)
+}
+
+/// Not told by this system.
+pub(crate) fn holds_lock(_pid: i32, _path: &Path) -> bool {
+    false
 }
 
 pub(crate) fn oom_kills() -> Option<u64> {

@@ -1,10 +1,13 @@
 //! Looks at the machine and records nothing: which attempts live, and what is left of the dead. Takes
 //! no git lock and writes no file, so that looking verbs can use it anywhere.
 
+use std::borrow::Cow;
+use std::time::Duration;
+
 use piton_core::decide::Corpse;
 use piton_core::event::{Cause, Holder};
 use piton_core::recover::{Observed, Sighting};
-use piton_core::run::{Attempt, Step};
+use piton_core::run::{Attempt, Run, Step};
 use piton_core::view::{RunView, view};
 
 use crate::attempt::{Folder, Lock};
@@ -24,9 +27,44 @@ pub enum Depth {
     Trees,
 }
 
-/// What is seen of a run's open attempts.
+/// What is seen of the open attempts of a run as this log has it. A free lock proves a death only while
+/// nothing was appended since: else the attempt may have ended in the meantime, as it should.
 pub fn observe(project: &Project, log: &Log, depth: Depth) -> Observed {
-    let run = log.run();
+    let mut observed = sightings(project, log, log.run(), depth);
+    if any_dead(&observed) && log.wait(Duration::ZERO).unwrap_or(false) {
+        for sighting in observed.attempts.values_mut() {
+            if let Sighting::Dead(_) = sighting {
+                *sighting = Sighting::Alive;
+            }
+        }
+    }
+    observed
+}
+
+/// The view of a run as it stands now, with what was appended since the log was read where that
+/// matters.
+pub fn look(project: &Project, log: &Log, depth: Depth) -> Result<RunView, EngineError> {
+    let mut run = Cow::Borrowed(log.run());
+    let observed = loop {
+        let observed = sightings(project, log, &run, depth);
+        if !any_dead(&observed) {
+            break observed;
+        }
+        let newest = log.newest()?;
+        if newest.cursor == run.cursor {
+            break observed;
+        }
+        run = newest;
+    };
+    let leases = log.store().leases(run.opened.run)?;
+    Ok(view(&run, &observed, &leases, &log.now()?))
+}
+
+fn any_dead(observed: &Observed) -> bool {
+    observed.attempts.values().any(|sighting| matches!(sighting, Sighting::Dead(_)))
+}
+
+fn sightings(project: &Project, log: &Log, run: &Run, depth: Depth) -> Observed {
     let attempts = run.held().filter_map(|(step, attempt)| {
         let (_, state) = run.step(&step.step)?;
         let changed = || match depth {
@@ -36,13 +74,6 @@ pub fn observe(project: &Project, log: &Log, depth: Depth) -> Observed {
         Some((attempt.id, sight(project, attempt, changed)))
     });
     Observed { attempts: attempts.collect() }
-}
-
-/// The view of a run as it stands now.
-pub fn look(project: &Project, log: &Log, depth: Depth) -> Result<RunView, EngineError> {
-    let observed = observe(project, log, depth);
-    let leases = log.store().leases(log.run().opened.run)?;
-    Ok(view(log.run(), &observed, &leases, &log.now()?))
 }
 
 fn sight(project: &Project, attempt: &Attempt, changed: impl FnOnce() -> Option<u64>) -> Sighting {
@@ -72,7 +103,7 @@ fn corpse(
     let exit = folder.read_exit();
     let cause = if rebooted { Cause::Reboot } else { Cause::ProcessKill };
     let evidence = match (&exit, lock) {
-        (Some(record), _) if !record.exit.is_success() => record.tail.clone(),
+        (Some(record), _) if !record.ended.exit.is_success() => record.tail.clone(),
         (_, Lock::Missing) => "the attempt's folder is gone".to_owned(),
         _ if rebooted => "the host was started again since".to_owned(),
         _ => "the keeper's lock is free".to_owned(),
@@ -80,7 +111,7 @@ fn corpse(
     let signs = [folder.transcript(), folder.path().join("keeper.json")];
     let seen = signs.iter().filter_map(|path| machine::modified(path)).max();
     let at = seen.unwrap_or(attempt.claimed_at).max(attempt.claimed_at);
-    Corpse { exit: exit.map(|record| record.exit), cause, at, evidence, changed }
+    Corpse { exit: exit.map(|record| record.ended), cause, at, evidence, changed }
 }
 
 fn changed(project: &Project, log: &Log, state: &Step) -> Option<u64> {

@@ -235,8 +235,8 @@ const STOPPED: &str = "no: step a was stopped on request";
 fn an_attempt_that_was_asked_to_stop_ends_as_asked_even_when_that_was_lifted() {
     // Its agent may have been told to end and have exited with zero: that is not success.
     let asked = "interrupted a at agent: user_interrupt";
-    check("claim a, start a, stop run, resume", "bury a 0", asked);
-    check("claim a, start a, stop a, resume", "bury a 0", asked);
+    check("claim a, start a, stop run, resume", "bury a 0:stop", asked);
+    check("claim a, start a, stop a, resume", "bury a 0:stop", asked);
     let round = "claim a, start a, stop a, resume, bury a none";
     check(&format!("{round}, {round}, {round}"), "claim a", "claimed a fresh");
 }
@@ -285,8 +285,30 @@ fn burial_follows_the_exit_record_alone() {
 #[test]
 fn an_exit_after_a_stop_was_asked_for_is_an_interruption() {
     let agent = "claim a, start a, stop a";
-    check(agent, "bury a 0", "interrupted a at agent: user_interrupt");
-    check(agent, "bury a 1", "interrupted a at agent: user_interrupt");
+    check(agent, "bury a 0:stop", "interrupted a at agent: user_interrupt");
+    check(agent, "bury a 1:stop", "interrupted a at agent: user_interrupt");
+    // The stop came after the agent had ended by itself: its work is done and only to be verified.
+    check(agent, "bury a 0", "interrupted a at verify: user_interrupt");
+    check(agent, "bury a 1", "failed a: ended with exit 1");
+}
+
+#[test]
+fn an_exit_because_time_was_up_is_a_failure_whatever_the_agent_says() {
+    check("claim a, start a", "bury a 0:time", "failed a: timed out after 0 s");
+    check("claim a, start a", "bury a signal-15:time", "failed a: timed out after 0 s");
+}
+
+#[test]
+fn nothing_is_started_once_the_agent_has_ended() {
+    let nothing = "no: the agent of step a has ended: there is nothing to start";
+    check("claim a, start a, bury a 0, claim a", "start a", nothing);
+    check("claim a, start a, verify a, bury a none, claim a", "start a", nothing);
+}
+
+#[test]
+fn what_stood_in_the_tree_before_a_reset_is_no_work_of_the_step() {
+    let reset = "claim a, start a, bury a none, claim a, set-aside a 7, start a, bury a none";
+    check(reset, "claim a", "claimed a fresh");
 }
 
 #[test]

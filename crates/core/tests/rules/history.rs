@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_core::decide::{Claim, Command, Corpse, Refusal, decide, open};
+use piton_core::decide::{AgentExit, Claim, Command, Corpse, Refusal, Urge, decide, open};
 use piton_core::decided::{KeyFate, Lease};
 use piton_core::event::{
     Cause, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Repository, RunOpened, Scope,
@@ -127,6 +127,11 @@ impl History {
             "start" => Command::Start { step, fence, base: oid(3) },
             "checkpoint" => {
                 Command::Checkpoint { step, fence, snapshot: snapshot(rest[0].parse().unwrap()) }
+            }
+            "set-aside" => {
+                let reason = SnapshotReason::Reset;
+                let snapshot = Snapshot { reason, ..snapshot(rest[0].parse().unwrap()) };
+                Command::Checkpoint { step, fence, snapshot }
             }
             "verify" => {
                 let (commit, tree) = (oid(4), oid(5));
@@ -284,13 +289,21 @@ fn failure(word: &str) -> Failure {
     }
 }
 
-/// A corpse by its exit record: `none`, an exit code, or `signal-9`.
-pub(crate) fn corpse(exit: &str) -> Corpse {
+/// A corpse by its exit record: `none`, an exit code, or `signal-9`; with `:stop` or `:time` behind it
+/// when the agent had been urged to end.
+pub(crate) fn corpse(record: &str) -> Corpse {
+    let (exit, urge) = match record.split_once(':') {
+        None => (record, Urge::Nothing),
+        Some((exit, "stop")) => (exit, Urge::Stop(Cause::UserInterrupt)),
+        Some((exit, "time")) => (exit, Urge::TimeUp),
+        Some((_, other)) => panic!("no such urge: {other}"),
+    };
     let exit = match exit.strip_prefix("signal-") {
         Some(signal) => Some(Exit::Signal(signal.parse().unwrap())),
         None if exit == "none" => None,
         None => Some(Exit::Code(exit.parse().unwrap())),
     };
+    let exit = exit.map(|exit| AgentExit { exit, urge });
     let (at, evidence) = (Millis(900_000), "seen".to_owned());
     Corpse { exit, cause: Cause::Reboot, at, evidence, changed: None }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use piton_core::brief::{TreeFacts, prompt};
-use piton_core::decide::{Claim, Command, Corpse};
+use piton_core::decide::{AgentExit, Claim, Command, Corpse, Urge};
 use piton_core::event::{
     Cause, Check, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Scope, Snapshot,
     SnapshotReason, Stage, Truth,
@@ -94,7 +94,13 @@ fn cause() -> impl Strategy<Value = Cause> {
 
 fn corpse() -> impl Strategy<Value = Corpse> {
     let changed = prop::option::of(0..4_u64);
-    (prop::option::of(exit()), cause(), any::<i64>(), text(), changed).prop_map(
+    let urge = prop_oneof![
+        3 => Just(Urge::Nothing),
+        1 => cause().prop_map(Urge::Stop),
+        1 => Just(Urge::TimeUp),
+    ];
+    let ended = (exit(), urge).prop_map(|(exit, urge)| AgentExit { exit, urge });
+    (prop::option::of(ended), cause(), any::<i64>(), text(), changed).prop_map(
         |(exit, cause, at, evidence, changed)| Corpse {
             exit,
             cause,

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use piton_core::brief::{self, TreeFacts};
 use piton_core::decide::{Command, Judged, judge_exit};
-use piton_core::event::{Cause, Check, Entry, Exit, Failure, SnapshotReason, Stage, Truth};
+use piton_core::event::{Cause, Check, Entry, Failure, SnapshotReason, Stage, Truth};
 use piton_core::ids::{Hash, Oid};
 use piton_core::plan::{Agent, PromptBy, Work};
 use piton_core::run::Stop;
@@ -165,8 +165,9 @@ impl Keeper {
 
     /// No destruction without a copy: what a reset would lose is kept and read back first.
     fn keep_before_reset(&mut self) -> Result<(), End> {
-        self.keep_snapshot(SnapshotReason::Reset)?;
-        let kept = self.state().snapshot.as_ref().map(|kept| kept.snapshot.clone());
+        // Nothing new: then the step's own last snapshot has it all.
+        let own = self.state().snapshot.as_ref().map(|kept| kept.snapshot.clone());
+        let kept = self.keep_snapshot(SnapshotReason::Reset)?.or(own);
         if let Some(kept) = kept {
             snapshot::read_back(&self.project.git, &kept)?;
             snapshot::keep_omitted(&self.tree, &kept, &self.folder.omitted())?;
@@ -196,23 +197,18 @@ impl Keeper {
         self.record.agent = machine::process(child.pid);
         self.folder.write_keeper(&self.record).map_err(EngineError::io("keeper.json"))?;
         let finished = self.supervise(child, Watched::Agent)?;
-        if !finished.exit.is_success() {
-            self.record_exit(finished.exit, finished.tail.clone())?;
+        if !finished.ended.exit.is_success() {
+            self.record_exit(finished.ended, finished.tail.clone())?;
         }
-        let mut evidence = finished.exit.to_string();
+        let exit = finished.ended.exit;
+        let mut evidence = exit.to_string();
         if !finished.survivors.is_empty() {
             evidence = format!("{evidence}; could not be ended: {:?}", finished.survivors);
         }
-        if finished.timed_out {
-            let limit = self.plan.timeout.unwrap_or_default();
-            let ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-            return Err(End::Failed(Failure::Timeout { ms }));
-        }
-        match judge_exit(finished.exit, finished.stop) {
+        match judge_exit(finished.ended) {
             Judged::Ended => Ok(()),
-            Judged::Failed => {
-                Err(End::Failed(Failure::Exit { exit: finished.exit, tail: finished.tail }))
-            }
+            Judged::Failed => Err(End::Failed(Failure::Exit { exit, tail: finished.tail })),
+            Judged::TimedOut => Err(End::Failed(self.timed_out())),
             Judged::Interrupted(cause) => {
                 let cause = match (cause, oom_before, machine::oom_kills()) {
                     (Cause::ProcessKill, Some(before), Some(after)) if after > before => {
@@ -226,6 +222,11 @@ impl Keeper {
                 Err(End::Interrupted { cause, left_at: Stage::Agent, evidence })
             }
         }
+    }
+
+    fn timed_out(&self) -> Failure {
+        let limit = self.plan.timeout.unwrap_or_default();
+        Failure::Timeout { ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX) }
     }
 
     /// What to start: a plain command, or an agent with its prompt and brief.
@@ -342,25 +343,22 @@ impl Keeper {
             End::Failed(Failure::Setup { message: format!("verify cannot be started: {error}") })
         })?;
         let finished = self.supervise(child, Watched::Check)?;
-        if finished.timed_out {
-            let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            return Err(End::Failed(Failure::Timeout { ms }));
-        }
-        match judge_exit(finished.exit, finished.stop) {
+        let exit = finished.ended.exit;
+        match judge_exit(finished.ended) {
+            Judged::TimedOut => return Err(End::Failed(self.timed_out())),
             Judged::Interrupted(cause) => {
-                let evidence = format!("verify: {}", finished.exit);
+                let evidence = format!("verify: {exit}");
                 return Err(End::Interrupted { cause, left_at: Stage::Verify, evidence });
             }
             Judged::Failed => {
-                let (exit, tail): (Exit, String) = (finished.exit, finished.tail);
-                return Err(End::Failed(Failure::Verify { exit, tail }));
+                return Err(End::Failed(Failure::Verify { exit, tail: finished.tail }));
             }
             Judged::Ended => {}
         }
         let printed = fs::read(&output).map_err(EngineError::io("verify.log cannot be read"))?;
         Ok(Check {
             command,
-            exit: finished.exit,
+            exit,
             output: Hash::of(&printed),
             ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         })

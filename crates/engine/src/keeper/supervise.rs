@@ -4,7 +4,8 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use piton_core::event::{Cause, Exit, Haste, SnapshotReason};
+use piton_core::decide::{AgentExit, Urge};
+use piton_core::event::{Cause, Haste, SnapshotReason};
 use piton_core::run::Stop;
 use rustix::process::Signal;
 
@@ -20,10 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How a child ended.
 pub(super) struct Finished {
-    pub(super) exit: Exit,
+    pub(super) ended: AgentExit,
     pub(super) tail: String,
-    pub(super) stop: Option<Stop>,
-    pub(super) timed_out: bool,
     /// Processes of the child that could not be ended.
     pub(super) survivors: Vec<i32>,
 }
@@ -57,7 +56,8 @@ impl Keeper {
         };
         let began = Instant::now();
         let mut ladder: Option<Ladder> = None;
-        let mut timed_out = false;
+        // What it was urged to first is what it was ended for.
+        let mut urge = Urge::Nothing;
         let mut lost = false;
         let exit = loop {
             match self.inputs.recv_timeout(LOOK_EVERY) {
@@ -75,15 +75,23 @@ impl Keeper {
                 // A store that does not answer stops nothing: the lease bounds how long that can be.
                 Err(_) => None,
             };
-            timed_out |= self.plan.timeout.is_some_and(|limit| began.elapsed() > limit);
-            if stop.is_some() || timed_out {
+            if urge == Urge::Nothing {
+                let time_up = self.plan.timeout.is_some_and(|limit| began.elapsed() > limit);
+                urge = match stop {
+                    Some(stop) => Urge::Stop(stop.cause),
+                    None if time_up => Urge::TimeUp,
+                    None => Urge::Nothing,
+                };
+            }
+            if urge != Urge::Nothing {
                 let grace = self.settings.grace;
-                climb(&child, ladder.get_or_insert_with(|| first_step(&child, stop)), stop, grace);
+                climb(&child, ladder.get_or_insert_with(|| first_step(&child, urge)), stop, grace);
             }
         };
+        let ended = AgentExit { exit, urge };
         crash::point("keeper.child-exited");
         if watched == Watched::Agent {
-            self.record_exit(exit, String::new())?;
+            self.record_exit(ended, String::new())?;
         }
         if let Some(cadence) = cadence {
             cadence.end();
@@ -93,15 +101,12 @@ impl Keeper {
         if lost {
             return Err(End::Lost);
         }
-        // Only what was asked before the exit counts, so that success is not undone by a late stop.
-        let stop = if ladder.is_some() { self.requested().ok().flatten() } else { None };
-        timed_out &= stop.is_none();
-        Ok(Finished { exit, tail, stop, timed_out, survivors })
+        Ok(Finished { ended, tail, survivors })
     }
 
     /// From here on the agent is not started again, whatever happens to this process.
-    pub(super) fn record_exit(&self, exit: Exit, tail: String) -> Result<(), End> {
-        let record = ExitRecord { exit, tail };
+    pub(super) fn record_exit(&self, ended: AgentExit, tail: String) -> Result<(), End> {
+        let record = ExitRecord { ended, tail };
         self.folder.write_exit(&record).map_err(EngineError::io("exit.json cannot be written"))?;
         crash::point("keeper.exit-recorded");
         Ok(())
@@ -180,10 +185,10 @@ fn at_once(at: piton_core::time::Millis) -> Stop {
     Stop { cause: Cause::Unknown, haste: Haste::Now, at }
 }
 
-fn first_step(child: &Child, stop: Option<Stop>) -> Ladder {
+fn first_step(child: &Child, urge: Urge) -> Ladder {
     // The signal the person sent is the one that programs are written to expect.
-    let signal = match stop.map(|stop| stop.cause) {
-        Some(Cause::UserInterrupt) => Signal::INT,
+    let signal = match urge {
+        Urge::Stop(Cause::UserInterrupt) => Signal::INT,
         _ => Signal::TERM,
     };
     child.signal(signal);

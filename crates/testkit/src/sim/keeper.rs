@@ -4,7 +4,7 @@
 use std::fmt;
 
 use piton_core::claim::lease_key;
-use piton_core::decide::{Command, Judged, Refusal, judge_exit};
+use piton_core::decide::{AgentExit, Command, Judged, Refusal, Urge, judge_exit};
 use piton_core::event::{
     Cause, Check, Entry, Exit, Failure, Snapshot, SnapshotReason, Stage, Truth,
 };
@@ -39,7 +39,7 @@ enum Next {
     Spawn,
     Watch,
     /// The exit is on record; what does it mean?
-    Judge(Exit, Option<Stop>),
+    Judge(AgentExit),
     Commit,
     Check(Oid),
     Verify(Oid),
@@ -100,7 +100,7 @@ impl Keeper {
             Next::Start => self.start(world),
             Next::Spawn => self.spawn(world),
             Next::Watch => self.watch(world),
-            Next::Judge(exit, stop) => self.judge(exit, stop),
+            Next::Judge(ended) => self.judge(ended),
             Next::Commit => self.commit(world),
             Next::Check(commit) => self.check(world, commit),
             Next::Verify(commit) => self.verify(world, commit),
@@ -254,20 +254,22 @@ impl Keeper {
         let folder = &world.hosts[self.host].folders[&self.attempt];
         let life = folder.agent.as_ref().map_or(Life::Ended(Exit::Signal(9)), |agent| agent.life);
         if let Life::Ended(exit) = life {
-            world.record_exit(self.host, self.attempt, exit);
+            let ended = AgentExit { exit, urge: Urge::Nothing };
+            world.record_exit(self.host, self.attempt, ended);
             if exit.is_success() {
                 world.agent_succeeded(self.fence);
             }
-            self.next = Next::Judge(exit, None);
+            self.next = Next::Judge(ended);
             return;
         }
         if !world.faulty || world.rng.one_in(2) {
             let Some(stop) = self.look(world) else { return };
-            if stop.is_some() {
+            if let Some(stop) = stop {
                 // Some agents exit with zero when they are told to end.
                 let exit = if world.rng.one_in(3) { Exit::Code(0) } else { Exit::Signal(15) };
-                world.record_exit(self.host, self.attempt, exit);
-                self.next = Next::Judge(exit, stop);
+                let ended = AgentExit { exit, urge: Urge::Stop(stop.cause) };
+                world.record_exit(self.host, self.attempt, ended);
+                self.next = Next::Judge(ended);
                 return;
             }
         }
@@ -276,14 +278,15 @@ impl Keeper {
         }
     }
 
-    fn judge(&mut self, exit: Exit, stop: Option<Stop>) {
-        self.next = match judge_exit(exit, stop) {
+    fn judge(&mut self, ended: AgentExit) {
+        self.next = match judge_exit(ended) {
             Judged::Ended => Next::Commit,
             Judged::Interrupted(cause) => {
                 Next::Keep(End::Interrupted { cause, left_at: Stage::Agent })
             }
-            Judged::Failed => {
-                Next::Keep(End::Failed(Failure::Exit { exit, tail: "tail".to_owned() }))
+            Judged::Failed | Judged::TimedOut => {
+                let (exit, tail) = (ended.exit, "tail".to_owned());
+                Next::Keep(End::Failed(Failure::Exit { exit, tail }))
             }
         };
     }
@@ -347,8 +350,8 @@ impl Keeper {
         };
         let base = self.state().base.clone().unwrap_or_else(|| self.base.clone());
         let (onto, to) = match world.repository.prepare_landing(&commit, &base) {
-            Landing::Nothing { tip } => {
-                self.next = Next::Complete(tip);
+            Landing::Nothing { .. } => {
+                self.next = Next::Complete(commit);
                 return;
             }
             Landing::FastForward { onto, to } => (onto, to),

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use piton_core::event::{Claimed, Entry, Event, Grounds, Holder, Scope, Stage};
+use piton_core::event::{Claimed, Entry, Event, Grounds, Holder, Scope};
 use piton_core::ids::{AttemptId, Fence, HostId, StepId};
 use piton_core::record::Record;
 use piton_core::time::Moment;
@@ -72,7 +72,6 @@ pub(super) struct Open {
     pub(super) host: HostId,
     /// The expiry inside `Claimed`.
     pub(super) until: Moment,
-    asked_to_stop: bool,
 }
 
 struct Step {
@@ -86,7 +85,6 @@ struct Step {
 
 pub(super) struct Referee {
     steps: Vec<Step>,
-    run_stopped: bool,
     last_fence: u64,
     pub(super) takeovers: u64,
     pub(super) claims: u64,
@@ -97,7 +95,7 @@ impl Referee {
         let step =
             |(id, needs)| Step { id, needs, open: None, completed: false, agent_ended: false };
         let steps = steps.into_iter().map(step).collect();
-        Referee { steps, run_stopped: false, last_fence: 0, takeovers: 0, claims: 0 }
+        Referee { steps, last_fence: 0, takeovers: 0, claims: 0 }
     }
 
     /// An exit record was written on the host of an open claim.
@@ -121,20 +119,7 @@ impl Referee {
     ) -> Result<(), Violation> {
         let event = Event::from_body(&record.body)
             .map_err(|bad| violation(Invariant::Lawful, bad.to_string()))?;
-        let Some(step) = event.step() else {
-            match event {
-                Event::StopRequested { .. } => {
-                    // It is about every open claim, also once it is lifted.
-                    self.run_stopped = true;
-                    for open in self.steps.iter_mut().filter_map(|step| step.open.as_mut()) {
-                        open.asked_to_stop = true;
-                    }
-                }
-                Event::Resumed { .. } => self.run_stopped = false,
-                _ => {}
-            }
-            return Ok(());
-        };
+        let Some(step) = event.step() else { return Ok(()) };
         let index = self.steps.iter().position(|known| known.id == step.step);
         let index = index.ok_or_else(|| violation(Invariant::Lawful, "unknown step".to_owned()))?;
         if self.steps[index].completed {
@@ -192,7 +177,6 @@ impl Referee {
             attempt: claimed.attempt,
             host: host.clone(),
             until: claimed.until.clone(),
-            asked_to_stop: false,
         });
         Ok(())
     }
@@ -203,7 +187,6 @@ impl Referee {
         event: &Event,
         at: &Circumstances<'_>,
     ) -> Result<(), Violation> {
-        let run_stopped = self.run_stopped;
         let step = &mut self.steps[index];
         let fence = fence_of(event);
         let open = step.open.as_mut().filter(|open| Some(open.fence) == fence);
@@ -222,20 +205,13 @@ impl Referee {
                 let detail = format!("the agent of {} had ended", step.id);
                 return Err(violation(Invariant::AgentNotRepeated, detail));
             }
-            Event::StopRequested { .. } => open.asked_to_stop = true,
             Event::Completed { .. } => {
                 step.completed = true;
                 step.open = None;
             }
             Event::Failed { .. } | Event::Interrupted { .. } => {
                 buried_dead(&step.id, open, at)?;
-                // After a request to stop an exit of zero is not believed.
-                let asked = open.asked_to_stop || run_stopped;
-                step.agent_ended &= match event {
-                    Event::Interrupted { left_at: Stage::Agent, .. } => !asked,
-                    Event::Interrupted { .. } => true,
-                    _ => false,
-                };
+                step.agent_ended &= matches!(event, Event::Interrupted { .. });
                 step.open = None;
             }
             _ => {}

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use piton_core::decide::{Command, Refusal};
+use piton_core::decide::{AgentExit, Command, Refusal};
 use piton_core::decided::Lease;
 use piton_core::event::{Exit, Repository as RepositoryId, RunOpened};
 use piton_core::ids::{
@@ -39,7 +39,7 @@ pub(super) struct ActorId(pub(super) u64);
 pub(super) struct Folder {
     /// Who took the lock; it is held while they live.
     pub(super) lock: Option<ActorId>,
-    pub(super) exit: Option<Exit>,
+    pub(super) exit: Option<AgentExit>,
     pub(super) agent: Option<Agent>,
 }
 
@@ -303,7 +303,7 @@ impl World {
     }
 
     /// The keeper writes down how its agent ended.
-    pub(super) fn record_exit(&mut self, host: usize, attempt: AttemptId, exit: Exit) {
+    pub(super) fn record_exit(&mut self, host: usize, attempt: AttemptId, exit: AgentExit) {
         if let Some(folder) = self.hosts[host].folders.get_mut(&attempt) {
             folder.exit = Some(exit);
             folder.agent = None;
