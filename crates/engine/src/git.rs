@@ -16,6 +16,7 @@ pub(crate) mod drivers;
 pub(crate) mod flush;
 pub(crate) mod locks;
 pub(crate) mod names;
+mod plain;
 pub(crate) mod stage;
 pub(crate) mod status;
 
@@ -139,6 +140,9 @@ impl Git {
     pub fn discover(from: &Path) -> Result<Git, GitError> {
         let nowhere = || GitError::NotARepository { path: from.to_owned() };
         let from = from.canonicalize().map_err(|_| nowhere())?;
+        if let Some(places) = plain::places(&from) {
+            return Ok(Git { places: Arc::new(places) });
+        }
         installed()?;
         let words = ["--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir"];
         let asked = Call::new(&from).arg("rev-parse").args(&words);
@@ -164,6 +168,11 @@ impl Git {
         let (here, git_dir, common_dir) = (real(here)?, real(git_dir)?, real(common_dir)?);
         let main_root = main_root(&here, &git_dir, &common_dir);
         Ok(Git { places: Arc::new(Places { git_dir, common_dir, main_root, here }) })
+    }
+
+    /// Whether the installed git will do: asked before anything is begun with it.
+    pub fn check_version(&self) -> Result<(), GitError> {
+        installed().map(drop)
     }
 
     /// Makes a repository of a folder, with everything in it as the first commit.

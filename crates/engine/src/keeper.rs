@@ -127,6 +127,7 @@ impl Keeper {
             let detail = "it does not hold its lock".to_owned();
             return Err(EngineError::KeeperLost { step: args.step.clone(), detail });
         }
+        project.git.check_version()?;
         detach_from_terminal()?;
         crash::point("keeper.adopted");
 

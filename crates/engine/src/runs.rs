@@ -51,6 +51,7 @@ pub fn open(
     store: Arc<dyn Store>,
     ask: OpenAsk<'_>,
 ) -> Result<OpenedRun, EngineError> {
+    project.git.check_version()?;
     let plan = read_plan(ask.plan_path)?;
     check_agents(&plan, &ask.settings)?;
     let plan_path = relative(project, ask.plan_path)?;
