@@ -23,7 +23,8 @@ pub(super) fn places(from: &Path) -> Option<Places> {
         Err(_) => git_dir.clone(),
     };
     let whole = git_dir.join("HEAD").is_file() && common_dir.join("objects").is_dir();
-    if !whole || !is_ordinary(&common_dir.join("config")) {
+    let inside = from.starts_with(&git_dir) || from.starts_with(&common_dir);
+    if inside || !whole || !is_ordinary(&common_dir.join("config")) {
         return None;
     }
     let here = here.to_owned();
