@@ -6,13 +6,15 @@
 //!
 //! Linux only: processes are found through `/proc`.
 //!
-//! Reading order: [`sandbox`], [`piton`], [`crash`], [`processes`], [`wait`].
+//! Reading order: [`sandbox`], [`piton`], [`runs`], [`crash`], [`terminal`], [`processes`], [`wait`].
 
 pub mod crash;
 pub mod piton;
 pub mod processes;
+pub mod runs;
 pub mod sandbox;
 pub mod sim;
+pub mod terminal;
 pub mod wait;
 
 mod fake_agent;
@@ -22,4 +24,5 @@ pub use piton::{Output, Piton, Running};
 pub use processes::{Process, alive, kill9, signal};
 pub use rustix::process::Signal;
 pub use sandbox::{Sandbox, shell_word, toml_string};
+pub use terminal::Terminal;
 pub use wait::{DEADLINE, wait_for, wait_until};

@@ -32,6 +32,37 @@ pub fn signal(pid: u32, signal: Signal) -> bool {
     handle(pid).is_some_and(|handle| pidfd_send_signal(handle, signal).is_ok())
 }
 
+/// Stops a process and waits until none of its threads runs any more.
+#[track_caller]
+pub fn freeze(pid: u32) {
+    assert!(signal(pid, Signal::STOP), "process {pid} is there to be stopped");
+    let is_stopped = |thread: fs::DirEntry| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+    };
+    crate::wait_until(crate::DEADLINE, &format!("process {pid} to stop"), || {
+        let threads = fs::read_dir(format!("/proc/{pid}/task"));
+        threads.is_ok_and(|threads| threads.flatten().all(is_stopped))
+    });
+}
+
+/// Whether a signal was sent to a process that has not taken it yet: a stopped one takes none.
+pub fn has_pending(pid: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let masks = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")));
+    let bit = 1 << (signal.as_raw() - 1);
+    masks.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask & bit != 0)
+}
+
+/// The session a process is in: a terminal's keys reach no other.
+pub fn session(pid: u32) -> Option<u32> {
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    let session = rustix::process::getsid(Some(pid)).ok()?;
+    u32::try_from(session.as_raw_nonzero().get()).ok()
+}
+
 /// Every process with all of these at the beginning of some variable of its environment:
 /// `PITON_ATTEMPT=` matches any attempt, `PITON_ATTEMPT=x` that one.
 pub fn processes_with_env(marks: &[&str]) -> Vec<Process> {

@@ -242,3 +242,15 @@ fn closefds_lets_go_of_inherited_descriptors() {
     sandbox.wait_until("a free lock", is_free);
     assert!(alive(sandbox.wait_pid("closed")));
 }
+
+#[test]
+fn one_alone_sees_the_other() {
+    let sandbox = sandbox();
+    let script = |rest: &str| marked(&sandbox, &format!("alone {{lock}}; {rest}"), "lock");
+    let first = start(&sandbox, &script("touch held; hang"));
+    sandbox.wait_exists("held");
+    run(&sandbox, &script("print never")).expect_code(99);
+    assert_eq!(sandbox.lines(sandbox.mark("lock")), 1, "it says that it was not alone");
+    first.kill9();
+    run(&sandbox, &script("print alone")).success();
+}

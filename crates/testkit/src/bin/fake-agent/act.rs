@@ -18,6 +18,9 @@ use crate::{grandchild, prompt, say};
 /// Nothing waits longer than this: a test that died must not leave agents behind for ever.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
+/// Another agent was there: `alone`.
+const OVERLAP: u8 = 99;
+
 /// Whether the script goes on.
 enum Next {
     On,
@@ -28,11 +31,13 @@ pub(crate) struct Agent {
     args: Vec<String>,
     /// Per counter file: which start this process is.
     starts: HashMap<PathBuf, usize>,
+    /// Locks that are held until the end.
+    locks: Vec<File>,
 }
 
 impl Agent {
     pub(crate) fn new(args: Vec<String>) -> Agent {
-        Agent { args, starts: HashMap::new() }
+        Agent { args, starts: HashMap::new(), locks: Vec::new() }
     }
 
     /// Runs the script to its end and returns the exit status.
@@ -67,6 +72,7 @@ impl Agent {
             Action::Touch(path) => append(path, "")?,
             Action::Pid(path) => write_whole(path, &std::process::id().to_string())?,
             Action::Count(path) => drop(self.start_in(path)?),
+            Action::Alone(path) => return self.alone(path),
             Action::Env { name, path } => {
                 write_whole(path, &std::env::var(name).unwrap_or_default())?
             }
@@ -101,6 +107,19 @@ impl Agent {
             }
         }
         Ok(Next::On)
+    }
+
+    /// The kernel lets go of the lock when this process ends, however it ends.
+    fn alone(&mut self, path: &Path) -> Result<Next, String> {
+        make_parent(path)?;
+        let lock = OpenOptions::new().create(true).append(true).open(path);
+        let mut lock = lock.map_err(|e| about(path, &e))?;
+        if lock.try_lock().is_ok() {
+            self.locks.push(lock);
+            return Ok(Next::On);
+        }
+        writeln!(lock, "overlap {}", std::process::id()).map_err(|e| about(path, &e))?;
+        Ok(Next::End(OVERLAP))
     }
 
     /// Counts this process in a file, once, and says the how-manieth start it is. Appending a line is
