@@ -13,6 +13,7 @@ mod cli;
 mod describe;
 mod drive;
 mod progress;
+mod screen;
 mod text;
 mod trusting;
 mod ui;

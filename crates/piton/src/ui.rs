@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::error::{Issue, Kind, Problem, Severity};
 use crate::exit::Exit;
+use crate::screen::Screen;
 use crate::text::{self, harmless};
 
 /// The version of the envelope and of everything in it.
@@ -54,7 +55,9 @@ struct Envelope<'a> {
 impl Ui {
     pub(crate) fn new(form: Form, command: &'static str) -> Ui {
         let live = match form {
-            Form::People if io::stderr().is_terminal() => ProgressDrawTarget::stderr_with_hz(10),
+            Form::People if io::stderr().is_terminal() => {
+                ProgressDrawTarget::term_like_with_hz(Box::<Screen>::default(), 10)
+            }
             _ => ProgressDrawTarget::hidden(),
         };
         let live = MultiProgress::with_draw_target(live);
@@ -75,15 +78,6 @@ impl Ui {
         &self.live
     }
 
-    /// Prints with the moving lines out of the way. A terminal that was closed has none; trying to
-    /// take them away from it would panic.
-    fn aside<R>(&self, print: impl FnOnce() -> R) -> R {
-        match io::stderr().is_terminal() {
-            true => self.live.suspend(print),
-            false => print(),
-        }
-    }
-
     /// A line of the answer for people; in the other form the envelope has it.
     pub(crate) fn line(&self, text: impl AsRef<str>) -> Result<(), Problem> {
         match self.form {
@@ -96,7 +90,7 @@ impl Ui {
     pub(crate) fn data(&self, text: &str) -> Result<(), Problem> {
         let mut line = harmless(text);
         line.push('\n');
-        Ok(self.aside(|| {
+        Ok(self.live.suspend(|| {
             let mut out = anstream::stdout().lock();
             out.write_all(line.as_bytes()).and_then(|()| out.flush())
         })?)
@@ -117,7 +111,7 @@ impl Ui {
     pub(crate) fn talk(&self, text: impl AsRef<str>) {
         let mut line = harmless(text.as_ref());
         line.push('\n');
-        self.aside(|| {
+        self.live.suspend(|| {
             let _ = anstream::stderr().lock().write_all(line.as_bytes());
         });
     }
