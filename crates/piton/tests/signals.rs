@@ -1,0 +1,385 @@
+//! What stops a run from outside: Ctrl-C once, twice and thrice, SIGTERM, SIGHUP, a closed terminal, a
+//! closed pipe, `piton stop`, a signal to the keeper. Whatever it was, the agent's bytes are kept, the
+//! cause is recorded, nothing of the attempt is left running, and `piton resume` goes on.
+
+use std::process::Stdio;
+
+use piton_testkit::processes::{freeze, has_pending, session};
+use piton_testkit::runs::{
+    agent_step, attempt_folder, command_step, completions, events, events_named, keeper, keepers,
+    kept, lay_plan, plan, step, view, wait_dead, wait_event, worktree,
+};
+use piton_testkit::{
+    DEADLINE, Output, Running, Sandbox, Signal, Terminal, alive, signal, wait_until,
+};
+use serde_json::Value;
+
+/// Works, hangs the first time it is started, and comes to its end the second time.
+const HANGS_ONCE: &str = "count {starts}; pid {agent}; write work.txt precious; print at work; \
+                          touch {ready}; once {hung}: hang; write done.txt done";
+/// The same, deaf to everything but SIGKILL.
+const DEAF: &str = "count {starts}; pid {agent}; ignore-term; write work.txt precious; \
+                    touch {ready}; once {hung}: hang; write done.txt done";
+/// Goes on when it is told to.
+const PATIENT: &str = "count {starts}; pid {agent}; write work.txt precious; touch {ready}; \
+                       await {go}; write done.txt done";
+
+const RUN: [&str; 5] = ["run", "plan.toml", "--trust", "--grace", "300ms"];
+const RUN_WITH_MUCH_GRACE: [&str; 5] = ["run", "plan.toml", "--trust", "--grace", "10m"];
+
+fn sandbox(script: &str) -> Sandbox {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let steps = [
+        agent_step(&sandbox, "work", script, ""),
+        command_step(&sandbox, "after", "cp work.txt copy.txt", "needs = ['work']"),
+    ];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    sandbox
+}
+
+/// Starts a run and waits until its agent is at work; the agent's process.
+fn at_work(sandbox: &Sandbox, args: &[&str]) -> (Running, u32) {
+    let worker = sandbox.piton(args).spawn();
+    sandbox.wait_exists(sandbox.mark("ready"));
+    let agent = sandbox.wait_pid(sandbox.mark("agent"));
+    assert!(alive(agent), "the agent is at work");
+    (worker, agent)
+}
+
+/// The run as `piton status --json` lists it.
+fn status(sandbox: &Sandbox) -> Value {
+    sandbox.piton(&["status", "--json"]).output().success().json()["data"]["runs"][0].clone()
+}
+
+/// The run was interrupted, says so with its cause and time, and has the agent's bytes.
+#[track_caller]
+fn assert_interrupted(sandbox: &Sandbox, cause: &str) {
+    let run = status(sandbox);
+    assert_eq!((run["status"].as_str(), run["cause"].as_str()), (Some("interrupted"), Some(cause)));
+    let at = run["at"].as_str().expect("a time");
+    let (opened, changed) = (&run["opened_at"], &run["changed_at"]);
+    assert!(opened.as_str() <= Some(at) && Some(at) <= changed.as_str(), "{opened} {at} {changed}");
+    assert_eq!(kept(sandbox, "work", "work.txt"), "precious");
+    let tree = worktree(sandbox);
+    assert_eq!(sandbox.git_in(&tree, &["log", "--format=%s"]), "ready\ninitial", "uncommitted");
+    sandbox.wait_no_processes();
+}
+
+/// `piton resume` brings the run to its end, with the interrupted work in it.
+#[track_caller]
+fn assert_resumes(sandbox: &Sandbox, starts: usize) -> Output {
+    let resumed = sandbox.piton(&["resume"]).output().success();
+    assert_finished(sandbox, starts);
+    resumed
+}
+
+#[track_caller]
+fn assert_finished(sandbox: &Sandbox, starts: usize) {
+    let run = view(sandbox);
+    assert_eq!(run["status"], "completed", "{run:#}");
+    let branch = run["branch"].as_str().expect("a branch");
+    let files = sandbox.git(&["ls-tree", "--name-only", branch]);
+    assert_eq!(files, ".gitignore\nREADME.md\ncopy.txt\ndone.txt\nwork.txt");
+    assert!(completions(sandbox).values().all(|times| *times == 1));
+    assert_eq!(sandbox.lines(sandbox.mark("starts")), starts);
+    sandbox.wait_no_processes();
+}
+
+fn exit_record(sandbox: &Sandbox) -> Value {
+    let claimed = events_named(sandbox, "claimed").pop().expect("a claim");
+    sandbox.read_json(attempt_folder(sandbox, &claimed["attempt"]).join("exit.json"))["exit"]
+        .clone()
+}
+
+#[test]
+fn ctrl_c_stops_the_agent_and_keeps_its_work() {
+    let sandbox = sandbox(HANGS_ONCE);
+    let (worker, agent) = at_work(&sandbox, &RUN);
+    worker.signal(Signal::INT);
+    let output = worker.wait().expect_code(130);
+    assert!(output.stderr.contains("piton resume"), "{output}");
+    assert!(!alive(agent));
+    assert_eq!(exit_record(&sandbox)["signal"], Signal::INT.as_raw(), "it was asked, not killed");
+    let asked = events_named(&sandbox, "stop_requested");
+    assert_eq!((asked.len(), asked[0]["haste"].as_str()), (1, Some("graceful")));
+    assert_interrupted(&sandbox, "user_interrupt");
+    assert_resumes(&sandbox, 2);
+}
+
+#[test]
+fn a_terminal_sends_ctrl_c_to_the_worker_alone() {
+    let sandbox = sandbox(HANGS_ONCE);
+    let mut terminal = Terminal::start(&sandbox, &RUN);
+    sandbox.wait_exists(sandbox.mark("ready"));
+    let agent = sandbox.wait_pid(sandbox.mark("agent"));
+    let (worker, keeper) = (terminal.pid(), keeper(&sandbox));
+    assert_eq!(session(worker), Some(worker), "the terminal is the worker's");
+    assert_ne!(session(keeper), Some(worker));
+    assert_ne!(session(agent), Some(worker));
+
+    // A frozen worker takes no signal: whoever stops now was reached by the terminal.
+    freeze(worker);
+    terminal.type_in("\u{3}");
+    wait_until(DEADLINE, "Ctrl-C at the worker", || has_pending(worker, Signal::INT));
+    assert!(!has_pending(keeper, Signal::INT) && !has_pending(agent, Signal::INT));
+    assert_eq!(events_named(&sandbox, "stop_requested"), Vec::<Value>::new());
+    assert!(alive(agent) && alive(keeper), "Ctrl-C did not reach them");
+
+    assert!(signal(worker, Signal::CONT));
+    let output = terminal.wait().expect_code(130);
+    assert!(output.stdout.contains("interrupted"), "{output}");
+    assert!(!alive(agent));
+    assert_interrupted(&sandbox, "user_interrupt");
+    assert_resumes(&sandbox, 2);
+}
+
+#[test]
+fn an_agent_that_ignores_the_request_is_killed_after_the_grace() {
+    let sandbox = sandbox(DEAF);
+    let (worker, agent) = at_work(&sandbox, &RUN);
+    worker.signal(Signal::INT);
+    worker.wait().expect_code(130);
+    assert!(!alive(agent));
+    assert_eq!(exit_record(&sandbox)["signal"], Signal::KILL.as_raw(), "nothing else ended it");
+    assert_eq!(events_named(&sandbox, "stop_requested").len(), 1);
+    assert_interrupted(&sandbox, "user_interrupt");
+    assert_resumes(&sandbox, 2);
+}
+
+#[test]
+fn a_second_ctrl_c_kills_at_once() {
+    let sandbox = sandbox(DEAF);
+    let (worker, agent) = at_work(&sandbox, &RUN_WITH_MUCH_GRACE);
+    worker.signal(Signal::INT);
+    assert_eq!(wait_event(&sandbox, "stop_requested")["haste"], "graceful");
+    assert!(alive(agent), "it has ten minutes");
+    worker.signal(Signal::INT);
+    worker.wait().expect_code(130);
+    assert!(!alive(agent));
+    let hastes = events_named(&sandbox, "stop_requested");
+    let hastes: Vec<_> = hastes.iter().map(|event| event["haste"].as_str()).collect();
+    assert_eq!(hastes, [Some("graceful"), Some("now")]);
+    assert_interrupted(&sandbox, "user_interrupt");
+    assert_resumes(&sandbox, 2);
+}
+
+#[test]
+fn a_third_ctrl_c_waits_for_nobody() {
+    let sandbox = sandbox(HANGS_ONCE);
+    let (worker, agent) = at_work(&sandbox, &RUN);
+    let keeper = keeper(&sandbox);
+    freeze(keeper);
+    for n in 1..=2 {
+        worker.signal(Signal::INT);
+        sandbox.wait_until("the request", || events_named(&sandbox, "stop_requested").len() == n);
+    }
+    worker.signal(Signal::INT);
+    worker.wait().expect_code(130);
+    assert!(alive(keeper) && alive(agent), "they have not been told yet");
+    assert_eq!(status(&sandbox)["status"], "running", "a frozen attempt is not a dead one");
+    assert!(signal(keeper, Signal::CONT));
+    wait_dead(keeper);
+    assert!(!alive(agent));
+    assert_interrupted(&sandbox, "user_interrupt");
+    assert_resumes(&sandbox, 2);
+}
+
+#[test]
+fn sigterm_is_told_apart() {
+    let sandbox = sandbox(HANGS_ONCE);
+    let (worker, agent) = at_work(&sandbox, &RUN);
+    worker.signal(Signal::TERM);
+    worker.wait().expect_code(143);
+    assert!(!alive(agent));
+    assert_eq!(exit_record(&sandbox)["signal"], Signal::TERM.as_raw());
+    assert_interrupted(&sandbox, "termination");
+    assert_resumes(&sandbox, 2);
+}
+
+#[test]
+fn an_agent_that_ends_well_when_asked_to_stop_has_not_finished() {
+    let script = "count {starts}; pid {agent}; term-exit 0; write work.txt precious; \
+                  touch {ready}; once {hung}: hang; write done.txt done";
+    let sandbox = sandbox(script);
+    let (worker, _) = at_work(&sandbox, &RUN);
+    worker.signal(Signal::TERM);
+    worker.wait().expect_code(143);
+    assert_eq!(exit_record(&sandbox)["code"], 0, "it said that all was well");
+    assert_interrupted(&sandbox, "termination");
+    assert_resumes(&sandbox, 2);
+}
+
+#[test]
+fn ctrl_c_during_verify_does_not_start_the_agent_again() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let script = "count {starts}; write work.txt precious; write done.txt done";
+    let check = sandbox.fake(&piton_testkit::runs::marked(
+        &sandbox,
+        "pid {verify}; touch {ready}; once {hung}: hang",
+    ));
+    let verify = format!("verify = {}", piton_testkit::toml_string(&check));
+    let steps = [
+        agent_step(&sandbox, "work", script, &verify),
+        command_step(&sandbox, "after", "cp work.txt copy.txt", "needs = ['work']"),
+    ];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    let worker = sandbox.piton(&RUN).spawn();
+    sandbox.wait_exists(sandbox.mark("ready"));
+    let verify = sandbox.wait_pid(sandbox.mark("verify"));
+    assert!(alive(verify));
+    worker.signal(Signal::INT);
+    worker.wait().expect_code(130);
+    assert!(!alive(verify));
+    let run = view(&sandbox);
+    assert_eq!(step(&run, "work")["left_at"], "verify");
+    assert_eq!(run["cause"], "user_interrupt");
+    sandbox.wait_no_processes();
+    assert_resumes(&sandbox, 1);
+}
+
+/// The worker has left; its agent works on, and the next worker finds it at work.
+fn assert_goes_on_without_its_worker(sandbox: &Sandbox, agent: u32) {
+    assert!(alive(agent), "the agent works on");
+    assert_eq!(keepers(sandbox).len(), 1);
+    assert_eq!(status(sandbox)["status"], "running");
+    let names: Vec<Value> = events(sandbox).iter().map(|event| event["event"].clone()).collect();
+    assert!(!names.contains(&"stop_requested".into()), "{names:?}");
+    let resume = sandbox.piton(&["resume"]).spawn();
+    sandbox.wait_until("a word of the adopted attempt", || resume.stderr().contains("step work"));
+    assert_eq!(sandbox.wait_pid(sandbox.mark("agent")), agent);
+    assert!(alive(agent));
+    std::fs::write(sandbox.mark("go"), "").expect("the sandbox is writable");
+    resume.wait().success();
+    assert_finished(sandbox, 1);
+    let claims = events_named(sandbox, "claimed");
+    assert_eq!(claims.iter().filter(|claim| claim["step"]["step"] == "work").count(), 1);
+}
+
+#[test]
+fn sighup_ends_the_worker_and_not_the_agent() {
+    let sandbox = sandbox(PATIENT);
+    let (worker, agent) = at_work(&sandbox, &RUN);
+    worker.signal(Signal::HUP);
+    worker.wait().expect_code(129);
+    assert_goes_on_without_its_worker(&sandbox, agent);
+}
+
+#[test]
+fn a_closed_terminal_ends_the_worker_and_not_the_agent() {
+    let sandbox = sandbox(PATIENT);
+    let mut terminal = Terminal::start(&sandbox, &RUN);
+    sandbox.wait_exists(sandbox.mark("ready"));
+    let agent = sandbox.wait_pid(sandbox.mark("agent"));
+    assert!(alive(terminal.pid()));
+    terminal.close();
+    terminal.wait().expect_code(129);
+    assert_goes_on_without_its_worker(&sandbox, agent);
+}
+
+#[test]
+fn whatever_an_agent_leaves_running_is_ended() {
+    let script = "count {starts}; pid {agent}; write work.txt precious; \
+                  grandchild {g1}; grandchild {g2} setsid; grandchild {g3} setsid closefds; \
+                  grandchild {g4} setsid closefds clearenv ignore-term; \
+                  grandchild {g5} clearenv ignore-term writes leftover.txt; \
+                  sh (setsid sh -c 'echo $$ > {g6}.part && mv {g6}.part {g6} && exec sleep 600' \
+                  >/dev/null 2>&1 </dev/null &) ; \
+                  await {g6}; touch {ready}; once {hung}: hang; write done.txt done; \
+                  delete leftover.txt";
+    let sandbox = sandbox(script);
+    let (worker, agent) = at_work(&sandbox, &RUN);
+    let left = || -> Vec<u32> {
+        (1..=6).map(|n| sandbox.wait_pid(sandbox.mark(&format!("g{n}")))).collect()
+    };
+    let first = left();
+    assert!(first.iter().all(|pid| alive(*pid)), "all of them were there: {first:?}");
+    assert_ne!(session(first[3]), session(agent), "one of them has escaped the agent's session");
+    worker.signal(Signal::INT);
+    worker.wait().expect_code(130);
+    assert_eq!(first.iter().filter(|pid| alive(**pid)).count(), 0, "{first:?}");
+    assert_interrupted(&sandbox, "user_interrupt");
+
+    // The second time the agent ends by itself and leaves as many behind.
+    for n in 1..=6 {
+        std::fs::remove_file(sandbox.mark(&format!("g{n}"))).expect("written before");
+    }
+    sandbox.piton(&["resume"]).output().success();
+    let second = left();
+    assert!(first.iter().all(|pid| !second.contains(pid)), "these are new: {second:?}");
+    assert_eq!(second.iter().filter(|pid| alive(**pid)).count(), 0, "{second:?}");
+    assert_eq!(view(&sandbox)["status"], "completed");
+}
+
+#[test]
+fn stop_from_elsewhere_stops_the_run_until_somebody_resumes() {
+    let sandbox = sandbox(HANGS_ONCE);
+    let (worker, agent) = at_work(&sandbox, &RUN);
+    let stopped = sandbox.piton(&["stop", "--json"]).output().success().json();
+    assert_eq!(stopped["data"]["still_running"], serde_json::json!([]));
+    assert_eq!(stopped["data"]["run"]["status"], "stopped");
+    assert!(!alive(agent), "it has ended before the answer");
+    assert_eq!(kept(&sandbox, "work", "work.txt"), "precious");
+    worker.wait().expect_code(130);
+    let run = status(&sandbox);
+    let shown = (run["status"].as_str(), run["cause"].as_str());
+    assert_eq!(shown, (Some("stopped"), Some("user_interrupt")));
+    sandbox.wait_no_processes();
+    assert_resumes(&sandbox, 2);
+}
+
+#[test]
+fn stop_now_does_not_wait_for_the_grace() {
+    let sandbox = sandbox(DEAF);
+    let (worker, agent) = at_work(&sandbox, &RUN_WITH_MUCH_GRACE);
+    sandbox.piton(&["stop", "--now"]).output().success();
+    assert!(!alive(agent));
+    assert_eq!(exit_record(&sandbox)["signal"], Signal::KILL.as_raw());
+    assert_eq!(kept(&sandbox, "work", "work.txt"), "precious");
+    worker.wait().expect_code(130);
+    assert_eq!(status(&sandbox)["status"], "stopped");
+    assert_resumes(&sandbox, 2);
+}
+
+#[test]
+fn one_step_can_be_stopped() {
+    let sandbox = sandbox(HANGS_ONCE);
+    let (worker, agent) = at_work(&sandbox, &RUN);
+    let handle = status(&sandbox)["handle"].as_str().expect("a handle").to_owned();
+    sandbox.piton(&["stop", &handle, "after"]).output().success();
+    assert!(alive(agent), "another step was meant");
+    sandbox.piton(&["stop", &handle, "nonsense"]).output().expect_code(2);
+    sandbox.piton(&["stop", &handle, "work"]).output().success();
+    worker.wait().expect_code(130);
+    assert_interrupted(&sandbox, "user_interrupt");
+    assert_resumes(&sandbox, 2);
+}
+
+#[test]
+fn a_signal_to_the_keeper_interrupts_its_attempt_and_the_worker_goes_on() {
+    let sandbox = sandbox(HANGS_ONCE);
+    let (worker, agent) = at_work(&sandbox, &RUN);
+    assert!(signal(keeper(&sandbox), Signal::TERM));
+    worker.wait().success();
+    assert!(!alive(agent));
+    let interrupted = events_named(&sandbox, "interrupted");
+    assert_eq!(interrupted.len(), 1);
+    assert_eq!(interrupted[0]["cause"], "termination");
+    assert_finished(&sandbox, 2);
+}
+
+#[test]
+fn nobody_has_to_listen() {
+    let sandbox = sandbox(PATIENT);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut command = sandbox.piton(&RUN).into_command();
+    command.stdout(writer.try_clone().expect("a duplicate")).stderr(writer);
+    let mut worker = command.stdin(Stdio::null()).spawn().expect("piton starts");
+    drop(command);
+    sandbox.wait_exists(sandbox.mark("ready"));
+    drop(reader);
+    std::fs::write(sandbox.mark("go"), "").expect("the sandbox is writable");
+    sandbox.wait_until("the end of the worker", || worker.try_wait().expect("a child").is_some());
+    let ended = worker.wait().expect("a child");
+    assert_eq!(ended.code(), Some(0), "the work is done, whoever listens");
+    assert_finished(&sandbox, 1);
+}
