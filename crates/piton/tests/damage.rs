@@ -1,0 +1,271 @@
+//! A store whose bytes are not what they were, through every verb: a named error, a next command that
+//! exists, the exit status that says damage, and not one byte changed. Never an empty list.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::PathBuf;
+
+use piton_testkit::runs::{OnDisk, agent_step, fold_store, lay_plan, plan, sql, store_file, view};
+use piton_testkit::{Output, Sandbox, Signal};
+use serde_json::Value;
+
+const VERBS: [&[&str]; 10] = [
+    &["status"],
+    &["status", "--all"],
+    &["show"],
+    &["log"],
+    &["events"],
+    &["resume"],
+    &["resume", "--dry-run"],
+    &["stop"],
+    &["run", "plan.toml", "--trust"],
+    &["run", "plan.toml", "--trust", "--fresh"],
+];
+
+/// A repository with an interrupted run whose work is kept in a snapshot.
+fn interrupted() -> Sandbox {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let script = "count {starts}; write work.txt precious; touch {ready}; once {hung}: hang";
+    let steps = [agent_step(&sandbox, "work", script, "")];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    let worker = sandbox.piton(&["run", "plan.toml", "--trust", "--grace", "300ms"]).spawn();
+    sandbox.wait_exists(sandbox.mark("ready"));
+    worker.signal(Signal::INT);
+    worker.wait().expect_code(130);
+    assert_eq!(view(&sandbox)["status"], "interrupted");
+    sandbox
+}
+
+fn state(sandbox: &Sandbox) -> PathBuf {
+    sandbox.path(".git/piton")
+}
+
+/// The commands that a hint puts in quotes.
+fn commands(hint: &str) -> Vec<String> {
+    hint.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// A command somebody can really type: a verb of piton's, or a program that is there.
+#[track_caller]
+fn assert_exists(sandbox: &Sandbox, command: &str) {
+    let mut words = command.split_whitespace().skip_while(|word| word.contains('='));
+    let program = words.next().expect("a command has a word");
+    if program != "piton" {
+        let found = sandbox.command("sh").args(["-c", "command -v \"$0\"", program]).output();
+        assert!(found.expect("a shell").status.success(), "there is no {program}: {command}");
+        return;
+    }
+    let verb = words.next().expect("a verb");
+    let help = sandbox.piton(&["help", verb]).output();
+    assert_eq!(help.code, Some(0), "there is no `{command}`");
+}
+
+/// The error as `--json` tells it: code, hint.
+#[track_caller]
+fn told(output: &Output, what: &str) -> (String, String) {
+    let envelope = output.json();
+    assert_eq!(envelope["status"], "error", "{what}: {output}");
+    let issue = &envelope["issues"][0];
+    let text = |name: &str| issue[name].as_str().unwrap_or_default().to_owned();
+    assert!(!text("message").is_empty(), "{what}: {output}");
+    (text("code"), text("hint"))
+}
+
+/// Every verb refuses with this exit status, says what to do next, and touches nothing.
+#[track_caller]
+fn assert_refused(sandbox: &Sandbox, what: &str, exit: i32, words: &str) {
+    let changed = refused(sandbox, what, exit, words);
+    assert!(changed.is_empty(), "{what}: {changed:?} was touched");
+}
+
+/// Every verb refuses; what they touched in the git directory all the same.
+#[track_caller]
+fn refused(sandbox: &Sandbox, what: &str, exit: i32, words: &str) -> Vec<PathBuf> {
+    let before = OnDisk::of(&sandbox.path(".git"));
+    for verb in VERBS {
+        let what = format!("{what}: piton {}", verb.join(" "));
+        let output = sandbox.piton(verb).arg("--json").output();
+        assert_eq!(output.code, Some(exit), "{what}: {output}");
+        let (code, hint) = told(&output, &what);
+        assert!(["E046", "E047"].contains(&code.as_str()), "{what}: {output}");
+        assert!(output.stdout.contains(words), "{what}: {output}");
+        assert!(!commands(&hint).is_empty(), "{what} has nothing to type: {output}");
+        commands(&hint).iter().for_each(|command| assert_exists(sandbox, command));
+        let plain = sandbox.piton(verb).output().expect_code(exit);
+        assert!(plain.stdout.is_empty(), "{what}: {plain}");
+        assert!(plain.stderr.contains(&format!("error[{code}]")), "{what}: {plain}");
+    }
+    let overview = sandbox.piton(&[]).output();
+    assert_eq!(overview.code, Some(exit), "{what}: {overview}");
+    let doctor = sandbox.piton(&["doctor", "--json"]).output();
+    assert!(matches!(doctor.code, Some(1 | 74)), "{what}: {doctor}");
+    assert!(doctor.stdout.contains(words), "{what}: {doctor}");
+    sandbox.wait_no_processes();
+    assert_eq!(sandbox.lines(sandbox.mark("starts")), 1, "{what}: an agent was started");
+    before.differences(&OnDisk::of(&sandbox.path(".git")))
+}
+
+#[test]
+fn an_undamaged_store_is_no_error() {
+    let sandbox = interrupted();
+    fold_store(&sandbox);
+    assert_eq!(view(&sandbox)["status"], "interrupted");
+    sandbox.piton(&["resume"]).output().success();
+    assert_eq!(view(&sandbox)["status"], "completed");
+}
+
+#[test]
+fn an_empty_store_is_named() {
+    let sandbox = interrupted();
+    fold_store(&sandbox);
+    fs::write(store_file(&sandbox), "").expect("the store is writable");
+    assert_refused(&sandbox, "zero length", 74, "the file is empty");
+}
+
+#[test]
+fn a_truncated_store_is_named() {
+    let sandbox = interrupted();
+    fold_store(&sandbox);
+    let length = fs::metadata(store_file(&sandbox)).expect("a store").len();
+    assert!(length > 8192);
+    let file = OpenOptions::new().write(true).open(store_file(&sandbox)).expect("a store");
+    file.set_len(length / 2).expect("it can be cut");
+    assert_refused(&sandbox, "half of it", 74, "shorter than it says");
+}
+
+#[test]
+fn a_foreign_file_is_named() {
+    let sandbox = interrupted();
+    fold_store(&sandbox);
+    fs::write(store_file(&sandbox), "Dear diary, ".repeat(2000)).expect("the store is writable");
+    assert_refused(&sandbox, "text", 74, "not a piton store");
+    fs::remove_file(store_file(&sandbox)).expect("just written");
+    sql(
+        &store_file(&sandbox),
+        "CREATE TABLE bookmarks (url TEXT); INSERT INTO bookmarks VALUES (1)",
+    );
+    fs::set_permissions(store_file(&sandbox), fs::Permissions::from_mode(0o600)).expect("ours");
+    assert_refused(&sandbox, "another program's database", 74, "not a piton store");
+}
+
+#[test]
+fn a_newer_store_is_named_and_is_not_called_damaged() {
+    let sandbox = interrupted();
+    sql(&store_file(&sandbox), "PRAGMA wal_checkpoint(TRUNCATE); PRAGMA user_version = 999");
+    assert_refused(&sandbox, "schema 999", 69, "written by a newer piton (schema 999");
+}
+
+#[test]
+fn a_deleted_store_is_named() {
+    let sandbox = interrupted();
+    fold_store(&sandbox);
+    fs::remove_file(store_file(&sandbox)).expect("a store");
+    assert!(sandbox.exists(".git/piton/store.head"), "something still speaks of it");
+    assert_refused(&sandbox, "store.db deleted", 74, "gone");
+    fs::remove_dir_all(state(&sandbox)).expect("a folder");
+    assert!(!sandbox.git(&["for-each-ref", "refs/piton"]).is_empty(), "its snapshots are there");
+    assert_refused(&sandbox, "everything deleted", 74, "snapshots of earlier runs");
+}
+
+#[test]
+fn a_store_without_its_log_is_named() {
+    let sandbox = interrupted();
+    let log = sandbox.path(".git/piton/store.db-wal");
+    assert!(fs::metadata(&log).expect("nobody has folded it in").len() > 0);
+    fs::remove_file(&log).expect("a log");
+    fs::remove_file(sandbox.path(".git/piton/store.db-shm")).expect("its index");
+    let before = fs::read(store_file(&sandbox)).expect("a store");
+    let changed = refused(&sandbox, "only store.db copied", 74, "store.db");
+    // Whoever opens a database for writing makes its log; there is nothing in it.
+    let made = ["piton", "piton/store.db-shm", "piton/store.db-wal"].map(PathBuf::from);
+    assert!(changed.iter().all(|path| made.contains(path)), "{changed:?}");
+    assert_eq!(fs::metadata(&log).map_or(0, |log| log.len()), 0);
+    assert_eq!(fs::read(store_file(&sandbox)).expect("a store"), before);
+}
+
+#[test]
+fn a_tampered_record_is_named() {
+    let sandbox = interrupted();
+    let record = "UPDATE events SET body = CAST(replace(CAST(body AS TEXT), 'user_interrupt', \
+                  'termination') AS BLOB)";
+    let before = fs::read(store_file(&sandbox)).expect("a store");
+    sql(&store_file(&sandbox), &format!("{record}; PRAGMA wal_checkpoint(TRUNCATE)"));
+    assert_ne!(before, fs::read(store_file(&sandbox)).expect("a store"), "it was changed");
+    for verb in [&["show"][..], &["resume"], &["run", "plan.toml", "--trust"]] {
+        let output = sandbox.piton(verb).arg("--json").output().expect_code(74);
+        let (code, hint) = told(&output, "tampered");
+        assert_eq!(code, "E047", "{output}");
+        commands(&hint).iter().for_each(|command| assert_exists(&sandbox, command));
+    }
+    let doctor = sandbox.piton(&["doctor"]).output().expect_code(74);
+    assert!(doctor.stdout.contains("broken at position"), "{doctor}");
+}
+
+/// What piton answers about the run, without what passes with time.
+fn answers(sandbox: &Sandbox) -> Vec<(Option<i32>, Value)> {
+    let verbs = [&["status", "--all", "--json"][..], &["show", "--json"], &["events", "--json"]];
+    let answer = |verb: &&[&str]| {
+        let output = sandbox.piton(verb).output();
+        (output.code, output.json())
+    };
+    verbs.iter().map(answer).collect()
+}
+
+#[test]
+fn a_flipped_bit_gives_the_right_answer_or_a_named_error() {
+    let sandbox = interrupted();
+    fold_store(&sandbox);
+    let right = answers(&sandbox);
+    assert!(right.iter().all(|(code, _)| *code == Some(0)));
+    let whole = fs::read(store_file(&sandbox)).expect("a store");
+    let (mut noticed, mut mixed) = (0, 0x9e37_79b9_7f4a_7c15_u64);
+    let flips = if std::env::var_os("PITON_FULL").is_some() { 1000 } else { 60 };
+    for _ in 0..flips {
+        mixed =
+            mixed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = (mixed >> 20) % whole.len() as u64;
+        let bit = 1 << ((mixed >> 10) % 8);
+        let damaged = whole[usize::try_from(at).expect("it fits")] ^ bit;
+        let file = OpenOptions::new().write(true).open(store_file(&sandbox)).expect("a store");
+        file.write_all_at(&[damaged], at).expect("a byte");
+        for ((code, answer), (_, truth)) in answers(&sandbox).iter().zip(&right) {
+            if answer["data"] == truth["data"] {
+                continue;
+            }
+            noticed += 1;
+            let what = format!("bit {bit:#x} of byte {at}: {code:?} {answer:#}");
+            assert!(matches!(code, Some(69 | 74)), "{what}");
+            let issue = &answer["issues"][0];
+            assert!(["E046", "E047"].iter().any(|code| issue["code"] == *code), "{what}");
+            assert!(!commands(issue["hint"].as_str().unwrap_or_default()).is_empty(), "{what}");
+        }
+        fs::write(store_file(&sandbox), &whole).expect("as it was");
+    }
+    assert!(noticed > 0, "the flips hit something");
+    assert_eq!(answers(&sandbox), right, "as it was");
+}
+
+#[test]
+fn state_that_others_may_write_to_is_refused() {
+    let sandbox = interrupted();
+    fs::set_permissions(state(&sandbox), fs::Permissions::from_mode(0o777)).expect("ours");
+    assert_refused(&sandbox, "mode 777", 69, "other users may write to it");
+    fs::set_permissions(state(&sandbox), fs::Permissions::from_mode(0o700)).expect("ours");
+    assert_eq!(view(&sandbox)["status"], "interrupted", "well again");
+}
+
+#[test]
+fn state_behind_a_symbolic_link_is_refused() {
+    let sandbox = interrupted();
+    let elsewhere = sandbox.root().join("elsewhere");
+    fs::rename(state(&sandbox), &elsewhere).expect("a folder can be moved");
+    symlink(&elsewhere, state(&sandbox)).expect("a link");
+    assert_refused(&sandbox, "a link", 69, "symbolic link");
+    fs::remove_file(state(&sandbox)).expect("the link");
+    fs::rename(&elsewhere, state(&sandbox)).expect("moved back");
+
+    let kept = sandbox.root().join("kept.db");
+    fs::rename(store_file(&sandbox), &kept).expect("a file can be moved");
+    symlink(&kept, store_file(&sandbox)).expect("a link");
+    assert_refused(&sandbox, "a link in it", 69, "symbolic link");
+}
