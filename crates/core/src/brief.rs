@@ -77,7 +77,7 @@ fn tail_of(why: &crate::event::Failure) -> Option<&str> {
     use crate::event::Failure;
     match why {
         Failure::Exit { tail, .. } | Failure::Verify { tail, .. } => Some(tail.trim_end()),
-        Failure::Setup { .. } | Failure::Landing { .. } | Failure::Timeout { .. } => None,
+        Failure::Landing { .. } | Failure::Timeout { .. } => None,
     }
     .filter(|tail| !tail.is_empty())
 }

@@ -104,8 +104,9 @@ fn entry_of(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
         Phase::Failed { why: Failure::Landing { .. }, .. } => Ok(Entry::Fresh),
         Phase::Failed { .. } => Ok(state.agent_entry(&plan.work)),
         Phase::Interrupted(last) if last.held_back => Err(Refusal::StepStopped(plan.id.clone())),
-        Phase::Interrupted(_) if state.idle >= IDLE_INTERRUPTIONS_MAX => {
-            Err(Refusal::NeedsPerson { step: plan.id.clone(), times: state.idle })
+        Phase::Interrupted(last) if state.idle >= IDLE_INTERRUPTIONS_MAX => {
+            let why = format!("{}: {}", last.cause, last.evidence);
+            Err(Refusal::NeedsPerson { step: plan.id.clone(), times: state.idle, why })
         }
         Phase::Interrupted(last) => Ok(match last.left_at {
             Stage::Land => Entry::Land,

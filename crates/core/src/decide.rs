@@ -153,8 +153,8 @@ pub enum Refusal {
     RunStopped,
     #[error("the run is completed")]
     RunCompleted,
-    #[error("step {step} was interrupted {times} times in a row without new progress")]
-    NeedsPerson { step: StepId, times: u32 },
+    #[error("step {step} was interrupted {times} times in a row without new progress ({why})")]
+    NeedsPerson { step: StepId, times: u32, why: String },
     #[error("step {step} is not verified")]
     NotVerified { step: StepId },
     #[error("step {step} has not been started")]
@@ -452,7 +452,6 @@ fn clipped_failure(why: Failure) -> Failure {
     match why {
         Failure::Exit { exit, tail } => Failure::Exit { exit, tail: clipped(&tail) },
         Failure::Verify { exit, tail } => Failure::Verify { exit, tail: clipped(&tail) },
-        Failure::Setup { message } => Failure::Setup { message: clipped(&message) },
         Failure::Landing { message } => Failure::Landing { message: clipped(&message) },
         timeout @ Failure::Timeout { .. } => timeout,
     }

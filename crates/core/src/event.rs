@@ -228,10 +228,6 @@ pub enum Failure {
     Timeout {
         ms: u64,
     },
-    /// The attempt could not be set up (worktree, program not found).
-    Setup {
-        message: String,
-    },
     /// The commit could not be brought onto the run's branch.
     Landing {
         message: String,
@@ -361,7 +357,6 @@ impl fmt::Display for Failure {
             Failure::Exit { exit, .. } => write!(f, "ended with {exit}"),
             Failure::Verify { exit, .. } => write!(f, "verify ended with {exit}"),
             Failure::Timeout { ms } => write!(f, "timed out after {} s", ms / 1000),
-            Failure::Setup { message } => write!(f, "could not be set up: {message}"),
             Failure::Landing { message } => write!(f, "could not be landed: {message}"),
         }
     }

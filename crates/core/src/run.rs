@@ -22,6 +22,8 @@ pub struct Run {
     pub changed_at: Millis,
     /// A stop of the whole run that nobody has lifted.
     pub stop: Option<Stop>,
+    /// The commit that the step completed last was landed with: the run's branch must contain it.
+    pub landed: Option<Oid>,
     pub cursor: Cursor,
     plan: Arc<Plan>,
     index: Arc<HashMap<StepId, usize>>,
@@ -57,6 +59,8 @@ pub struct Step {
     /// Interruptions in a row that brought nothing new.
     pub idle: u32,
     pub history: Vec<PastAttempt>,
+    /// What was done does not fit any more: the next attempt starts afresh.
+    outdated: bool,
     last_progress: Option<(Stage, Option<Oid>)>,
 }
 
@@ -193,6 +197,7 @@ impl Run {
             opened_at: first.at,
             changed_at: first.at,
             stop: None,
+            landed: None,
             cursor: first.cursor(),
             plan,
             index,
@@ -306,6 +311,9 @@ impl Run {
                     illegal(Illegal::OutOfOrder { step: step.step.clone(), event })
                 })?;
                 self.count(index);
+                if let Event::Completed { commit, .. } = about_step {
+                    self.landed = Some(commit.clone());
+                }
             }
         }
         self.cursor = record.cursor();
@@ -390,6 +398,7 @@ impl Step {
     /// from the base. A plain command always starts from its base.
     pub(crate) fn agent_entry(&self, work: &Work) -> Entry {
         match work {
+            Work::Agent { .. } if self.outdated => Entry::Fresh,
             Work::Agent { .. } if self.changed > 0 && self.base.is_some() => Entry::Continue,
             Work::Agent { .. } | Work::Run(_) => Entry::Fresh,
         }
@@ -409,6 +418,7 @@ impl Step {
                 attempt.started_at = Some(record.at);
                 if attempt.entry == Entry::Fresh {
                     self.changed = 0;
+                    self.outdated = false;
                 }
                 self.base = Some(base.clone());
                 self.verified = None;
@@ -445,9 +455,7 @@ impl Step {
                 self.own(*fence).ok_or("failed")?;
                 self.end(Ending::Failed(why.clone()), record.at);
                 self.failures += 1;
-                if let Failure::Landing { .. } = why {
-                    self.changed = 0; // It does not fit any more: the next attempt starts afresh.
-                }
+                self.outdated |= matches!(why, Failure::Landing { .. });
                 self.idle = 0;
                 self.verified = None;
                 self.landing = None;
@@ -458,7 +466,7 @@ impl Step {
                 let asked = attempt.stop.is_some() || run_stop.is_some();
                 let held_back = run_stop.is_some() || (asked && !attempt.lifted);
                 self.end(Ending::Interrupted { cause: *cause, at: *at }, record.at);
-                self.count_interruption(*left_at, asked);
+                self.count_interruption(*left_at, *cause, asked);
                 self.phase = Phase::Interrupted(Interruption {
                     cause: *cause,
                     at: *at,
@@ -515,8 +523,11 @@ impl Step {
         }
     }
 
-    fn count_interruption(&mut self, left_at: Stage, asked: bool) {
-        if left_at == Stage::Unstarted || asked {
+    /// Being stopped on request, or killed before anything was started, says nothing about the step.
+    /// Trouble on the way there does: it would come again and again.
+    fn count_interruption(&mut self, left_at: Stage, cause: Cause, asked: bool) {
+        let trouble = matches!(cause, Cause::Unknown | Cause::DiskFull);
+        if asked || (left_at == Stage::Unstarted && !trouble) {
             return;
         }
         let tree = self.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());

@@ -250,7 +250,10 @@ fn run_status(run: &Run) -> RunStatus {
     });
     match interrupted {
         Some((plan, step, last)) if step.idle >= IDLE_INTERRUPTIONS_MAX && !last.held_back => {
-            let question = format!("interrupted {} times without new progress; go on?", step.idle);
+            let question = format!(
+                "interrupted {} times without new progress ({}: {}); go on?",
+                step.idle, last.cause, last.evidence
+            );
             RunStatus::Waiting { step: plan.id.clone(), question }
         }
         Some((plan, _, Interruption { cause, at, .. })) => {

@@ -2,16 +2,19 @@
 //! killed and done again by anybody to the same result; two that do it at once do no harm.
 
 use piton_core::decide::{Command, Corpse, Refusal};
-use piton_core::event::SnapshotReason;
+use piton_core::event::{SnapshotReason, Stage};
 use piton_core::ids::{Fence, StepRef};
+use piton_core::recover::Sighting;
 
 use crate::config::Settings;
 use crate::crash;
-use crate::error::EngineError;
-use crate::keeper::{chain, snapshot_message, snapshot_ref};
+use crate::error::{EngineError, chain};
+use crate::keeper::{snapshot_message, snapshot_ref};
 use crate::log::Log;
 use crate::machine::{self, Swept};
+use crate::observe::{Depth, observe};
 use crate::project::Project;
+use crate::runs::settings_of;
 use crate::snapshot;
 use crate::worktree::{TreeState, Worktree};
 
@@ -21,6 +24,30 @@ pub struct Burial {
     /// Why its bytes could not be kept now; the tree stays as it is, and nothing resets it before
     /// they are.
     pub unkept: Option<String>,
+}
+
+/// Buries the attempts of these steps that are seen dead.
+pub fn bury_dead(
+    project: &Project,
+    log: &mut Log,
+    steps: &[StepRef],
+) -> Result<Vec<(StepRef, Burial)>, EngineError> {
+    let settings = settings_of(log)?;
+    let observed = observe(project, log, Depth::Locks);
+    let dead =
+        log.run().held().filter(|(step, _)| steps.contains(step)).filter_map(|(step, attempt)| {
+            match observed.of(attempt.id) {
+                Sighting::Dead(corpse) => Some((step, attempt.fence, corpse.clone())),
+                Sighting::Alive | Sighting::Elsewhere => None,
+            }
+        });
+    let dead: Vec<(StepRef, Fence, Corpse)> = dead.collect();
+    let mut buried = Vec::new();
+    for (step, fence, corpse) in dead {
+        let burial = bury(project, log, &settings, &step, fence, corpse)?;
+        buried.push((step, burial));
+    }
+    Ok(buried)
 }
 
 /// Stops before it touches: first the processes, then the tree, then the log.
@@ -38,8 +65,9 @@ pub(crate) fn bury(
     };
     let swept = machine::end_attempt(attempt, &project.folder(attempt));
     crash::point("bury.swept");
+    // Stop before touch: with anything of it alive, its tree is nobody's, and nothing is recorded.
     if !swept.survivors.is_empty() {
-        corpse.evidence = format!("{}; could not be ended: {:?}", corpse.evidence, swept.survivors);
+        return Ok(Burial { swept, unkept: None });
     }
     let unkept = match keep(project, log, settings, step, fence) {
         Ok(()) => None,
@@ -84,7 +112,11 @@ fn keep(
     };
     let (base, folder) = (state.base.clone(), project.folder(attempt.id));
     let last = state.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());
-    let reason = SnapshotReason::Recovery;
+    // Before anything was started the tree is not this attempt's work: kept, but nothing to go on from.
+    let reason = match state.stage(attempt) {
+        Stage::Unstarted => SnapshotReason::Reset,
+        Stage::Agent | Stage::Verify | Stage::Land => SnapshotReason::Recovery,
+    };
     let message = snapshot_message(log, step, fence, reason);
     // The keeper is dead, but another recovery may be at work: each takes the next free number.
     let mut number = 1;

@@ -76,10 +76,9 @@ pub(crate) fn spawn<I: Send + 'static>(
     // The command holds the pipe's writing end: the reader must be able to see it closed.
     drop(command);
     let pid = child.id().cast_signed();
-    let secrets =
-        Secrets::of_environment(std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        }));
+    let inherited = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let secrets = Secrets::of_environment(inherited.chain(spec.variables));
     let recorder =
         std::thread::spawn(move || record(reader, &spec.output, spec.output_max, &secrets));
     // Ends with the child: nobody has to join it.

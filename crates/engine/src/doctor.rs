@@ -15,9 +15,8 @@ use serde::Serialize;
 
 use crate::attempt::Lock;
 use crate::config::{self, Flags, Places};
-use crate::error::EngineError;
+use crate::error::{EngineError, chain};
 use crate::git::{Call, GitError};
-use crate::keeper::chain;
 use crate::log::{Log, LogError};
 use crate::machine;
 use crate::observe::{Depth, observe};

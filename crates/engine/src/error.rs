@@ -62,6 +62,18 @@ fn names(handles: &[Handle]) -> String {
     handles.iter().map(Handle::as_str).collect::<Vec<_>>().join(", ")
 }
 
+/// An error with its causes, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        cause = next.source();
+    }
+    text
+}
+
 impl EngineError {
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> EngineError {
         let what = what.into();
@@ -74,6 +86,11 @@ impl EngineError {
             EngineError::Log(LogError::Refused(refusal)) => Some(refusal),
             _ => None,
         }
+    }
+
+    /// Whether what is behind this is a disk without space.
+    pub fn is_full_disk(&self) -> bool {
+        chain(self).contains("No space left on device")
     }
 
     /// The next thing to type.

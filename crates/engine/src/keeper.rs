@@ -28,7 +28,7 @@ use signal_hook::iterator::Signals;
 use crate::attempt::{Folder, KeeperRecord, Lock};
 use crate::config::Settings;
 use crate::crash;
-use crate::error::EngineError;
+use crate::error::{EngineError, chain};
 use crate::git::GitError;
 use crate::log::{Log, LogError};
 use crate::machine;
@@ -79,7 +79,17 @@ enum End {
     },
     /// The claim is somebody else's: nothing may be appended any more.
     Lost,
-    Broken(EngineError),
+    /// The machine did not do its part: no fault of the step, and none of its retries.
+    Trouble {
+        cause: Cause,
+        evidence: String,
+    },
+}
+
+impl End {
+    fn trouble(evidence: impl Into<String>) -> End {
+        End::Trouble { cause: Cause::Unknown, evidence: evidence.into() }
+    }
 }
 
 impl<E: Into<EngineError>> From<E> for End {
@@ -89,7 +99,10 @@ impl<E: Into<EngineError>> From<E> for End {
             Some(
                 Refusal::StaleFence { .. } | Refusal::NotClaimed { .. } | Refusal::Completed(_),
             ) => End::Lost,
-            _ => End::Broken(error),
+            _ => {
+                let cause = if error.is_full_disk() { Cause::DiskFull } else { Cause::Unknown };
+                End::Trouble { cause, evidence: chain(&error) }
+            }
         }
     }
 }
@@ -107,6 +120,8 @@ struct Keeper {
     record: KeeperRecord,
     /// Snapshots taken under this fence so far.
     snapshots: u64,
+    /// The agent has ended well and its exit is on disk.
+    agent_ended: bool,
     /// A stop that came as a signal to this process.
     signalled: Option<Stop>,
     inputs: Receiver<Input>,
@@ -171,6 +186,7 @@ impl Keeper {
             tree,
             record,
             snapshots: 0,
+            agent_ended: false,
             signalled: None,
             inputs,
             sender,
@@ -204,10 +220,11 @@ impl Keeper {
                 let at = self.log.now().map_or(self.log.run().changed_at, |now| now.wall);
                 Command::Interrupt { step, fence, cause, at, evidence, left_at }
             }
-            End::Broken(error) => {
-                let message = chain(&error);
-                self.note(&message);
-                Command::Fail { step, fence, why: Failure::Setup { message } }
+            End::Trouble { cause, evidence } => {
+                self.note(&evidence);
+                let left_at = if self.agent_ended { Stage::Verify } else { Stage::Agent };
+                let at = self.log.now().map_or(self.log.run().changed_at, |now| now.wall);
+                Command::Interrupt { step, fence, cause, at, evidence, left_at }
             }
         };
         match self.log.submit(&command) {
@@ -222,12 +239,19 @@ impl Keeper {
 
     /// Folds what others appended and says whether this attempt was asked to stop.
     fn asked_to_stop(&mut self) -> Result<Option<Stop>, End> {
+        self.take_in_waiting();
+        self.requested()
+    }
+
+    /// What came in while nobody was listening.
+    fn take_in_waiting(&mut self) {
         while let Ok(input) = self.inputs.try_recv() {
-            if let Input::Signal(signal) = input {
-                self.signal(signal);
+            match input {
+                Input::Signal(signal) => self.signal(signal),
+                Input::Snapshot(taken) => self.take_in(taken),
+                Input::Exited(_) => {}
             }
         }
-        self.requested()
     }
 
     fn requested(&mut self) -> Result<Option<Stop>, End> {
@@ -273,23 +297,32 @@ impl Keeper {
         if !matches!(self.tree.state()?, TreeState::Present { .. }) {
             return Ok(None);
         }
+        let taken = loop {
+            match self.take_snapshot(reason) {
+                // Its number was used by a snapshot that was never recorded.
+                Err(GitError::RefTaken { .. }) => self.snapshots += 1,
+                taken => break taken?,
+            }
+        };
+        if let Some(taken) = &taken {
+            self.record_snapshot(taken.clone())?;
+        }
+        Ok(taken)
+    }
+
+    fn take_snapshot(&self, reason: SnapshotReason) -> Result<Option<Snapshot>, GitError> {
         let state = self.state();
-        let refname = self.snapshot_ref(self.snapshots + 1);
         let message = snapshot_message(&self.log, &self.step, self.fence, reason);
         let last = state.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());
         let ask = snapshot::Ask {
-            refname,
+            refname: self.snapshot_ref(self.snapshots + 1),
             base: state.base.as_ref(),
             message: &message,
             reason,
             last: last.as_ref(),
             index: &self.folder.index(),
         };
-        let taken = snapshot::take(&self.tree, &ask)?;
-        if let Some(taken) = &taken {
-            self.record_snapshot(taken.clone())?;
-        }
-        Ok(taken)
+        snapshot::take(&self.tree, &ask)
     }
 
     fn record_snapshot(&mut self, snapshot: Snapshot) -> Result<(), EngineError> {
@@ -342,18 +375,6 @@ pub(crate) fn snapshot_message(
     format!(
         "piton: snapshot of {step} {why}\n\nPiton-Run: {handle}\nPiton-Step: {step}\nPiton-Fence: {fence}\n"
     )
-}
-
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        cause = next.source();
-    }
-    text
 }
 
 /// The worker took the lock and passed it as standard input: the only way to hand a descriptor to one

@@ -1,7 +1,9 @@
 //! The worker: observe the machine, ask the core what to mend, act, wait. The same turn serves `run`,
 //! `resume` and a worker in mid-flight, so that every start is a recovery.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{self, BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command as Program, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,10 +33,18 @@ use crate::project::Project;
 use crate::runs::settings_of;
 
 /// How a worker is started.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct WorkOptions {
-    /// Yes where recovery would ask.
-    pub confirmed: bool,
+    pub going: Going,
+}
+
+/// Whether a worker's start is itself the request that lifts what a stop held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Going {
+    /// Somebody asked for the run to go on; `confirmed` is a yes where recovery would ask.
+    On { confirmed: bool },
+    /// Somebody asked before, and may have asked for a stop since.
+    AsAsked,
 }
 
 /// What a worker tells whoever watches it.
@@ -90,6 +100,11 @@ pub enum Outcome {
 /// Everything that can happen to a worker.
 enum Input {
     Signal(i32),
+    /// A keeper said that it is ready, what is wrong, or nothing before it died.
+    KeeperAnswered {
+        step: StepId,
+        answer: String,
+    },
     KeeperExited,
     LogChanged,
 }
@@ -97,6 +112,9 @@ enum Input {
 /// How long a turn waits for something to happen. It bounds only how late a worker sees that an
 /// attempt it did not start has died.
 const TURN: Duration = Duration::from_millis(250);
+
+/// How many keepers in a row may die before they are ready.
+const STILLBORN_MAX: u32 = 5;
 
 /// Works on a run until it is over, stopped, or in need of a person.
 pub fn work(
@@ -108,12 +126,16 @@ pub fn work(
     let host = project.host.clone();
     let settings = settings_of(log)?;
     let mut worker = Worker::start(project, log, settings, hear)?;
-    worker.tell(Command::Resume { host, confirmed: options.confirmed })?;
+    if let Going::On { confirmed } = options.going {
+        worker.tell(Command::Resume { host, confirmed })?;
+    }
     loop {
         if let Some(outcome) = worker.turn()? {
             return Ok(outcome);
         }
-        worker.wait()?;
+        if worker.leaving.is_none() {
+            worker.wait()?;
+        }
         if let Some(outcome) = worker.leaving.take() {
             return Ok(outcome);
         }
@@ -132,6 +154,8 @@ struct Worker<'a> {
     /// Attempts this worker started or watches; a signal to it is about these.
     watched: Vec<(StepRef, Fence)>,
     stopping: Option<(Cause, Haste)>,
+    /// Keepers in a row that died before they were ready.
+    stillborn: u32,
     /// Leave now, whatever the attempts do.
     leaving: Option<Outcome>,
 }
@@ -157,6 +181,7 @@ impl<'a> Worker<'a> {
             follower,
             watched: Vec::new(),
             stopping: None,
+            stillborn: 0,
             leaving: None,
         })
     }
@@ -198,7 +223,7 @@ impl<'a> Worker<'a> {
             match &mend.action {
                 Action::Bury { fence, .. } => {
                     self.bury(&mend.step, *fence, observed)?;
-                    return Ok(true);
+                    return Ok(self.leaving.is_none());
                 }
                 Action::Enter { .. } if self.stopping.is_none() => return self.enter(&mend.step),
                 _ => {}
@@ -218,8 +243,14 @@ impl<'a> Worker<'a> {
         let Some(Sighting::Dead(corpse)) = sighting else { return Ok(()) };
         let before = self.log.run().cursor;
         let burial = bury(self.project, self.log, &self.settings, step, fence, corpse)?;
-        if !burial.swept.ended.is_empty() || !burial.swept.survivors.is_empty() {
-            let (ended, survivors) = (burial.swept.ended, burial.swept.survivors);
+        let (ended, survivors) = (burial.swept.ended, burial.swept.survivors);
+        if !survivors.is_empty() {
+            let question = format!(
+                "processes {survivors:?} of its dead attempt cannot be ended; end them, then resume"
+            );
+            self.leaving = Some(Outcome::NeedsPerson { step: step.step.clone(), question });
+        }
+        if !ended.is_empty() || !survivors.is_empty() {
             let notice = Notice::Swept { step: step.clone(), ended, survivors };
             (self.hear)(self.log.run(), notice);
         }
@@ -284,8 +315,9 @@ impl<'a> Worker<'a> {
         let folder = self.project.folder(attempt);
         let notes = private(&folder.path().join("keeper.log"));
         let notes = notes.map_err(EngineError::io("keeper.log cannot be written"))?;
-        let program = std::env::current_exe().map_err(EngineError::io("this program's path"))?;
-        let mut keeper = Program::new(program)
+        let program = own_program()?;
+        let keeper = Program::new(program)
+            .arg0("piton")
             .arg("keeper")
             .args(["--run", &self.log.run().opened.run.to_string()])
             .args(["--step", step.step.as_str()])
@@ -300,26 +332,39 @@ impl<'a> Worker<'a> {
             .spawn()
             .map_err(|error| lost(error.to_string()))?;
         crash::point("worker.keeper-spawned");
-        let mut answer = String::new();
-        if let Some(ear) = keeper.stdout.take() {
-            let _gone = BufReader::new(ear).read_line(&mut answer);
-        }
-        self.await_exit(keeper);
-        match answer.trim_end() {
-            READY => Ok(()),
-            // It died before it was confirmed: its lock is free, and the next turn finds it dead.
-            "" => Ok(()),
-            complaint => Err(lost(complaint.to_owned())),
-        }
+        self.listen_to(keeper, step.step.clone());
+        Ok(())
     }
 
-    /// Reaps a keeper whenever it ends; the thread ends with it.
-    fn await_exit(&self, mut keeper: Child) {
+    /// Passes on what a keeper says when it is ready, and reaps it whenever it ends; the thread ends
+    /// with it.
+    fn listen_to(&self, mut keeper: Child, step: StepId) {
         let to = self.sender.clone();
         std::thread::spawn(move || {
+            let mut answer = String::new();
+            if let Some(ear) = keeper.stdout.take() {
+                let _gone = BufReader::new(ear).read_line(&mut answer);
+            }
+            let answer = answer.trim_end().to_owned();
+            let _nobody_waits = to.send(Input::KeeperAnswered { step, answer });
             let _status = keeper.wait();
             let _nobody_waits = to.send(Input::KeeperExited);
         });
+    }
+
+    /// A keeper that complains cannot work here. One that dies without a word is found dead by its
+    /// lock and replaced, but not for ever.
+    fn answered(&mut self, step: StepId, answer: String) -> Result<(), EngineError> {
+        match answer.as_str() {
+            READY => self.stillborn = 0,
+            "" => self.stillborn += 1,
+            _ => return Err(EngineError::KeeperLost { step, detail: answer }),
+        }
+        if self.stillborn >= STILLBORN_MAX {
+            let question = format!("its keeper died {} times before it was ready", self.stillborn);
+            self.leaving = Some(Outcome::NeedsPerson { step, question });
+        }
+        Ok(())
     }
 
     fn adopt(&mut self, mends: &[Mend]) {
@@ -372,6 +417,7 @@ impl<'a> Worker<'a> {
     fn wait(&mut self) -> Result<(), EngineError> {
         match self.inputs.recv_timeout(TURN) {
             Ok(Input::Signal(signal)) => self.signal(signal),
+            Ok(Input::KeeperAnswered { step, answer }) => self.answered(step, answer),
             Ok(Input::KeeperExited | Input::LogChanged)
             | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Ok(()),
         }
@@ -485,14 +531,26 @@ impl Follower {
     }
 }
 
-/// Starts a worker in a session of its own; returns its pid.
-pub fn detach(project: &Project, run: RunId) -> Result<u32, EngineError> {
-    use std::os::unix::process::CommandExt as _;
-    let program = std::env::current_exe().map_err(EngineError::io("this program's path"))?;
-    let notes = private(&project.state.join(format!("worker-{run}.log")));
-    let notes = notes.map_err(EngineError::io("the worker's log cannot be written"))?;
+/// This program, also when its file was replaced since it was started.
+fn own_program() -> Result<PathBuf, EngineError> {
+    if cfg!(target_os = "linux") {
+        return Ok(PathBuf::from("/proc/self/exe"));
+    }
+    std::env::current_exe().map_err(EngineError::io("this program's path"))
+}
+
+/// Records that the run shall go on and starts a worker for it that outlives this process; returns its
+/// pid.
+pub fn detach(project: &Project, log: &mut Log, confirmed: bool) -> Result<u32, EngineError> {
+    log.submit(&Command::Resume { host: project.host.clone(), confirmed })?;
+    let run = log.run().opened.run;
+    let mut notes = private(&worker_log(project, run))
+        .map_err(EngineError::io("the worker's log cannot be written"))?;
+    io::Seek::seek(&mut notes, io::SeekFrom::End(0))
+        .map_err(EngineError::io("the worker's log"))?;
     let failed = EngineError::io("the worker cannot be started");
-    let worker = Program::new(program)
+    let worker = Program::new(own_program()?)
+        .arg0("piton")
         .args(["worker", "--run", &run.to_string()])
         .current_dir(project.git.main_root())
         .stdin(Stdio::null())
@@ -502,4 +560,9 @@ pub fn detach(project: &Project, run: RunId) -> Result<u32, EngineError> {
         .spawn()
         .map_err(failed)?;
     Ok(worker.id())
+}
+
+/// What a detached worker says.
+pub fn worker_log(project: &Project, run: RunId) -> PathBuf {
+    project.state.join(format!("worker-{run}.log"))
 }

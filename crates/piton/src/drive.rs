@@ -1,12 +1,12 @@
 //! From an opened run to its end: what `run`, `resume` and a detached worker have in common. Shows
 //! what happens, and turns the worker's outcome into an answer.
 
-use piton_core::event::{Cause, Failure};
+use piton_core::event::Cause;
 use piton_core::view::RunView;
 use piton_engine::log::Log;
 use piton_engine::observe::{Depth, look};
 use piton_engine::project::Project;
-use piton_engine::worker::{self, Outcome, WorkOptions};
+use piton_engine::worker::{self, Going, Outcome, WorkOptions};
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
@@ -18,8 +18,7 @@ use crate::verb::{Answer, interrupted, next_commands};
 /// How a run is driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Drive {
-    /// Yes where recovery would ask.
-    pub(crate) confirmed: bool,
+    pub(crate) going: Going,
     pub(crate) place: Place,
 }
 
@@ -35,14 +34,15 @@ pub(crate) enum Place {
 /// Works on a run until it is over, stopped, or in need of a person.
 pub(crate) fn drive(ui: &Ui, project: &Project, log: Log, how: Drive) -> Result<Answer, Problem> {
     match how.place {
-        Place::Here => work(ui, project, log, how.confirmed),
-        Place::Detached => detach(ui, project, &log),
+        Place::Here => work(ui, project, log, how.going),
+        Place::Detached => detach(ui, project, log, how.going),
     }
 }
 
-fn detach(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
+fn detach(ui: &Ui, project: &Project, mut log: Log, going: Going) -> Result<Answer, Problem> {
+    let confirmed = going == Going::On { confirmed: true };
+    let pid = worker::detach(project, &mut log, confirmed)?;
     let opened = &log.run().opened;
-    let pid = worker::detach(project, opened.run)?;
     let handle = &opened.handle;
     ui.line(format!("{} goes on in the background (process {pid})", bold(handle.as_str())))?;
     ui.hint(format!("`piton log {handle} -f` follows it, `piton stop {handle}` stops it"));
@@ -50,8 +50,8 @@ fn detach(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
     Ok(Answer::new(data).after_writing(log.store()))
 }
 
-fn work(ui: &Ui, project: &Project, mut log: Log, confirmed: bool) -> Result<Answer, Problem> {
-    let options = WorkOptions { confirmed };
+fn work(ui: &Ui, project: &Project, mut log: Log, going: Going) -> Result<Answer, Problem> {
+    let options = WorkOptions { going };
     let mut progress = Progress::start(ui, project);
     let outcome = worker::work(project, &mut log, &options, &mut |run, notice| {
         progress.hear(run, notice);
@@ -106,12 +106,8 @@ fn problem(outcome: &Outcome, view: &RunView) -> Option<Problem> {
     Some(match outcome {
         Outcome::Completed => return None,
         Outcome::Failed { step, why } => {
-            let kind = match why {
-                Failure::Setup { .. } => Kind::SetupFailed,
-                _ => Kind::RunFailed,
-            };
             let message = format!("{run} failed: step {step} {}", plain(&why.to_string()));
-            Problem::new(kind, message).hint(failed_hint(view, step.as_str()))
+            Problem::new(Kind::RunFailed, message).hint(failed_hint(view, step.as_str()))
         }
         Outcome::NeedsPerson { step, question } => {
             let message = format!("{run} needs you: {}", plain(question));

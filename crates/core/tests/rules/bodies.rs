@@ -116,7 +116,6 @@ fn samples() -> Vec<Event> {
         Failure::Exit { exit: Exit::Signal(11), tail: String::new() },
         Failure::Verify { exit: Exit::Code(2), tail: "1 failed ✗".to_owned() },
         Failure::Timeout { ms: 5_400_000 },
-        Failure::Setup { message: "program not found".to_owned() },
         Failure::Landing { message: "src/auth.ts conflicts".to_owned() },
     ] {
         all.push(Event::Failed { step: step.clone(), fence, why });

@@ -100,7 +100,7 @@ fn a_stale_fence_is_refused_on_every_path() {
         check(taken, &guessed, "no: step a is no longer yours: its fence is 5, yours was 6");
         let over = "no: step a is not claimed, and fence 2 is over";
         check("claim a, interrupt a unstarted", &stale, over);
-        check("claim a, fail a setup", &stale, over);
+        check("claim a, fail a timeout", &stale, over);
         check("", &stale, over);
     }
 }
@@ -360,7 +360,7 @@ fn three_idle_interruptions_ask_a_person() {
     let round = "claim a, start a, bury a none";
     let twice = format!("{round}, {round}");
     let three = format!("{twice}, {round}");
-    let ask = "no: step a was interrupted 3 times in a row without new progress";
+    let ask = "no: step a was interrupted 3 times in a row without new progress (reboot: seen)";
     check(&twice, "claim a", "claimed a fresh");
     check(&three, "claim a", ask);
     check_view(&three, "waiting interrupted blocked pending");

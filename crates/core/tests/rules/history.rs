@@ -283,7 +283,6 @@ fn failure(word: &str) -> Failure {
         "exit" => Failure::Exit { exit, tail },
         "verify" => Failure::Verify { exit, tail },
         "timeout" => Failure::Timeout { ms: 5_000 },
-        "setup" => Failure::Setup { message },
         "landing" => Failure::Landing { message },
         other => panic!("no such failure: {other}"),
     }

@@ -124,7 +124,6 @@ fn failure() -> impl Strategy<Value = Failure> {
         (exit(), text()).prop_map(|(exit, tail)| Failure::Exit { exit, tail }),
         (exit(), text()).prop_map(|(exit, tail)| Failure::Verify { exit, tail }),
         any::<u64>().prop_map(|ms| Failure::Timeout { ms }),
-        text().prop_map(|message| Failure::Setup { message }),
         text().prop_map(|message| Failure::Landing { message }),
     ]
 }

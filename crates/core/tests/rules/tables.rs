@@ -38,7 +38,6 @@ const STATES: &[State] = &[
     free("failed exit, retries left", "BEFORE, AGENT, fail it exit"),
     free("failed verify, retries left", "BEFORE, AGENT, fail it verify"),
     free("failed timeout, retries left", "BEFORE, AGENT, fail it timeout"),
-    free("failed setup, retries left", "BEFORE, claim it, fail it setup"),
     free("failed landing, retries left", "BEFORE, AGENT, verify it, fail it landing"),
     spent("failed exit, retries used", "BEFORE, AGENT, fail it exit"),
     spent("failed landing, retries used", "BEFORE, AGENT, verify it, fail it landing"),

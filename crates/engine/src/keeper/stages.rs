@@ -16,7 +16,7 @@ use piton_core::run::Stop;
 use piton_core::view::run_branch;
 
 use super::supervise::Watched;
-use super::{End, Input, Keeper, chain};
+use super::{End, Input, Keeper};
 use crate::attempt::private;
 use crate::child::{self, Spec};
 use crate::crash;
@@ -40,6 +40,7 @@ impl Keeper {
                 self.verify()?;
             }
             Entry::Verify => {
+                self.agent_ended = true;
                 self.ensure_tree()?;
                 self.verify()?;
             }
@@ -58,16 +59,31 @@ impl Keeper {
         }
     }
 
-    /// The run's branch, made on first use.
-    fn run_tip(&self) -> Result<Oid, EngineError> {
-        let opened = &self.log.run().opened;
-        let name = format!("refs/heads/{}", run_branch(&opened.handle));
-        if let Some(tip) = self.project.git.ref_target(&name)? {
-            return Ok(tip);
-        }
-        match self.project.git.move_ref(&name, &opened.base, None, "piton: run opened")? {
-            Moved::Moved => Ok(opened.base.clone()),
-            Moved::Lost { current } => Ok(current.unwrap_or_else(|| opened.base.clone())),
+    /// The run's branch, made on first use. One that somebody deleted is made again from what was
+    /// landed; one that lacks it was moved by somebody else, and nothing may be built on that.
+    fn run_tip(&self) -> Result<Oid, End> {
+        let run = self.log.run();
+        let branch = run_branch(&run.opened.handle);
+        let name = format!("refs/heads/{branch}");
+        let git = &self.project.git;
+        let landed = run.landed.as_ref();
+        let tip = match git.ref_target(&name)? {
+            Some(tip) => tip,
+            None => {
+                let start = landed.unwrap_or(&run.opened.base);
+                match git.move_ref(&name, start, None, "piton: the run's branch")? {
+                    Moved::Moved => start.clone(),
+                    Moved::Lost { current } => current.unwrap_or_else(|| start.clone()),
+                }
+            }
+        };
+        match landed {
+            Some(landed) if !git.is_ancestor(landed, &tip)? => Err(End::trouble(format!(
+                "{branch} was moved: it lacks commit {}, with which a step was landed; \
+                 `git branch -f {branch} {landed}` puts it back",
+                landed.short()
+            ))),
+            _ => Ok(tip),
         }
     }
 
@@ -177,9 +193,7 @@ impl Keeper {
 
     fn foreign(&self, why: &str) -> End {
         let path = self.tree.path().display();
-        End::Failed(Failure::Setup {
-            message: format!("{path} is not this run's worktree ({why}); move it away"),
-        })
+        End::trouble(format!("{path} is not this run's worktree ({why}); move it away"))
     }
 
     fn run_agent(&mut self, base: Oid) -> Result<(), End> {
@@ -190,9 +204,8 @@ impl Keeper {
         crash::point("keeper.started");
         let oom_before = machine::oom_kills();
         let program = spec.program.to_string_lossy().into_owned();
-        let child = child::spawn(spec, self.sender.clone(), Input::Exited).map_err(|error| {
-            End::Failed(Failure::Setup { message: format!("{program} cannot be started: {error}") })
-        })?;
+        let child = child::spawn(spec, self.sender.clone(), Input::Exited)
+            .map_err(|error| End::trouble(format!("{program} cannot be started: {error}")))?;
         crash::point("keeper.agent-spawned");
         self.record.agent = machine::process(child.pid);
         self.folder.write_keeper(&self.record).map_err(EngineError::io("keeper.json"))?;
@@ -206,7 +219,10 @@ impl Keeper {
             evidence = format!("{evidence}; could not be ended: {:?}", finished.survivors);
         }
         match judge_exit(finished.ended) {
-            Judged::Ended => Ok(()),
+            Judged::Ended => {
+                self.agent_ended = true;
+                Ok(())
+            }
             Judged::Failed => Err(End::Failed(Failure::Exit { exit, tail: finished.tail })),
             Judged::TimedOut => Err(End::Failed(self.timed_out())),
             Judged::Interrupted(cause) => {
@@ -249,10 +265,9 @@ impl Keeper {
                 let prompt = brief::prompt(prompt, self.state(), self.entry, &facts);
                 let stdin = self.write_prompt(&prompt)?;
                 let mut words = agent.command.iter().map(Into::into);
-                let program = words.next().ok_or_else(|| {
-                    let message = format!("agent {name} has an empty command");
-                    End::Failed(Failure::Setup { message })
-                })?;
+                let program = words
+                    .next()
+                    .ok_or_else(|| End::trouble(format!("agent {name} has an empty command")))?;
                 let mut arguments: Vec<std::ffi::OsString> = words.collect();
                 if agent.prompt == PromptBy::Arg {
                     arguments.push(prompt.into());
@@ -272,9 +287,10 @@ impl Keeper {
 
     fn agent(&self, name: &piton_core::ids::AgentName) -> Result<Agent, End> {
         let of_plan = self.log.run().plan().agents.get(name);
-        of_plan.or_else(|| self.settings.agents.get(name)).cloned().ok_or_else(|| {
-            End::Failed(Failure::Setup { message: format!("agent {name} is not defined") })
-        })
+        of_plan
+            .or_else(|| self.settings.agents.get(name))
+            .cloned()
+            .ok_or_else(|| End::trouble(format!("agent {name} is not defined")))
     }
 
     fn write_prompt(&self, prompt: &str) -> Result<File, End> {
@@ -339,9 +355,8 @@ impl Keeper {
         let variables = self.variables(None);
         let spec = Spec { variables, ..Spec::shell(&command, folder, output.clone(), max) };
         let began = Instant::now();
-        let child = child::spawn(spec, self.sender.clone(), Input::Exited).map_err(|error| {
-            End::Failed(Failure::Setup { message: format!("verify cannot be started: {error}") })
-        })?;
+        let child = child::spawn(spec, self.sender.clone(), Input::Exited)
+            .map_err(|error| End::trouble(format!("verify cannot be started: {error}")))?;
         let finished = self.supervise(child, Watched::Check)?;
         let exit = finished.ended.exit;
         match judge_exit(finished.ended) {
@@ -408,16 +423,5 @@ impl Keeper {
         self.log.submit(&Command::Complete { step, fence, commit })?;
         crash::point("keeper.completed");
         Ok(())
-    }
-}
-
-impl std::fmt::Display for End {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            End::Failed(why) => why.fmt(f),
-            End::Interrupted { cause, .. } => cause.fmt(f),
-            End::Lost => f.write_str("the claim was taken"),
-            End::Broken(error) => f.write_str(&chain(error)),
-        }
     }
 }

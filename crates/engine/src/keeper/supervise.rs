@@ -13,7 +13,7 @@ use super::{End, Input, Keeper, snapshot_message};
 use crate::attempt::ExitRecord;
 use crate::child::Child;
 use crate::crash;
-use crate::error::EngineError;
+use crate::error::{EngineError, chain};
 use crate::snapshot;
 
 /// How often the log is looked at for a request to stop.
@@ -95,6 +95,8 @@ impl Keeper {
         }
         if let Some(cadence) = cadence {
             cadence.end();
+            // A snapshot that was under way has its number, and is worth as much as any other.
+            self.take_in_waiting();
         }
         let survivors = child.end_leftovers();
         let tail = child.tail();
@@ -112,7 +114,7 @@ impl Keeper {
         Ok(())
     }
 
-    fn take_in(
+    pub(super) fn take_in(
         &mut self,
         taken: Result<Option<piton_core::event::Snapshot>, crate::git::GitError>,
     ) {
@@ -122,7 +124,7 @@ impl Keeper {
             Err(error) => Err(error.into()),
         };
         if let Err(error) = recorded {
-            self.note(&format!("a snapshot failed: {}", super::chain(&error)));
+            self.note(&format!("a snapshot failed: {}", chain(&error)));
         }
     }
 

@@ -12,6 +12,8 @@ use piton_engine::project::Project;
 use piton_engine::runs;
 use serde_json::{Value, json};
 
+use piton_engine::worker::Going;
+
 use crate::drive::{Drive, Place, drive};
 use crate::error::{Kind, Problem};
 use crate::text::{bold, dim, plain, table};
@@ -46,7 +48,7 @@ pub(crate) struct Args {
     trust: bool,
 
     /// Go on in the background
-    #[arg(long, conflicts_with = "yes")]
+    #[arg(long)]
     detach: bool,
 }
 
@@ -69,7 +71,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     require_trust(ui, &project, &log, &loaded, consent)?;
     let place = if args.detach { Place::Detached } else { Place::Here };
     ui.talk(format!("{}: going on", bold(log.run().opened.handle.as_str())));
-    drive(ui, &project, log, Drive { confirmed: args.yes, place })
+    drive(ui, &project, log, Drive { going: Going::On { confirmed: args.yes }, place })
 }
 
 fn load(project: &Project) -> Result<Loaded, Problem> {

@@ -11,6 +11,8 @@ use piton_engine::project::Project;
 use piton_engine::runs::{self, OpenAsk, OpenedRun};
 use piton_engine::{Access, error::EngineError};
 
+use piton_engine::worker::Going;
+
 use crate::drive::{Drive, Place, drive};
 use crate::error::{Kind, Problem};
 use crate::text::{bold, count};
@@ -95,7 +97,7 @@ pub(crate) fn run(args: Args, ui: &Ui) -> Result<Answer, Problem> {
         }
     };
     let place = if args.detach { Place::Detached } else { Place::Here };
-    drive(ui, &project, log, Drive { confirmed: false, place })
+    drive(ui, &project, log, Drive { going: Going::On { confirmed: false }, place })
 }
 
 /// What was asked of a run that existed already.

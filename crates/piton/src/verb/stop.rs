@@ -6,6 +6,7 @@ use piton_core::event::{Cause, Haste};
 use piton_core::ids::{AttemptId, StepId, StepRef};
 use piton_core::recover::Sighting;
 use piton_engine::Access;
+use piton_engine::bury::{Burial, bury_dead};
 use piton_engine::log::Log;
 use piton_engine::observe::{Depth, look, observe};
 use piton_engine::project::Project;
@@ -13,7 +14,7 @@ use piton_engine::runs;
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
-use crate::text::bold;
+use crate::text::{bold, plain};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, next_commands};
 
@@ -52,7 +53,29 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let asked = runs::stop(&mut log, step.as_ref(), Cause::UserInterrupt, haste)?;
     let grace = if args.now { Duration::ZERO } else { runs::settings_of(&log)?.grace };
     let left = await_end(&project, &mut log, &asked, grace + BEYOND_GRACE)?;
+    for (step, burial) in bury_dead(&project, &mut log, &left.dead)? {
+        tell(ui, &step, &burial);
+    }
     answer(ui, &project, &log, &asked, left)
+}
+
+/// What was done about an attempt that nobody was behind any more.
+fn tell(ui: &Ui, step: &StepRef, burial: &Burial) {
+    let pids = |pids: &[i32]| pids.iter().map(i32::to_string).collect::<Vec<_>>();
+    let ended = match burial.swept.ended.as_slice() {
+        [] => String::new(),
+        ended => format!("; what it had left was ended: {}", pids(ended).join(" ")),
+    };
+    ui.talk(format!("step {step}: its keeper was dead already{ended}"));
+    if !burial.swept.survivors.is_empty() {
+        let left = pids(&burial.swept.survivors);
+        let message = format!("step {step}: could not end processes {}", left.join(" "));
+        ui.warn(Kind::Noticed, message, Some(format!("`ps -fp {}`", left.join(","))));
+    }
+    if let Some(why) = &burial.unkept {
+        let message = format!("the tree of {step} could not be kept: {}", plain(why));
+        ui.warn(Kind::Noticed, message, None);
+    }
 }
 
 /// A step of the run by its id.
@@ -127,9 +150,6 @@ fn answer(
     }
     if asked.is_empty() {
         ui.line(format!("{handle}: nothing was running; it stays stopped until `piton resume`"))?;
-    }
-    for step in &left.dead {
-        ui.talk(format!("step {step}: its keeper was dead already; `piton resume` keeps its work"));
     }
     let data = json!({
         "run": view,

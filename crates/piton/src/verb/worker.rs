@@ -3,6 +3,8 @@
 use piton_core::ids::RunId;
 use piton_engine::Access;
 
+use piton_engine::worker::Going;
+
 use crate::drive::{Drive, Place, drive};
 use crate::error::Problem;
 use crate::ui::Ui;
@@ -19,5 +21,5 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     let store = verb::store_with_runs(&project, Access::Existing)?;
     let log = verb::find(&project, &store, Some(&args.run.to_string()))?;
-    drive(ui, &project, log, Drive { confirmed: false, place: Place::Here })
+    drive(ui, &project, log, Drive { going: Going::AsAsked, place: Place::Here })
 }
