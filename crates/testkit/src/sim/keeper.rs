@@ -350,7 +350,7 @@ impl Keeper {
         };
         let base = self.state().base.clone().unwrap_or_else(|| self.base.clone());
         let (onto, to) = match world.repository.prepare_landing(&commit, &base) {
-            Landing::Nothing { .. } => {
+            Landing::Nothing => {
                 self.next = Next::Complete(commit);
                 return;
             }

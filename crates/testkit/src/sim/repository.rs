@@ -28,7 +28,7 @@ pub(super) struct Tree {
 
 /// What it takes to bring a commit onto the branch.
 pub(super) enum Landing {
-    Nothing { tip: Oid },
+    Nothing,
     FastForward { onto: Oid, to: Oid },
     Merge { onto: Oid, to: Oid },
 }
@@ -67,7 +67,7 @@ impl Repository {
     pub(super) fn prepare_landing(&mut self, commit: &Oid, base: &Oid) -> Landing {
         let onto = self.tip();
         if self.contains(&onto, commit) {
-            return Landing::Nothing { tip: onto };
+            return Landing::Nothing;
         }
         if self.contains(commit, &onto) {
             return Landing::FastForward { onto, to: commit.clone() };
