@@ -3,10 +3,10 @@
 //! a lease of an hour: nothing on one host waits for it.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
-use piton_testkit::processes::freeze;
+use piton_testkit::processes::{freeze, session};
 use piton_testkit::runs::{
     OnDisk, agent_step, attempt_folder, command_step, completions, events, events_named, keeper,
     keepers, lay_plan, plan, step, view, wait_dead, wait_event, worktree,
@@ -153,22 +153,25 @@ fn a_live_worker_replaces_a_dead_keeper() {
 }
 
 #[test]
-fn an_orphan_that_shed_its_environment_is_found_by_the_lock_it_inherited() {
+fn orphans_are_found_by_the_mark_the_lock_or_the_session_that_they_kept() {
     let script = "alone {lock}; count {starts}; pid {agent}; write work.txt precious; \
-                  once {born}: grandchild {child} setsid clearenv ignore-term writes noise.txt; \
+                  once {b1}: grandchild {mark} setsid closefds ignore-term; \
+                  once {b2}: grandchild {descriptor} setsid clearenv ignore-term writes noise.txt; \
+                  once {b3}: grandchild {session} closefds clearenv ignore-term; \
                   touch {ready}; once {hung}: hang; delete noise.txt";
     let sandbox = sandbox(script);
     let (worker, agent) = at_work(&sandbox);
-    let child = sandbox.wait_pid(sandbox.mark("child"));
+    let left = ["mark", "descriptor", "session"].map(|kept| sandbox.wait_pid(sandbox.mark(kept)));
     let keeper = keeper(&sandbox);
     drop(worker.kill9());
     kill9(keeper);
-    let orphans = sandbox.processes_with_env("PITON_ATTEMPT=");
-    assert!(orphans.iter().any(|orphan| orphan.pid == agent), "{orphans:?}");
-    assert!(orphans.iter().all(|orphan| orphan.pid != child), "it shows no mark: {orphans:?}");
-    assert!(alive(agent) && alive(child), "both have outlived their keeper");
+    let marked: Vec<u32> =
+        sandbox.processes_with_env("PITON_ATTEMPT=").iter().map(|orphan| orphan.pid).collect();
+    assert_eq!(left.map(|pid| marked.contains(&pid)), [true, false, false]);
+    assert_eq!(left.map(|pid| session(pid) == Some(keeper)), [false, false, true]);
+    assert!(alive(agent) && left.iter().all(|pid| alive(*pid)), "they have outlived their keeper");
     sandbox.piton(&["resume"]).output().success();
-    assert!(!alive(agent) && !alive(child));
+    assert!(!alive(agent) && left.iter().all(|pid| !alive(*pid)));
     assert_finished(&sandbox, 2);
 }
 
@@ -317,17 +320,24 @@ fn a_deleted_worktree_is_rebuilt_from_the_snapshot() {
 #[test]
 fn a_foreign_folder_in_the_worktrees_place_is_left_alone() {
     let sandbox = sandbox(HANGS_ONCE);
-    all_killed(&sandbox);
+    let (worker, _) = at_work(&sandbox);
+    worker.signal(Signal::INT);
+    worker.wait().expect_code(130);
     let tree = worktree(&sandbox);
     fs::remove_dir_all(&tree).expect("the worktree can be removed");
     sandbox.write(tree.join("mine/diary.txt"), "dear diary");
     let before = OnDisk::of(&tree);
-    let output = sandbox.piton(&["resume"]).output().expect_code(1);
+    let output = sandbox.piton(&["resume"]).output().expect_code(4);
     let place = tree.display().to_string();
     assert!(output.stderr.contains(&place) && output.stderr.contains("move it away"), "{output}");
-    assert_eq!(before.differences(&OnDisk::of(&tree)), Vec::<std::path::PathBuf>::new());
+    assert_eq!(before.differences(&OnDisk::of(&tree)), Vec::<PathBuf>::new());
     assert_eq!(sandbox.lines(sandbox.mark("starts")), 1, "nothing was started in it");
     sandbox.wait_no_processes();
+
+    fs::rename(&tree, sandbox.root().join("mine")).expect("it can be moved away");
+    sandbox.piton(&["resume", "--yes"]).output().success();
+    assert_eq!(sandbox.read(sandbox.mark("seen")), "precious\n", "nothing was lost");
+    assert_finished(&sandbox, 2);
 }
 
 #[test]
@@ -353,29 +363,43 @@ fn a_reboot_is_told_apart_from_a_kill() {
 fn a_process_that_has_a_recorded_pid_by_chance_is_safe() {
     let sandbox = sandbox(HANGS_ONCE);
     all_killed(&sandbox);
-    let mut innocent = Command::new("sleep").arg("600").spawn().expect("a process");
+    let mut innocent = Innocent::start();
     let folder = attempt_folder(&sandbox, &step(&view(&sandbox), "work")["attempts"][0]["attempt"]);
     let mut record = sandbox.read_json(folder.join("keeper.json"));
-    for who in ["keeper", "agent"] {
-        assert!(record[who]["pid"].is_u64(), "{record}");
-        let pid = innocent.id();
-        record[who] = json!({ "pid": pid, "parent": std::process::id(), "group": pid,
-            "session": pid, "started": started(pid), "zombie": false });
+    assert!(record["keeper"]["pid"].is_u64(), "{record}");
+    // The numbers are the same; the times at which they were given out are not.
+    for name in ["pid", "group", "session"] {
+        record["keeper"][name] = innocent.0.id().into();
     }
+    record["agent"] = record["keeper"].clone();
     sandbox.write(folder.join("keeper.json"), &record.to_string());
 
     assert_eq!(status(&sandbox)["status"], "interrupted", "the attempt is not taken for alive");
     sandbox.piton(&["resume"]).output().success();
     assert_finished(&sandbox, 2);
-    assert!(innocent.try_wait().expect("a child").is_none(), "it was not touched");
-    innocent.kill().and_then(|()| innocent.wait()).expect("our own child");
+    assert!(innocent.0.try_wait().expect("a child").is_none(), "it was not touched");
 }
 
-/// When a process was started, as the kernel counts.
-fn started(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a living process");
-    let rest = stat.rsplit_once(')').expect("a name in brackets").1;
-    rest.split_ascii_whitespace().nth(19).and_then(|field| field.parse().ok()).expect("a time")
+/// The leader of a session that has nothing to do with any run; ends with its test.
+struct Innocent(Child);
+
+impl Innocent {
+    fn start() -> Innocent {
+        let mut command = Command::new("setsid");
+        command.args(["sleep", "600"]).stdin(Stdio::null()).stdout(Stdio::null());
+        let innocent = Innocent(command.stderr(Stdio::null()).spawn().expect("setsid"));
+        let pid = innocent.0.id();
+        wait_until(DEADLINE, "a session of its own", || session(pid) == Some(pid));
+        innocent
+    }
+}
+
+impl Drop for Innocent {
+    fn drop(&mut self) {
+        // Both fail only for a process that has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use piton_core::ids::AttemptId;
 use piton_core::recover::Sighting;
-use piton_engine::observe::{Depth, observe};
+use piton_engine::attempt::Lock;
+use piton_engine::observe::{Depth, look, observe};
 use piton_engine::project::Project;
 use piton_engine::{Access, runs};
 use piton_testkit::processes::freeze;
@@ -195,6 +196,32 @@ fn a_living_attempt_never_looks_dead() {
     kill9(keeper(&sandbox));
     assert_eq!(probe(&sandbox, &end).dead.len(), 1);
     assert_eq!(ask_for_status(&sandbox, &end)[0]["status"], "interrupted");
+}
+
+#[test]
+fn a_look_that_took_long_sees_the_end_and_not_a_death() {
+    let sandbox = sandbox_of(|sandbox| {
+        vec![
+            agent_step(sandbox, "first", "touch {ready}; await {go}", ""),
+            agent_step(sandbox, "second", "hang", ""),
+        ]
+    });
+    let worker = sandbox.piton(&RUN).spawn();
+    sandbox.wait_exists(sandbox.mark("ready"));
+    let project = Project::discover(&sandbox.repo()).expect("a repository");
+    let store = project.store(Access::Look).expect("a store");
+    let log = runs::find(&project, &store, None).expect("a run");
+    let first = keeper(&sandbox);
+    std::fs::write(sandbox.mark("go"), "").expect("the sandbox is writable");
+    wait_dead(first);
+
+    // The log was read while the first attempt lived; its lock is free by now.
+    let (_, attempt) = log.run().held().next().expect("an attempt");
+    assert!(matches!(project.folder(attempt.id).keeper(), Ok(Lock::Free)));
+    assert_eq!(observe(&project, &log, Depth::Locks).of(attempt.id), &Sighting::Alive);
+    let shown = look(&project, &log, Depth::Locks).expect("a view");
+    assert_eq!(shown.steps[0].status.word(), "completed");
+    drop(worker.kill9());
 }
 
 /// Until when the open attempt of the step is believed.

@@ -10,7 +10,7 @@ use piton_testkit::runs::{
     kept, lay_plan, plan, step, view, wait_dead, wait_event, worktree,
 };
 use piton_testkit::{
-    DEADLINE, Output, Running, Sandbox, Signal, Terminal, alive, signal, wait_until,
+    DEADLINE, Output, Running, Sandbox, Signal, Terminal, alive, kill9, signal, wait_until,
 };
 use serde_json::Value;
 
@@ -237,6 +237,41 @@ fn ctrl_c_during_verify_does_not_start_the_agent_again() {
     assert_resumes(&sandbox, 1);
 }
 
+/// Ctrl-C while the keeper is held at a point; what the run shows then.
+fn interrupted_at(point: &str, sandbox: &Sandbox) -> Value {
+    let point = sandbox.crash_point(point, 1);
+    let worker = sandbox.piton(&RUN).crash_at(&point).spawn();
+    assert_eq!(point.wait_hit(), keeper(sandbox));
+    worker.signal(Signal::INT);
+    wait_event(sandbox, "stop_requested");
+    point.release();
+    worker.wait().expect_code(130);
+    let run = view(sandbox);
+    let shown = (run["status"].as_str(), run["cause"].as_str());
+    assert_eq!(shown, (Some("interrupted"), Some("user_interrupt")));
+    sandbox.wait_no_processes();
+    run
+}
+
+#[test]
+fn ctrl_c_before_the_agent_starts_none() {
+    let sandbox = sandbox(HANGS_ONCE);
+    std::fs::write(sandbox.mark("hung"), "").expect("nobody hangs here");
+    let run = interrupted_at("keeper.tree-prepared", &sandbox);
+    assert_eq!(step(&run, "work")["left_at"], "unstarted");
+    assert_eq!(sandbox.lines(sandbox.mark("starts")), 0);
+    assert_resumes(&sandbox, 1);
+}
+
+#[test]
+fn ctrl_c_before_landing_leaves_only_the_landing_to_do() {
+    let sandbox = sandbox(HANGS_ONCE);
+    std::fs::write(sandbox.mark("hung"), "").expect("nobody hangs here");
+    let run = interrupted_at("keeper.verified", &sandbox);
+    assert_eq!(step(&run, "work")["left_at"], "land");
+    assert_resumes(&sandbox, 1);
+}
+
 /// The worker has left; its agent works on, and the next worker finds it at work.
 fn assert_goes_on_without_its_worker(sandbox: &Sandbox, agent: u32) {
     assert!(alive(agent), "the agent works on");
@@ -323,6 +358,25 @@ fn stop_from_elsewhere_stops_the_run_until_somebody_resumes() {
     let run = status(&sandbox);
     let shown = (run["status"].as_str(), run["cause"].as_str());
     assert_eq!(shown, (Some("stopped"), Some("user_interrupt")));
+    sandbox.wait_no_processes();
+    assert_resumes(&sandbox, 2);
+}
+
+#[test]
+fn stop_ends_what_a_dead_keeper_left() {
+    let sandbox = sandbox(HANGS_ONCE);
+    let (worker, agent) = at_work(&sandbox, &RUN);
+    let keeper = keeper(&sandbox);
+    drop(worker.kill9());
+    kill9(keeper);
+    assert!(alive(agent), "nobody is behind it any more");
+    let stopped = sandbox.piton(&["stop"]).output().success();
+    assert!(stopped.stderr.contains(&format!("was ended: {agent}")), "{stopped}");
+    assert!(!alive(agent));
+    let run = status(&sandbox);
+    let shown = (run["status"].as_str(), run["cause"].as_str());
+    assert_eq!(shown, (Some("stopped"), Some("user_interrupt")));
+    assert_eq!(kept(&sandbox, "work", "work.txt"), "precious");
     sandbox.wait_no_processes();
     assert_resumes(&sandbox, 2);
 }
