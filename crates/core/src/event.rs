@@ -287,7 +287,7 @@ pub enum BadEvent {
     Unreadable(String),
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct Body<E> {
     v: u32,
     #[serde(flatten)]
@@ -307,16 +307,12 @@ impl Event {
 
     pub fn from_body(body: &[u8]) -> Result<Event, BadEvent> {
         let unreadable = |error: serde_json::Error| BadEvent::Unreadable(error.to_string());
-        match serde_json::from_slice::<Body<Event>>(body) {
-            Ok(read) if read.v <= EVENT_VERSION => Ok(read.event),
-            Ok(read) => Err(BadEvent::Newer { found: read.v }),
-            Err(error) => match serde_json::from_slice::<BodyVersion>(body) {
-                Ok(version) if version.v > EVENT_VERSION => {
-                    Err(BadEvent::Newer { found: version.v })
-                }
-                _ => Err(unreadable(error)),
-            },
+        // Read twice, because a flattened version would have every field of every event copied first.
+        let BodyVersion { v } = serde_json::from_slice(body).map_err(unreadable)?;
+        if v > EVENT_VERSION {
+            return Err(BadEvent::Newer { found: v });
         }
+        serde_json::from_slice(body).map_err(unreadable)
     }
 
     /// The step this is about, where it is about one.

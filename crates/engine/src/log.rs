@@ -114,11 +114,14 @@ impl Log {
     /// Decides a command on the newest state and makes it durable. A refusal appends nothing, but
     /// the run is folded up to what it was refused on.
     pub fn submit(&mut self, command: &Command) -> Result<Vec<Event>, LogError> {
-        let before = &self.run;
+        let (id, after) = (self.run.opened.run, self.run.cursor);
+        let run = &mut self.run;
+        let mut events = Vec::new();
         let mut refused: Result<(), LogError> = Ok(());
-        let records = self.store.transact(before.opened.run, before.cursor, &mut |tail| {
-            let decided = newest(before, tail.records)
-                .and_then(|run| Ok(decide(&run, command, tail.leases, tail.now)?));
+        let records = self.store.transact(id, after, &mut |tail| {
+            // What others appended stands, whatever becomes of this command.
+            let decided = catch_up(run, tail.records, &mut events)
+                .and_then(|()| Ok(decide(run, command, tail.leases, tail.now)?));
             match decided {
                 Ok(decided) => Some(decided),
                 Err(error) => {
@@ -127,9 +130,16 @@ impl Log {
                 }
             }
         })?;
-        let events = fold(&mut self.run, &records)?;
+        catch_up(run, &records, &mut events)?;
         refused.map(|()| events)
     }
+}
+
+/// Folds the records that the run does not have yet.
+fn catch_up(run: &mut Run, records: &[Record], events: &mut Vec<Event>) -> Result<(), LogError> {
+    let known = records.partition_point(|record| record.position <= run.cursor.position);
+    events.extend(fold(run, &records[known..])?);
+    Ok(())
 }
 
 /// The run with a tail folded in; copied only where there is one.
