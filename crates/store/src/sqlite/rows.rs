@@ -283,8 +283,11 @@ pub(super) fn leases_of(conn: &Connection, entry: &RunEntry) -> Result<Vec<Lease
     if entry.leases == 0 {
         return Ok(Vec::new());
     }
+    // A range of one run: with `run = ?1` under an ORDER BY, SQLite compiles the statement anew each time
+    // a value is bound.
     let mut select = conn.prepare_cached(
-        "SELECT key, fence, wall, boot, clock, seal FROM leases WHERE run = ?1 ORDER BY key",
+        "SELECT key, fence, wall, boot, clock, seal FROM leases
+         WHERE run >= ?1 AND run <= ?1 ORDER BY run, key",
     )?;
     let mut leases: Vec<Lease> = Vec::new();
     for found in select.query_map([entry.seq], lease_from_row)? {
