@@ -24,6 +24,8 @@ pub(crate) struct Ui {
     /// The verb, as the envelope names it.
     command: &'static str,
     live: MultiProgress,
+    /// Of stdout: asked for once, not for every line.
+    colour: ColorChoice,
     warnings: RefCell<Vec<Issue>>,
 }
 
@@ -61,7 +63,8 @@ impl Ui {
             _ => ProgressDrawTarget::hidden(),
         };
         let live = MultiProgress::with_draw_target(live);
-        Ui { form, command, live, warnings: RefCell::default() }
+        let colour = AutoStream::choice(&io::stdout());
+        Ui { form, command, live, colour, warnings: RefCell::default() }
     }
 
     pub(crate) fn is_json(&self) -> bool {
@@ -91,7 +94,7 @@ impl Ui {
         let mut line = harmless(text);
         line.push('\n');
         Ok(self.live.suspend(|| {
-            let mut out = anstream::stdout().lock();
+            let mut out = AutoStream::new(io::stdout().lock(), self.colour);
             out.write_all(line.as_bytes()).and_then(|()| out.flush())
         })?)
     }

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::error::{Kind, Problem};
 use crate::exit::Exit;
+use crate::ui::Ui;
 
 pub(crate) mod completions;
 pub(crate) mod demo;
@@ -43,8 +44,13 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn new(data: impl Serialize) -> Answer {
-        Answer { data: json(data), exit: Exit::Ok, streamed: false, store: None }
+    pub(crate) fn new(data: impl Into<Value>) -> Answer {
+        Answer { data: data.into(), exit: Exit::Ok, streamed: false, store: None }
+    }
+
+    /// With data that is large: made only where somebody reads it.
+    pub(crate) fn on_demand(ui: &Ui, data: impl FnOnce() -> Value) -> Answer {
+        Answer::new(if ui.is_json() { data() } else { Value::Null })
     }
 
     /// Everything was printed as it came.

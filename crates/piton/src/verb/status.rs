@@ -55,7 +55,7 @@ fn one(ui: &Ui, project: &Project, asked: &str) -> Result<Answer, Problem> {
     if let Some(command) = next_commands(&view).first() {
         ui.hint(format!("`{command}`"));
     }
-    Ok(Answer::new(json!({ "run": view, "next": next_commands(&view) })))
+    Ok(Answer::on_demand(ui, || json!({ "run": view, "next": next_commands(&view) })))
 }
 
 fn many(ui: &Ui, project: &Project, all: bool) -> Result<Answer, Problem> {
@@ -77,7 +77,8 @@ fn many(ui: &Ui, project: &Project, all: bool) -> Result<Answer, Problem> {
     for damaged in found.damaged {
         ui.report(&Problem::from(damaged.error));
     }
-    Ok(Answer::new(json!({ "runs": found.views, "damaged": damaged })).exiting(exit))
+    let data = || json!({ "runs": found.views, "damaged": damaged });
+    Ok(Answer::on_demand(ui, data).exiting(exit))
 }
 
 /// Every run that could be read, and every one that could not.
