@@ -1,0 +1,158 @@
+//! A durable snapshot of a few changed files in many, beside a bare walk of the tree by two threads and
+//! beside `git add -A` on a private index, made durable. Told, not held: no bar applies to it yet.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use piton_core::event::SnapshotReason;
+use piton_core::ids::Oid;
+use piton_engine::git::Git;
+use piton_engine::snapshot::{self, Ask};
+use piton_engine::worktree::Worktree;
+use piton_testkit::Sandbox;
+
+use crate::Bench;
+use crate::report::Row;
+use crate::sample::{Samples, timed};
+
+const CHANGED: usize = 10;
+const NEW: usize = 5;
+/// Files in a folder.
+const FOLDER: usize = 50;
+
+pub(crate) fn measure(bench: &Bench) -> Vec<Row> {
+    let mut rows = of(bench, 1_000);
+    if !bench.short {
+        rows.extend(of(bench, 10_000));
+    }
+    rows
+}
+
+fn of(bench: &Bench, files: usize) -> Vec<Row> {
+    let mut tree = Tree::new(bench, files);
+    let root = tree.worktree.path().to_owned();
+    let (mut walks, mut ours, mut by_git) = (Vec::new(), Vec::new(), Vec::new());
+    // In this order, because all three have to see the same changes.
+    for turn in 0..bench.samples(11, 4) {
+        tree.change(turn);
+        walks.push(timed(|| walk(&root)).0);
+        ours.push(tree.snapshot());
+        by_git.push(tree.git_add(turn));
+    }
+    let [walk, ours, git] = [walks, ours, by_git].map(Samples::new);
+    let what = format!("snapshot of {CHANGED} changed + {NEW} new in {files} files");
+    vec![
+        Row::new(format!("{what}, beside a walk"), ours.shown())
+            .beside(walk.shown(), ours.p50() / walk.p50()),
+        Row::new("the same, beside `git add -A`, durable", ours.shown())
+            .beside(git.shown(), ours.p50() / git.p50()),
+    ]
+}
+
+struct Tree {
+    sandbox: Sandbox,
+    worktree: Worktree,
+    files: usize,
+    head: Oid,
+    last: Option<Oid>,
+    taken: usize,
+}
+
+impl Tree {
+    fn new(bench: &Bench, files: usize) -> Tree {
+        let sandbox = Sandbox::with_binary(&bench.piton);
+        for n in 0..files {
+            sandbox.write(name(n), &format!("file {n}\n").repeat(40));
+        }
+        let head = Oid::new(sandbox.commit("many files")).expect("a commit");
+        let git = Git::discover(&sandbox.repo()).expect("a repository");
+        let worktree = Worktree::at(&git, &sandbox.repo());
+        Tree { sandbox, worktree, files, head, last: None, taken: 0 }
+    }
+
+    /// Changes some files and adds some, others each time.
+    fn change(&mut self, turn: usize) {
+        for n in 0..CHANGED {
+            let file = (turn * CHANGED + n) * 37 % self.files;
+            self.sandbox.write(name(file), &format!("turn {turn}, file {file}\n").repeat(40));
+        }
+        for n in 0..NEW {
+            self.sandbox.write(format!("new/{turn}-{n}.txt"), &format!("new in turn {turn}\n"));
+        }
+    }
+
+    fn snapshot(&mut self) -> f64 {
+        self.taken += 1;
+        let index = self.sandbox.root().join("kept-index");
+        let ask = Ask {
+            refname: format!("refs/piton/bench/s1/1/{}", self.taken),
+            base: Some(&self.head),
+            message: "bench\n",
+            reason: SnapshotReason::Cadence,
+            last: self.last.as_ref(),
+            index: &index,
+        };
+        let (took, taken) = timed(|| snapshot::take(&self.worktree, &ask));
+        let taken = taken.expect("a snapshot").expect("something has changed");
+        self.last = Some(taken.tree);
+        took
+    }
+
+    /// What a script would do: stage everything in an index of its own, commit it, flush, name it.
+    fn git_add(&self, number: usize) -> f64 {
+        let index = self.sandbox.root().join("git-index");
+        if !index.exists() {
+            fs::copy(self.sandbox.path(".git/index"), &index).expect("a copy of the index");
+        }
+        let git = |args: &[&str]| -> String {
+            let mut command: Command = self.sandbox.command("git");
+            command.args([
+                "-c",
+                "core.fsync=loose-object,reference",
+                "-c",
+                "core.fsyncMethod=fsync",
+            ]);
+            let out = command.args(args).env("GIT_INDEX_FILE", &index).output().expect("git");
+            assert!(out.status.success(), "git {args:?}: {out:?}");
+            String::from_utf8_lossy(&out.stdout).trim_end().to_owned()
+        };
+        let (took, ()) = timed(|| {
+            git(&["add", "-A"]);
+            let tree = git(&["write-tree"]);
+            let commit = git(&["commit-tree", "-p", self.head.as_str(), "-m", "bench", &tree]);
+            git(&["update-ref", &format!("refs/bench/{number}"), &commit]);
+        });
+        took
+    }
+}
+
+fn name(n: usize) -> PathBuf {
+    PathBuf::from(format!("src/{}/{n}.txt", n / FOLDER))
+}
+
+/// Looks at every file, with two threads.
+fn walk(root: &Path) -> u64 {
+    let folders: Vec<PathBuf> = ["src", "new"]
+        .iter()
+        .filter_map(|name| fs::read_dir(root.join(name)).ok())
+        .flat_map(|entries| entries.flatten().map(|entry| entry.path()))
+        .collect();
+    let (a, b) = folders.split_at(folders.len() / 2);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| look(b));
+        look(a) + other.join().expect("the other half")
+    })
+}
+
+fn look(paths: &[PathBuf]) -> u64 {
+    let size = |path: &PathBuf| match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => {
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            entries.filter_map(|entry| entry.metadata().ok()).map(|found| found.len()).sum()
+        }
+        Ok(found) => found.len(),
+        Err(_) => 0,
+    };
+    paths.iter().map(size).sum()
+}
