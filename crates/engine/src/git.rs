@@ -14,6 +14,7 @@ mod call;
 mod commit;
 pub(crate) mod drivers;
 pub(crate) mod flush;
+pub(crate) mod keep;
 pub(crate) mod locks;
 pub(crate) mod names;
 mod plain;
@@ -51,11 +52,13 @@ pub enum GitError {
     RefTaken { refname: String, current: Oid },
     #[error("{} is locked", path.display())]
     Locked { path: PathBuf },
+    #[error("there cannot be branches below {folder}/: there is a branch {branch}")]
+    BranchInTheWay { branch: String, folder: String },
     #[error("the branch {branch} is checked out in {}", worktree.display())]
     BranchElsewhere { branch: String, worktree: PathBuf },
     #[error("{} is not a worktree of this repository: {why}", path.display())]
     Foreign { path: PathBuf, why: String },
-    #[error("the snapshot {refname} cannot be read back: {why}")]
+    #[error("{refname} cannot be read back: {why}")]
     Damaged { refname: String, why: String },
     #[error("{command} failed ({status}): {stderr}")]
     Failed { command: String, status: ExitStatus, stderr: String },
@@ -84,6 +87,11 @@ impl GitError {
             GitError::UnknownRevision { .. } => "git branch --all lists the branches".to_owned(),
             GitError::Locked { path } => {
                 format!("a git process holds it; if none runs, remove {}", path.display())
+            }
+            GitError::BranchInTheWay { branch, .. } => {
+                format!(
+                    "git keeps branches as files and folders; rename it: git branch -m {branch} NAME"
+                )
             }
             GitError::BranchElsewhere { worktree, .. } => {
                 format!("switch {} to another branch", worktree.display())
@@ -136,7 +144,8 @@ struct Places {
 }
 
 impl Git {
-    /// Finds the repository from any of its folders.
+    /// Finds the repository from any of its folders. One without a main worktree is also found from
+    /// its git directory.
     pub fn discover(from: &Path) -> Result<Git, GitError> {
         let nowhere = || GitError::NotARepository { path: from.to_owned() };
         let from = from.canonicalize().map_err(|_| nowhere())?;
@@ -144,30 +153,37 @@ impl Git {
             return Ok(Git { places: Arc::new(places) });
         }
         installed()?;
-        let words = ["--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir"];
-        let asked = Call::new(&from).arg("rev-parse").args(&words);
-        let answer = asked.run().map_err(|error| match error {
+        let ask = |words: &[&str]| {
+            let asked = Call::new(&from).args(&["rev-parse", "--path-format=absolute"]).args(words);
+            Ok(asked.run()?.stdout)
+        };
+        let words = ["--is-inside-work-tree", "--git-dir", "--git-common-dir"];
+        let answer = ask(&words).map_err(|error| match error {
             GitError::Failed { stderr, .. } if stderr.contains("not a git repository") => nowhere(),
-            GitError::Failed { stderr, .. } if stderr.contains("work tree") => {
-                GitError::NoWorktree { path: from.clone() }
-            }
             other => other,
         })?;
-        let lines: Vec<PathBuf> = answer
-            .stdout
-            .strip_suffix(b"\n")
-            .unwrap_or(&answer.stdout)
-            .split(|&b| b == b'\n')
-            .map(names::path)
-            .collect();
-        let [here, git_dir, common_dir] = lines.as_slice() else {
+        let lines: Vec<&[u8]> = answer.split(|&b| b == b'\n').collect();
+        let &[inside, git_dir, common_dir, b""] = lines.as_slice() else {
             return Err(GitError::unexpected("git rev-parse", "a path with a line break"));
         };
-        let real =
-            |path: &Path| path.canonicalize().map_err(|source| GitError::io("find", path, source));
-        let (here, git_dir, common_dir) = (real(here)?, real(git_dir)?, real(common_dir)?);
-        let main_root = main_root(&here, &git_dir, &common_dir);
-        Ok(Git { places: Arc::new(Places { git_dir, common_dir, main_root, here }) })
+        let (git_dir, common_dir) = (real(git_dir)?, real(common_dir)?);
+        let places = match (inside == b"true", main_worktree(&common_dir)) {
+            (true, main) => {
+                let here =
+                    real(ask(&["--show-toplevel"])?.strip_suffix(b"\n").unwrap_or_default())?;
+                let main_root = match git_dir == common_dir {
+                    true => here.clone(),
+                    false => main.unwrap_or_else(|| common_dir.clone()),
+                };
+                Places { git_dir, common_dir, main_root, here }
+            }
+            (false, Some(_)) => return Err(GitError::NoWorktree { path: from }),
+            (false, None) => {
+                let (main_root, here) = (common_dir.clone(), common_dir.clone());
+                Places { git_dir, common_dir, main_root, here }
+            }
+        };
+        Ok(Git { places: Arc::new(places) })
     }
 
     /// Whether the installed git will do: asked before anything is begun with it.
@@ -195,12 +211,14 @@ impl Git {
         &self.places.common_dir
     }
 
-    /// The root of the main worktree.
+    /// The root of the main worktree, or the git directory itself where there is none (a bare
+    /// repository with linked worktrees): the same from every worktree.
     pub fn main_root(&self) -> &Path {
         &self.places.main_root
     }
 
-    /// The root of the worktree in which the repository was found.
+    /// The root of the worktree in which the repository was found; the git directory when it was found
+    /// in that, and has no main worktree.
     pub fn here(&self) -> &Path {
         &self.places.here
     }
@@ -302,9 +320,39 @@ impl Git {
         why: &str,
     ) -> Result<(), GitError> {
         let missing = "0".repeat(new.as_str().len());
-        let call = self.without_hooks(self.call())?.config("core.fsync", "default,reference");
+        let call = self.without_hooks(self.call())?.config("core.fsync", "reference");
         let call = call.args(&["update-ref", "--no-deref", "-m", why, "--end-of-options", refname]);
         call.arg(new.as_str()).arg(old.map_or(missing.as_str(), Oid::as_str)).run().map(drop)
+    }
+
+    /// Deletes a ref of piton's own.
+    pub(crate) fn drop_ref(&self, refname: &str) -> Result<(), GitError> {
+        let call = self.without_hooks(self.call())?;
+        call.args(&["update-ref", "--no-deref", "-d", "--end-of-options", refname]).run().map(drop)
+    }
+
+    /// Where a branch is checked out, given its full name. A worktree whose folder is gone does not count.
+    pub(crate) fn checked_out(&self, refname: &str) -> Result<Option<PathBuf>, GitError> {
+        let format = "--format=%(refname)%00%(worktreepath)";
+        let answer = self.call().args(&["for-each-ref", format, "--", refname]).run()?;
+        let place = answer.stdout.split(|&b| b == b'\n').find_map(|row| {
+            let cut = row.iter().position(|&b| b == 0)?;
+            (&row[..cut] == refname.as_bytes()).then(|| names::path(&row[cut + 1..]))
+        });
+        Ok(place.filter(|place| !place.as_os_str().is_empty() && place.exists()))
+    }
+
+    /// Whether there can be branches below a folder such as `piton`: a branch of that name, or of the
+    /// name of a folder above, leaves no room for them.
+    pub fn can_make_branches(&self, folder: &str) -> Result<(), GitError> {
+        for branch in Path::new(folder).ancestors().filter_map(Path::to_str) {
+            let refname = format!("refs/heads/{branch}");
+            if !branch.is_empty() && self.ref_target(&refname)?.is_some() {
+                let (branch, folder) = (branch.to_owned(), folder.to_owned());
+                return Err(GitError::BranchInTheWay { branch, folder });
+            }
+        }
+        Ok(())
     }
 
     /// Clears the locks that kept a ref from moving; when it was no lock, the failure stands.
@@ -365,20 +413,24 @@ pub(crate) fn oid(answer: &[u8], command: &str) -> Result<Oid, GitError> {
     Oid::new(text).map_err(|bad| GitError::unexpected(command, bad.to_string()))
 }
 
-fn main_root(here: &Path, git_dir: &Path, common_dir: &Path) -> PathBuf {
-    if git_dir == common_dir {
-        return here.to_owned();
-    }
+fn real(path: &[u8]) -> Result<PathBuf, GitError> {
+    let path = names::path(path);
+    path.canonicalize().map_err(|source| GitError::io("find", &path, source))
+}
+
+/// The main worktree of the repository with this git directory; a bare repository has none, and a git
+/// directory that lies apart does not tell.
+fn main_worktree(common_dir: &Path) -> Option<PathBuf> {
     // A submodule's git directory lies inside its parent's; its configuration names the worktree.
-    let within_modules = common_dir.components().any(|part| part.as_os_str() == "modules");
-    let configured = || {
-        let config = common_dir.join("config");
-        let asked = Call::new(common_dir).args(&["config", "--file"]).arg(config);
-        let path = common_dir.join(asked.args(&["--get", "core.worktree"]).line().ok()?);
-        path.canonicalize().ok()
-    };
-    let parent = || common_dir.parent().unwrap_or(common_dir).to_owned();
-    within_modules.then(configured).flatten().unwrap_or_else(parent)
+    let config = common_dir.join("config");
+    let asked = Call::new(common_dir).args(&["config", "--file"]).arg(config);
+    if let Ok(path) = asked.args(&["--get", "core.worktree"]).line() {
+        return common_dir.join(path).canonicalize().ok();
+    }
+    let parent = plain::parent(common_dir)?;
+    let asked = Call::new(common_dir).option("--git-dir=", common_dir).arg("rev-parse");
+    let bare = asked.arg("--is-bare-repository").line().is_ok_and(|answer| answer == "true");
+    (!bare).then_some(parent)
 }
 
 /// The version of the installed git, asked for once.

@@ -10,10 +10,11 @@ use piton_core::event::{Omission, Snapshot, SnapshotReason};
 use piton_core::ids::Oid;
 use piton_core::limits::OMISSIONS_MAX;
 
+use crate::git::keep::{Making, Name, keep};
 use crate::git::stage::{self, Changes, LeftOut};
 use crate::git::status::{Depth, Status, status};
-use crate::git::{Git, GitError, Moved, commit_tree, flush, locks, names, oid};
-use crate::worktree::{Worktree, carry, differing};
+use crate::git::{Git, GitError, commit_tree, locks, names, oid};
+use crate::worktree::{Aside, Worktree, carry, differing, is_unfinished};
 
 mod shadow;
 mod special;
@@ -34,41 +35,43 @@ pub struct Ask<'a> {
     pub index: &'a Path,
 }
 
-/// Takes a snapshot; `None` when there is nothing new. When it returns, the snapshot is on disk.
+/// Takes a snapshot; `None` when there is nothing new, and of a worktree that is half made or half
+/// restored. When it returns, the snapshot is on disk.
 pub fn take(tree: &Worktree, ask: &Ask<'_>) -> Result<Option<Snapshot>, GitError> {
     let dir = tree.git_dir()?;
-    let (head, _) = tree.position(&dir)?;
-    let shadow = Shadow::beside(ask.index, tree, head.as_ref())?;
-    let (captured, left_out) = capture(&shadow, tree, &dir, ask.index)?;
-    let unchanged =
-        ask.last == Some(&captured) && is_kept(tree.git(), &ask.refname, &captured, head.as_ref())?;
-    if unchanged {
-        shadow.keep_index(ask.index)?;
+    if is_unfinished(&dir) {
         return Ok(None);
     }
+    let (head, _) = tree.position(&dir)?;
+    let shadow = Shadow::beside(ask.index, tree, head.as_ref())?;
     let parents: Vec<Oid> = head.iter().cloned().collect();
-    let commit = commit_tree(|| shadow.call(), &captured, &parents, ask.message)?;
+    let name = Name { refname: &ask.refname, old: None, why: "piton: snapshot" };
+    let mut captured = None;
+    let commit = keep(tree.git(), name, |making| {
+        let (files, left_out) =
+            capture(&shadow, tree, &dir, (making == Making::First).then_some(ask.index))?;
+        let unchanged = making == Making::First
+            && ask.last == Some(&files)
+            && is_kept(tree.git(), &ask.refname, &files, head.as_ref())?;
+        if unchanged {
+            return Ok(None);
+        }
+        let commit = commit_tree(|| shadow.call(), &files, &parents, ask.message)?;
+        captured = Some((files, left_out));
+        Ok(Some(commit))
+    })?;
+    let (Some(commit), Some((files, left_out))) = (commit, captured) else {
+        shadow.keep_index(ask.index)?;
+        return Ok(None);
+    };
     let changed = match ask.base.or(head.as_ref()) {
-        Some(base) => differing(shadow.call(), base, &captured)?.len() as u64,
+        Some(base) => differing(shadow.call(), base, &files)?.len() as u64,
         None => 0,
     };
-    publish(tree.git(), &ask.refname, &commit)?;
     shadow.keep_index(ask.index)?;
     let (reason, omitted) = (ask.reason, omissions(left_out));
     let refname = ask.refname.clone();
-    Ok(Some(Snapshot { commit, tree: captured, refname, changed, omitted, reason }))
-}
-
-/// Objects first, then the name.
-fn publish(git: &Git, refname: &str, commit: &Oid) -> Result<(), GitError> {
-    flush::objects(git)?;
-    match git.move_ref(refname, commit, None, "piton: snapshot")? {
-        Moved::Moved => Ok(()),
-        Moved::Lost { current: Some(current) } => {
-            Err(GitError::RefTaken { refname: refname.to_owned(), current })
-        }
-        Moved::Lost { current: None } => Err(GitError::NoRef { refname: refname.to_owned() }),
-    }
+    Ok(Some(Snapshot { commit, tree: files, refname, changed, omitted, reason }))
 }
 
 /// Whether a snapshot of this step has this tree on this HEAD: the same files on another commit are
@@ -82,16 +85,18 @@ fn is_kept(git: &Git, refname: &str, tree: &Oid, head: Option<&Oid>) -> Result<b
 }
 
 /// The tree of what is on disk. An index that cannot be used gives way to the next worse one: piton's
-/// own, a copy of the worktree's, one read from HEAD.
+/// own, a copy of the worktree's, one read from HEAD. Without `kept` it is that last one at once: it
+/// names no object that could be gone.
 fn capture(
     shadow: &Shadow,
     tree: &Worktree,
     dir: &Path,
-    kept: &Path,
+    kept: Option<&Path>,
 ) -> Result<(Oid, Vec<LeftOut>), GitError> {
     let index = dir.join("index");
     let mut failure = None;
-    for source in [Source::Kept(kept), Source::Worktree(&index), Source::Head] {
+    let quick = kept.map(|kept| [Source::Kept(kept), Source::Worktree(&index)]);
+    for source in quick.into_iter().flatten().chain([Source::Head]) {
         if !shadow.start_from(&source)? {
             continue;
         }
@@ -108,12 +113,12 @@ fn capture_once(
     shadow: &Shadow,
     tree: &Worktree,
     index: &Path,
-    kept: &Path,
+    kept: Option<&Path>,
 ) -> Result<(Oid, Vec<LeftOut>), GitError> {
     let seen = status(shadow.call(), Depth::Ignored)?;
     let mut changes = Changes::of(&seen);
     changes.put.extend(untracked_by_hand(&seen));
-    if is_newer(index, kept) {
+    if kept.is_none_or(|kept| is_newer(index, kept)) {
         changes.put.extend(shadow.forced(index)?);
     }
     let mut left_out = stage::tolerantly(|| shadow.call(), tree.path(), &changes)?;
@@ -188,22 +193,17 @@ pub fn read_back(git: &Git, snapshot: &Snapshot) -> Result<(), GitError> {
     }
 }
 
-/// Moves what a snapshot left out, and a reset would remove, into a folder. An error means: do not
-/// reset. Nested repositories stay where they are, a reset does not touch them.
+/// Moves what a reset would remove, and the snapshot does not hold, into a folder: the worktree is
+/// looked at anew, whatever the snapshot lists. An error means: do not reset. Nested repositories stay
+/// where they are, a reset does not touch them. Nothing may run in the tree.
 pub fn keep_omitted(tree: &Worktree, snapshot: &Snapshot, into: &Path) -> Result<(), GitError> {
-    let mut paths: Vec<PathBuf> = Vec::new();
-    for omission in &snapshot.omitted {
-        match omission.path.is_empty() {
-            false => paths.push(names::unshown(&omission.path)),
-            true => paths.extend(survey(tree)?),
-        }
-    }
+    let mut paths = unkept(tree, snapshot)?;
     paths.sort();
     paths.dedup();
     for path in paths.iter().filter(|path| names::is_inside(path)) {
         let found = match fs::symlink_metadata(tree.path().join(path)) {
             Ok(found) => found,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) if stage::is_missing(&error) => continue,
             Err(source) => return Err(GitError::io("look at", path, source)),
         };
         if !found.is_dir() {
@@ -213,30 +213,41 @@ pub fn keep_omitted(tree: &Worktree, snapshot: &Snapshot, into: &Path) -> Result
     Ok(())
 }
 
-/// The paths of a worktree at rest that a snapshot leaves out, when there are too many to list.
-fn survey(tree: &Worktree) -> Result<Vec<PathBuf>, GitError> {
+/// What cannot be kept, and what is not as the snapshot has it.
+fn unkept(tree: &Worktree, snapshot: &Snapshot) -> Result<Vec<PathBuf>, GitError> {
+    let dir = tree.git_dir()?;
+    let (head, _) = tree.position(&dir)?;
     let folder = locks::new_folder(&tree.git().state_dir().join("scratch"))?;
-    let shadow = Shadow::beside(&folder.join("index"), tree, None)?;
-    let seen = tree.status(Depth::Ignored)?;
-    let unreadable = Changes::of(&seen).put.into_iter().map(|path| names::path(&path));
-    let unreadable = unreadable.filter(|path| stage::look(&tree.path().join(path)).is_err());
-    let special = special::find(&shadow, tree.path(), &seen)?;
-    let paths = unreadable.chain(special.iter().map(|left| names::path(&left.path))).collect();
+    let index = folder.join("index");
+    let shadow = Shadow::beside(&index, tree, head.as_ref())?;
+    let (captured, left_out) = capture(&shadow, tree, &dir, Some(&index))?;
+    let mut paths: Vec<PathBuf> = left_out.iter().map(|left| names::path(&left.path)).collect();
+    if captured != snapshot.tree {
+        let changed = differing(shadow.call(), &snapshot.tree, &captured)?;
+        paths.extend(changed.iter().map(|path| names::path(path)));
+    }
     drop(shadow);
     let _empty_by_now = fs::remove_dir(&folder);
     Ok(paths)
 }
 
-/// Puts a snapshot's files into a worktree that was just made or reset, with `branch` at the
-/// snapshot's parent `head`: HEAD, branch and index stay there, the differences are uncommitted again.
-/// What is in the way of a file is moved aside.
-pub fn restore(tree: &Worktree, branch: &str, head: &Oid, snapshot: &Oid) -> Result<(), GitError> {
-    let dir = tree.git_dir()?;
-    let (at, on) = tree.position(&dir)?;
-    if at.as_ref() != Some(head) || on.as_deref() != Some(branch) {
-        let why = format!("it is not on {branch} at {}", head.short());
-        return Err(GitError::Foreign { path: tree.path().to_owned(), why });
-    }
+/// Makes or resets a worktree to what a snapshot holds: `branch` is at the snapshot's parent `head`
+/// with HEAD and index, the differences are uncommitted again. Without a snapshot the files are those
+/// of `head`. A kill on the way leaves a worktree that counts as missing. What is in the way of a file
+/// is moved aside; whoever calls this has taken a snapshot of whatever else is there.
+pub fn rebuild(
+    tree: &Worktree,
+    branch: &str,
+    head: &Oid,
+    snapshot: Option<&Oid>,
+) -> Result<(), GitError> {
+    tree.remake(branch, head, || match snapshot {
+        Some(snapshot) => restore(tree, head, snapshot),
+        None => Ok(()),
+    })
+}
+
+fn restore(tree: &Worktree, head: &Oid, snapshot: &Oid) -> Result<(), GitError> {
     let folder = locks::new_folder(&tree.git().state_dir().join("scratch"))?;
     let shadow = Shadow::beside(&folder.join("index"), tree, Some(head))?;
     let restored = put_back(tree, &shadow, head, snapshot);
@@ -250,7 +261,7 @@ fn put_back(tree: &Worktree, shadow: &Shadow, head: &Oid, snapshot: &Oid) -> Res
     let asked = shadow.call().args(&words).args(&[head.as_str(), snapshot.as_str(), "--"]);
     let answer = asked.run()?;
     let fields: Vec<&[u8]> = answer.parts().collect();
-    let (mut wanted, mut aside) = (Vec::new(), None);
+    let (mut wanted, mut aside) = (Vec::new(), Aside::default());
     for pair in fields.chunks_exact(2) {
         let (kind, path) = (pair[0], names::path(pair[1]));
         if !names::is_inside(&path) {
@@ -258,12 +269,8 @@ fn put_back(tree: &Worktree, shadow: &Shadow, head: &Oid, snapshot: &Oid) -> Res
         }
         match kind {
             b"D" => remove(tree.path(), &path)?,
-            b"A" if fs::symlink_metadata(tree.path().join(&path)).is_ok_and(|it| !it.is_dir()) => {
-                let into = match &aside {
-                    Some(into) => into,
-                    None => aside.insert(locks::new_aside(tree.git())?),
-                };
-                carry(tree.path(), &path, into)?;
+            b"A" => {
+                aside.clear(tree, &path)?;
                 wanted.extend([pair[1], b"\0"].concat());
             }
             _ => wanted.extend([pair[1], b"\0"].concat()),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use piton_core::brief::TreeFacts;
 use piton_core::ids::Oid;
 
+use crate::git::keep::{HELD, Making, Name, keep};
 use crate::git::stage::{self, Changes};
 use crate::git::status::{Depth, Status, status};
 use crate::git::{Call, Git, GitError, commit_tree, drivers, flush, locks, names, oid};
@@ -18,10 +19,14 @@ use crate::git::{Call, Git, GitError, commit_tree, drivers, flush, locks, names,
 mod create;
 mod link;
 
+pub(crate) use create::is_unfinished;
 pub(crate) use link::Link;
 
 /// Commits listed in a brief: more would help nobody.
 const SUBJECTS_MAX: &str = "--max-count=1000";
+
+/// How the row of a nested repository begins in git's raw diff.
+const GITLINK: &[u8] = b":160000 ";
 
 /// States of an operation that git would go on with. Folders and files of a worktree's git directory.
 const SEQUENCERS: &[&str] = &["rebase-merge", "rebase-apply", "sequencer", "BISECT_LOG"];
@@ -31,7 +36,8 @@ const MERGES: &[&str] =
 /// What is at a worktree's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TreeState {
-    /// Nothing, an empty folder, or a worktree whose making was cut short; git may have it in its list.
+    /// Nothing, an empty folder, or a worktree whose making or restoring was cut short; git may have it
+    /// in its list.
     Missing,
     /// Something that is not a worktree of this repository, or one that git cannot use.
     Foreign { why: String },
@@ -67,8 +73,8 @@ impl Worktree {
         match link::link(self)? {
             Link::Nothing => Ok(TreeState::Missing),
             Link::Foreign(why) | Link::Broken(why) => Ok(TreeState::Foreign { why }),
-            Link::Ours(dir) if create::is_being_made(&dir) => Ok(TreeState::Missing),
-            Link::Ours(dir) => match self.position(&dir) {
+            Link::Ours(dir) | Link::Moved(dir) if is_unfinished(&dir) => Ok(TreeState::Missing),
+            Link::Ours(dir) | Link::Moved(dir) => match self.position(&dir) {
                 Ok((head, branch)) => Ok(TreeState::Present { head, branch }),
                 Err(GitError::Failed { stderr, .. }) => Ok(TreeState::Foreign { why: stderr }),
                 Err(other) => Err(other),
@@ -132,6 +138,7 @@ impl Worktree {
         self.with_readable_index(&dir, || {
             self.call_in(&dir).args(&["clean", "--quiet", "-f", "-d"]).run()
         })?;
+        self.set_covered_aside(&dir, start)?;
         let call = self.call_in(&dir).configs(&drivers).args(&["checkout", "--quiet", "--force"]);
         let call = call.args(&["--no-track", "-B", branch, start.as_str(), "--"]);
         call.run().map_err(|error| in_use(error, branch))?;
@@ -150,18 +157,31 @@ impl Worktree {
         let head = seen.head.clone().ok_or(GitError::Unborn)?;
         let changes = Changes::of(&seen);
         let merged = merge_heads(&dir)?;
-        let mut commit = head.clone();
-        if !seen.tracked.is_empty() || !changes.is_empty() || !merged.is_empty() {
-            stage::strictly(call, &changes)?;
-            let tree = oid(&call().arg("write-tree").run()?.stdout, "git write-tree")?;
-            if !merged.is_empty() || tree != self.git.tree_of(&head)? {
-                let parents: Vec<Oid> = std::iter::once(head.clone()).chain(merged).collect();
-                commit = commit_tree(call, &tree, &parents, message)?;
-            }
+        if seen.tracked.is_empty() && changes.is_empty() && merged.is_empty() {
+            flush::objects(&self.git)?;
+            self.put_branch(&dir, branch, &seen, &head)?;
+            self.end_merges(&dir)?;
+            return Ok(head);
         }
-        flush::objects(&self.git)?;
+        let held = format!("{HELD}/{branch}");
+        let old = self.git.ref_target(&held)?;
+        let made =
+            keep(&self.git, Name { refname: &held, old, why: "piton: leftovers" }, |making| {
+                stage::strictly(call, &changes)?;
+                if making == Making::Again {
+                    stage::strictly(call, &staged(call(), &head)?)?;
+                }
+                let tree = oid(&call().arg("write-tree").run()?.stdout, "git write-tree")?;
+                if merged.is_empty() && tree == self.git.tree_of(&head)? {
+                    return Ok(None);
+                }
+                let parents: Vec<Oid> = [std::slice::from_ref(&head), &merged].concat();
+                commit_tree(call, &tree, &parents, message).map(Some)
+            })?;
+        let commit = made.unwrap_or(head);
         self.put_branch(&dir, branch, &seen, &commit)?;
         self.end_merges(&dir)?;
+        let _the_next_one_replaces_it = self.git.drop_ref(&held);
         Ok(commit)
     }
 
@@ -195,7 +215,7 @@ impl Worktree {
         }
         if !on_it {
             let call = self.git.without_hooks(self.call_in(dir))?;
-            let call = call.config("core.fsync", "default,reference");
+            let call = call.config("core.fsync", "reference");
             call.args(&["symbolic-ref", "-m", "piton: leftovers", "HEAD", &refname]).run()?;
         }
         Ok(())
@@ -203,17 +223,12 @@ impl Worktree {
 
     /// A branch that somebody has checked out elsewhere must not move under them.
     fn refuse_elsewhere(&self, refname: &str, branch: &str) -> Result<(), GitError> {
-        let format = "--format=%(refname)%00%(worktreepath)";
-        let answer = self.git.call().args(&["for-each-ref", format, "--", refname]).run()?;
-        for row in answer.stdout.split(|&b| b == b'\n') {
-            let mut fields = row.split(|&b| b == 0);
-            let (name, place) = (fields.next(), fields.next().unwrap_or_default());
-            let worktree = names::path(place);
-            if name == Some(refname.as_bytes()) && !place.is_empty() && worktree != self.path {
-                return Err(GitError::BranchElsewhere { branch: branch.to_owned(), worktree });
+        match self.git.checked_out(refname)? {
+            Some(worktree) if worktree != self.path => {
+                Err(GitError::BranchElsewhere { branch: branch.to_owned(), worktree })
             }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// HEAD's commit and branch.
@@ -244,7 +259,7 @@ impl Worktree {
     /// The worktree's own git directory.
     pub(crate) fn git_dir(&self) -> Result<PathBuf, GitError> {
         match link::link(self)? {
-            Link::Ours(dir) => Ok(dir),
+            Link::Ours(dir) | Link::Moved(dir) => Ok(dir),
             Link::Nothing => Err(self.foreign("there is nothing")),
             Link::Foreign(why) | Link::Broken(why) => Err(self.foreign(&why)),
         }
@@ -308,26 +323,63 @@ impl Worktree {
         }
     }
 
+    /// Ignored files are in no snapshot: where the commit to be checked out has a file, what is there
+    /// now would be overwritten.
+    fn set_covered_aside(&self, dir: &Path, start: &Oid) -> Result<(), GitError> {
+        let words = ["diff-index", "--cached", "--raw", "-z", "--no-renames", "--diff-filter=D"];
+        let answer = self.call_in(dir).args(&words).args(&[start.as_str(), "--"]).run()?;
+        let fields: Vec<&[u8]> = answer.parts().collect();
+        let mut aside = Aside::default();
+        for pair in fields.chunks_exact(2).filter(|pair| !pair[0].starts_with(GITLINK)) {
+            aside.clear(self, &names::path(pair[1]))?;
+        }
+        Ok(())
+    }
+
     /// What earlier ignore rules covered and the present ones do not would be taken for new work of
     /// whoever comes next: it is moved out of the worktree, and kept.
     fn set_strays_aside(&self, dir: &Path) -> Result<(), GitError> {
         let words = ["ls-files", "--others", "--exclude-standard", "--directory", "-z"];
         let answer = self.call_in(dir).args(&words).arg("--no-empty-directory").run()?;
         let strays: Vec<PathBuf> = answer.parts().map(names::path).collect();
-        let strays = strays.iter().filter(|path| !self.holds_repository(path));
-        let mut folder = None;
-        for stray in strays {
-            let into = match &folder {
-                Some(into) => into,
-                None => folder.insert(locks::new_aside(&self.git)?),
-            };
-            carry(&self.path, stray, into)?;
+        let mut aside = Aside::default();
+        for stray in strays.iter().filter(|path| !self.holds_repository(path)) {
+            aside.put(self, stray)?;
         }
         Ok(())
     }
 
     fn holds_repository(&self, path: &Path) -> bool {
         self.path.join(path).join(".git").exists()
+    }
+}
+
+/// A new folder in piton's own, made when the first path is moved there.
+#[derive(Default)]
+pub(crate) struct Aside(Option<PathBuf>);
+
+impl Aside {
+    pub(crate) fn put(&mut self, tree: &Worktree, path: &Path) -> Result<(), GitError> {
+        let into = match &self.0 {
+            Some(into) => into,
+            None => self.0.insert(locks::new_aside(&tree.git)?),
+        };
+        carry(&tree.path, path, into)
+    }
+
+    /// Moves away what stands where a file is to come: at its path, or at that of one of its folders.
+    pub(crate) fn clear(&mut self, tree: &Worktree, path: &Path) -> Result<(), GitError> {
+        let mut place = PathBuf::new();
+        for part in path.components() {
+            place.push(part);
+            match fs::symlink_metadata(tree.path.join(&place)) {
+                Ok(found) if found.is_dir() && place != path => {}
+                Ok(_) => return self.put(tree, &place),
+                Err(error) if stage::is_missing(&error) => return Ok(()),
+                Err(source) => return Err(GitError::io("look at", &place, source)),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -362,6 +414,14 @@ pub(crate) fn differing(call: Call, from: &Oid, to: &Oid) -> Result<Vec<Vec<u8>>
     let words = ["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff"];
     let asked = call.args(&words).args(&["--no-textconv", from.as_str(), to.as_str(), "--"]);
     Ok(asked.run()?.parts().map(<[u8]>::to_vec).collect())
+}
+
+/// What an index has and a commit has not, to be read from disk once more: its objects may be gone.
+fn staged(call: Call, commit: &Oid) -> Result<Changes, GitError> {
+    let words = ["diff-index", "--cached", "--name-only", "-z", "--no-renames", "--diff-filter=d"];
+    let answer = call.args(&words).args(&[commit.as_str(), "--"]).run()?;
+    let paths: Vec<Vec<u8>> = answer.parts().map(<[u8]>::to_vec).collect();
+    Ok(Changes { put: paths.clone(), drop: paths, nested: Vec::new() })
 }
 
 fn merge_heads(dir: &Path) -> Result<Vec<Oid>, GitError> {

@@ -102,6 +102,15 @@ pub(crate) fn ref_folders(git: &Git, refname: &str) -> Result<(), GitError> {
     Ok(())
 }
 
+/// Flushes whatever was written in a worktree: file by file, many small ones would take too long.
+pub(crate) fn files(root: &Path) -> Result<(), GitError> {
+    #[cfg(target_os = "linux")]
+    let flushed = File::open(root).and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
+    #[cfg(not(target_os = "linux"))]
+    let flushed = File::open(root).map(|_| rustix::fs::sync());
+    flushed.map_err(|source| GitError::io("flush", root, source))
+}
+
 pub(crate) fn sync(path: &Path) -> Result<(), GitError> {
     match File::open(path).and_then(|file| file.sync_all()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -44,7 +44,11 @@ fn clear(git: &Git, lock: &Path, stale: Duration) -> Result<(), GitError> {
         // The clock may have been set: what was watched for long enough counts as old, too.
         let rested = since.elapsed() >= stale || age(lock).is_some_and(|age| age >= stale);
         if rested && !is_open(lock) {
-            return set_aside(git, lock).map(drop);
+            match set_aside(git, lock) {
+                // Its process removed it at last.
+                Err(GitError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                done => return done.map(drop),
+            }
         }
         if started.elapsed() > PATIENCE {
             return Err(GitError::Locked { path: lock.to_owned() });

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Places, main_root};
+use super::Places;
 
 /// The places of the repository around a folder, which is absolute and without links.
 pub(super) fn places(from: &Path) -> Option<Places> {
@@ -28,8 +28,22 @@ pub(super) fn places(from: &Path) -> Option<Places> {
         return None;
     }
     let here = here.to_owned();
-    let main_root = main_root(&here, &git_dir, &common_dir);
+    let main_root = match git_dir == common_dir {
+        true => here.clone(),
+        false => parent(&common_dir)?,
+    };
     Some(Places { git_dir, common_dir, main_root, here })
+}
+
+/// The folder around a git directory, when that is the folder's own.
+pub(super) fn parent(common_dir: &Path) -> Option<PathBuf> {
+    let parent = common_dir.parent()?;
+    let dot_git = parent.join(".git");
+    let target = match dot_git.is_file() {
+        true => linked(&dot_git, parent)?,
+        false => dot_git,
+    };
+    (target.canonicalize().ok()? == common_dir).then(|| parent.to_owned())
 }
 
 /// Where a `.git` file points.

@@ -169,14 +169,7 @@ impl Keeper {
             Some(start) => start,
             None => self.run_tip()?,
         };
-        match self.tree.state()? {
-            TreeState::Present { .. } => self.tree.reset_to(branch, &start)?,
-            _ => self.tree.create(branch, &start)?,
-        }
-        if let Some(commit) = kept {
-            snapshot::restore(&self.tree, branch, &start, &commit)?;
-        }
-        Ok(())
+        Ok(snapshot::rebuild(&self.tree, branch, &start, kept.as_ref())?)
     }
 
     /// No destruction without a copy: what a reset would lose is kept and read back first.
@@ -401,6 +394,13 @@ impl Keeper {
                 Landing::Conflict { paths, .. } => {
                     let paths = paths.join(", ");
                     let message = format!("{branch} has moved and conflicts in {paths}");
+                    return Err(End::Failed(Failure::Landing { message }));
+                }
+                Landing::CheckedOut { worktree } => {
+                    let place = worktree.display();
+                    let message = format!(
+                        "{branch} is checked out in {place}; switch that to another branch and try again"
+                    );
                     return Err(End::Failed(Failure::Landing { message }));
                 }
             };

@@ -1,6 +1,6 @@
-//! Makes a worktree so that being killed anywhere in between costs nothing: git's list carries a mark
-//! from before the first file to after the last, and a worktree with the mark is finished, not
-//! trusted. What is in the way is moved aside, or left alone when it is not ours.
+//! Makes a worktree so that being killed anywhere in between costs nothing: a mark stands in its git
+//! directory from before the first file to after the last, and a worktree with a mark is made again,
+//! not trusted. What is in the way is moved aside, or left alone when it is not ours.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,38 +9,86 @@ use piton_core::ids::Oid;
 
 use super::Worktree;
 use super::link::{Link, link, place_of, pointed_to};
-use crate::git::{GitError, locks};
+use crate::attempt::private;
+use crate::git::{GitError, flush, locks};
 
 /// The reason in git's own `locked` file while a worktree is being made.
 const BEING_MADE: &str = "piton: being made";
 const LOCKED: &str = "locked";
+/// A file in a worktree's git directory while its files are being put back.
+const BEING_RESTORED: &str = "piton-being-restored";
 
 impl Worktree {
     /// Makes the worktree with `branch` checked out at `start`. A finished worktree is left as it is;
     /// a half-made one is finished; a folder that is not ours is an error.
     pub fn create(&self, branch: &str, start: &Oid) -> Result<(), GitError> {
         let _alone = self.lock_list()?;
+        let entry = self.entered(start)?;
+        match is_unfinished(&entry) {
+            true => self.finish(&entry, branch, start, || Ok(())),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes or resets the worktree, and fills it. Until all of that is on disk, the worktree counts
+    /// as missing: what a kill leaves is neither work nor a state to go on from.
+    pub(crate) fn remake(
+        &self,
+        branch: &str,
+        start: &Oid,
+        fill: impl FnOnce() -> Result<(), GitError>,
+    ) -> Result<(), GitError> {
+        let _alone = self.lock_list()?;
+        let entry = self.entered(start)?;
+        let mark = entry.join(BEING_RESTORED);
+        write(&mark, "")?;
+        flush::sync(&mark)?;
+        flush::sync(&entry)?;
+        self.finish(&entry, branch, start, fill)
+    }
+
+    fn finish(
+        &self,
+        entry: &Path,
+        branch: &str,
+        start: &Oid,
+        fill: impl FnOnce() -> Result<(), GitError>,
+    ) -> Result<(), GitError> {
+        self.reset_to(branch, start)?;
+        fill()?;
+        flush::files(&self.path)?;
+        unmark(entry)
+    }
+
+    /// The worktree's entry in git's list, made or mended where it has to be.
+    fn entered(&self, start: &Oid) -> Result<PathBuf, GitError> {
         let entry = match link(self)? {
             Link::Ours(entry) => self.usable(entry)?,
-            Link::Broken(why) => self.mended(&why)?,
+            Link::Moved(_) => Some(self.relinked()?),
+            Link::Broken(why) => self.cleared(&why)?,
             Link::Foreign(why) => return Err(self.foreign(&why)),
             Link::Nothing => None,
         };
-        let entry = match entry {
-            Some(entry) if is_being_made(&entry) => entry,
-            Some(_) => return Ok(()),
-            None => self.enter(start)?,
-        };
-        self.reset_to(branch, start)?;
-        remove(&entry.join(LOCKED))
+        entry.map_or_else(|| self.enter(start), Ok)
+    }
+
+    /// Makes a worktree and a repository that was moved name each other again: git run by anybody
+    /// else does not find the repository before that.
+    pub fn mend(&self) -> Result<(), GitError> {
+        match link(self)? {
+            Link::Moved(_) => {
+                let _alone = self.lock_list()?;
+                self.relinked().map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Git's own adding is not safe against another one at the same time.
     fn lock_list(&self) -> Result<File, GitError> {
         locks::private_dir(&self.git.state_dir())?;
         let path = self.git.state_dir().join("worktrees.lock");
-        let file = File::options().create(true).truncate(false).write(true).open(&path);
-        let locked = file.and_then(|file| file.lock().map(|()| file));
+        let locked = private(&path).and_then(|file| file.lock().map(|()| file));
         locked.map_err(|source| GitError::io("lock", &path, source))
     }
 
@@ -95,22 +143,19 @@ impl Worktree {
         Ok(None)
     }
 
-    /// A folder and an entry that lost each other.
-    fn mended(&self, why: &str) -> Result<Option<PathBuf>, GitError> {
+    fn relinked(&self) -> Result<PathBuf, GitError> {
+        let call = self.git.call_in(self.git.common_dir());
+        call.args(&["worktree", "repair", "--"]).arg(&self.path).accept(&[0, 1]).run()?;
+        match link(self)? {
+            Link::Ours(entry) => Ok(entry),
+            _ => Err(self.foreign("git could not repair its link to the repository")),
+        }
+    }
+
+    /// A folder whose entry is gone.
+    fn cleared(&self, why: &str) -> Result<Option<PathBuf>, GitError> {
         let pointer = self.path.join(".git");
         let target = pointed_to(&pointer).map_err(|e| GitError::io("read", &pointer, e))?;
-        let name = target.as_deref().and_then(Path::file_name).map(ToOwned::to_owned);
-        let entry = name.map(|name| self.git.common_dir().join("worktrees").join(name));
-        if let Some(entry) = entry.filter(|entry| is_whole(entry))
-            && place_of(&entry)
-                .is_none_or(|place| !place.join(".git").exists() || place == self.path)
-        {
-            let call = self.git.call_in(self.git.common_dir());
-            call.args(&["worktree", "repair", "--"]).arg(&self.path).accept(&[0, 1]).run()?;
-            if let Link::Ours(entry) = link(self)? {
-                return self.usable(entry);
-            }
-        }
         // A pointer to somewhere else may be that of a repository which is not mounted.
         let list = self.git.common_dir().join("worktrees");
         if !target.is_some_and(|target| target.starts_with(list)) {
@@ -132,12 +177,25 @@ impl Worktree {
     }
 }
 
-pub(super) fn is_being_made(entry: &Path) -> bool {
+/// Whether a worktree is half made, or half restored.
+pub(crate) fn is_unfinished(entry: &Path) -> bool {
+    is_being_made(entry) || fs::symlink_metadata(entry.join(BEING_RESTORED)).is_ok()
+}
+
+fn is_being_made(entry: &Path) -> bool {
     fs::read_to_string(entry.join(LOCKED)).is_ok_and(|reason| reason.starts_with(BEING_MADE))
 }
 
+/// A lock that somebody else has put on the worktree stays.
+fn unmark(entry: &Path) -> Result<(), GitError> {
+    if is_being_made(entry) {
+        remove(&entry.join(LOCKED))?;
+    }
+    remove(&entry.join(BEING_RESTORED))
+}
+
 /// Whether git can use an entry: it writes these files one after the other.
-fn is_whole(entry: &Path) -> bool {
+pub(super) fn is_whole(entry: &Path) -> bool {
     let filled = |name: &str| fs::metadata(entry.join(name)).is_ok_and(|found| found.len() > 0);
     entry.join("objects").is_dir() || ["gitdir", "commondir", "HEAD"].into_iter().all(filled)
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Worktree;
+use super::create::is_whole;
 use crate::git::{GitError, names};
 
 /// What a path is to the repository.
@@ -15,7 +16,9 @@ pub(crate) enum Link {
     Nothing,
     /// A worktree of the repository, with its git directory.
     Ours(PathBuf),
-    /// Once a worktree of the repository; the two no longer name each other.
+    /// A worktree of the repository, one of which was moved: they no longer name each other.
+    Moved(PathBuf),
+    /// Perhaps once a worktree of the repository, which has no entry for it.
     Broken(String),
     Foreign(String),
 }
@@ -52,17 +55,22 @@ fn read(tree: &Worktree) -> io::Result<Link> {
 
 /// From a folder's `.git` file to the repository's entry and back.
 fn follow(tree: &Worktree, pointer: &Path) -> io::Result<Link> {
-    let Some(entry) = pointed_to(pointer)? else {
+    let Some(target) = pointed_to(pointer)? else {
         return Ok(Link::Broken("its .git file names nothing".to_owned()));
     };
-    let Ok(entry) = entry.canonicalize() else {
-        let gone = format!("its entry {} is gone", entry.display());
-        return Ok(Link::Broken(gone));
+    let list = tree.git.common_dir().join("worktrees");
+    let Ok(entry) = target.canonicalize() else {
+        // Where the repository was before it was moved; its entries kept their names.
+        let entry = target.file_name().map(|name| list.join(name));
+        return Ok(match entry.filter(|entry| is_whole(entry)) {
+            Some(entry) if is_lost(&entry, tree) => Link::Moved(entry),
+            _ => Link::Broken(format!("its entry {} is gone", target.display())),
+        });
     };
     if entry == tree.git.common_dir() {
         return Ok(Link::Ours(entry));
     }
-    if entry.parent() != Some(&tree.git.common_dir().join("worktrees")) {
+    if entry.parent() != Some(&list) {
         return Ok(Link::Foreign(format!("it belongs to {}", entry.display())));
     }
     match place_of(&entry) {
@@ -70,8 +78,14 @@ fn follow(tree: &Worktree, pointer: &Path) -> io::Result<Link> {
         Some(place) if place.join(".git").exists() => {
             Ok(Link::Foreign(format!("it is a copy of {}", place.display())))
         }
-        _ => Ok(Link::Broken("it was moved".to_owned())),
+        _ if is_whole(&entry) => Ok(Link::Moved(entry)),
+        _ => Ok(Link::Broken("its entry in git's list is incomplete".to_owned())),
     }
+}
+
+/// Whether an entry names the tree, or a folder where no worktree is any more.
+fn is_lost(entry: &Path, tree: &Worktree) -> bool {
+    place_of(entry).is_none_or(|place| place == tree.path || !place.join(".git").exists())
 }
 
 /// Where a `.git` file points.

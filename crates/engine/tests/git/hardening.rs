@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use piton_engine::git::Git;
 use piton_engine::land::{Landing, prepare};
-use piton_engine::snapshot::{keep_omitted, read_back, restore};
+use piton_engine::snapshot::{keep_omitted, read_back, rebuild};
 
 use crate::lab::{BRANCH, Lab, put, read};
 
@@ -154,7 +154,7 @@ fn everything(lab: &Lab, base: &piton_core::ids::Oid) {
     keep_omitted(&tree, &kept, &lab.root().join("outside/omitted")).expect("carried");
     tree.reset_to(BRANCH, base).expect("reset");
     assert_eq!(read(&tree.path().join("a.x")), "1\n");
-    restore(&tree, BRANCH, base, &kept.commit).expect("restored");
+    rebuild(&tree, BRANCH, base, Some(&kept.commit)).expect("restored");
     assert_eq!(read(&tree.path().join("a.x")), "by the agent\n");
     let commit = tree.commit_all(BRANCH, "leftovers").expect("committed");
     tree.facts(base).expect("known");
@@ -198,7 +198,7 @@ lab_test! {
         let kept = lab.taken(&tree, 1);
         assert_eq!(lab.git(&["show", &format!("{}:a.up", kept.commit)]), "Second", "raw bytes");
         tree.reset_to(BRANCH, &head).expect("reset");
-        restore(&tree, BRANCH, &head, &kept.commit).expect("restored");
+        rebuild(&tree, BRANCH, &head, Some(&kept.commit)).expect("restored");
         assert_eq!(crate::lab::files(tree.path(), false), before);
         let commit = tree.commit_all(BRANCH, "leftovers").expect("committed");
         assert_eq!(lab.git(&["show", &format!("{commit}:a.up")]), "SECOND");

@@ -55,6 +55,26 @@ lab_test! {
 }
 
 lab_test! {
+    /// The user looks at the run's branch: its files must not seem to change under them.
+    fn a_branch_that_is_checked_out_is_not_landed_on(lab) {
+        let git = lab.found();
+        let base = open_run(lab);
+        let a = commit_on(lab, &base, "a", &[("a", "a\n")]);
+        let land = |commit: &Oid| prepare(&git, RUN, commit, "land").expect("known");
+        lab.git(&["checkout", "-q", RUN]);
+        assert_eq!(land(&a), Landing::CheckedOut { worktree: lab.repo() });
+        assert_eq!(land(&base), Landing::Nothing { tip: base.clone() }, "nothing would move");
+        lab.git(&["checkout", "-q", "main"]);
+        assert_eq!(land(&a), Landing::FastForward { onto: base.clone(), to: a.clone() });
+        let linked = lab.root().join("linked");
+        lab.git(&["worktree", "add", "-q", linked.to_str().expect("text"), RUN]);
+        assert_eq!(land(&a), Landing::CheckedOut { worktree: linked.clone() });
+        std::fs::remove_dir_all(&linked).expect("removable");
+        assert_eq!(land(&a), Landing::FastForward { onto: base, to: a }, "nobody is there any more");
+    }
+}
+
+lab_test! {
     fn landing_on_a_branch_that_is_gone_is_an_error(lab) {
         let answer = prepare(&lab.found(), RUN, &lab.head(&lab.repo()), "x");
         assert!(matches!(answer, Err(GitError::NoRef { .. })), "{answer:?}");

@@ -5,6 +5,7 @@
 #[macro_use]
 mod lab;
 
+mod collected;
 mod hardening;
 mod landing;
 mod refs;

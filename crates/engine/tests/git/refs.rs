@@ -1,10 +1,13 @@
 //! Finding the repository, reading revisions, moving refs.
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use piton_core::ids::Oid;
 use piton_engine::git::{Git, GitError, Moved};
+use piton_engine::land::{Landing, prepare};
+use piton_engine::worktree::Worktree;
 
 use crate::lab::{BRANCH, oid, put};
 
@@ -33,15 +36,90 @@ lab_test! {
     }
 }
 
+/// Everything a run does, in a repository without a main worktree.
+fn runs_in(bare: &Path, linked: &Path) {
+    let git = Git::discover(linked).expect("found");
+    assert_eq!((git.common_dir(), git.main_root(), git.here()), (bare, bare, linked));
+    let again = Git::discover(git.main_root()).expect("the keeper starts there");
+    assert_eq!((again.common_dir(), again.main_root(), again.here()), (bare, bare, bare));
+    let base = git.commit("HEAD").expect("a commit");
+    again.move_ref("refs/heads/piton/x/run", &base, None, "open").expect("made");
+    let tree = Worktree::at(&again, &again.main_root().join(".piton/worktrees/x/run"));
+    tree.create(BRANCH, &base).expect("created");
+    let within = Git::discover(tree.path()).expect("found");
+    assert_eq!((within.main_root(), within.here()), (bare, tree.path()));
+    put(&tree.path().join("work"), "x");
+    let commit = tree.commit_all(BRANCH, "leftovers").expect("committed");
+    let landing = prepare(&again, "piton/x/run", &commit, "land").expect("known");
+    assert_eq!(landing, Landing::FastForward { onto: base, to: commit });
+}
+
 lab_test! {
     fn a_bare_repository_works_through_its_worktrees(lab) {
         let bare = lab.root().join("bare.git");
         lab.git(&["clone", "-q", "--bare", ".", bare.to_str().expect("text")]);
         let linked = lab.root().join("linked");
         lab.git_in(&bare, &["worktree", "add", "-q", linked.to_str().expect("text")]);
+        runs_in(&bare, &linked);
+    }
+}
+
+lab_test! {
+    /// A folder with the bare repository, a `.git` file that names it, and the worktrees beside it.
+    fn a_bare_repository_beside_its_worktrees_works(lab) {
+        let folder = lab.root().join("folder");
+        let bare = folder.join(".bare");
+        lab.git(&["clone", "-q", "--bare", ".", bare.to_str().expect("text")]);
+        put(&folder.join(".git"), "gitdir: ./.bare\n");
+        lab.git_in(&folder, &["worktree", "add", "-q", "linked"]);
+        runs_in(&bare, &folder.join("linked"));
+        let git = Git::discover(&folder).expect("found");
+        assert_eq!((git.main_root(), git.here()), (bare.as_path(), bare.as_path()));
+        lab.git_in(&bare, &["config", "extensions.worktreeConfig", "true"]);
+        lab.git_in(&bare, &["config", "--unset", "core.bare"]);
+        lab.git_in(&bare, &["config", "--file", "config.worktree", "core.bare", "true"]);
+        let git = Git::discover(&folder.join("linked")).expect("found");
+        assert_eq!(git.main_root(), bare);
+    }
+}
+
+lab_test! {
+    /// A git directory that lies apart does not tell where its worktree is.
+    fn a_git_directory_that_lies_apart_works(lab) {
+        let (apart, main) = (lab.root().join("apart"), lab.root().join("main"));
+        let text = |path: &Path| path.to_str().expect("text").to_owned();
+        lab.git(&["clone", "-q", "--separate-git-dir", &text(&apart), ".", &text(&main)]);
+        let linked = lab.root().join("linked");
+        lab.git_in(&main, &["worktree", "add", "-q", &text(&linked)]);
+        let git = Git::discover(&main).expect("found");
+        assert_eq!((git.common_dir(), git.main_root()), (apart.as_path(), main.as_path()));
         let git = Git::discover(&linked).expect("found");
-        assert_eq!((git.common_dir(), git.here()), (bare.as_path(), linked.as_path()));
-        assert!(matches!(Git::discover(&bare), Err(GitError::NoWorktree { .. })));
+        assert_eq!((git.common_dir(), git.main_root()), (apart.as_path(), apart.as_path()));
+        assert_eq!(Git::discover(git.main_root()).expect("found").here(), apart);
+    }
+}
+
+lab_test! {
+    fn a_branch_in_the_way_of_pitons_is_named(lab) {
+        let git = lab.found();
+        git.can_make_branches("piton").expect("nothing is in the way");
+        lab.git(&["branch", "piton/x/run"]);
+        git.can_make_branches("piton").expect("that is one of them");
+        let error = git.can_make_branches("piton/x/run/y").expect_err("below a branch");
+        assert_eq!(error.to_string(), "there cannot be branches below piton/x/run/y/: there is a branch piton/x/run");
+        lab.git(&["branch", "-D", "piton/x/run"]);
+        lab.git(&["branch", "piton"]);
+        let error = git.can_make_branches("piton").expect_err("a branch of that name");
+        assert_eq!(error.to_string(), "there cannot be branches below piton/: there is a branch piton");
+        assert!(error.hint().expect("a hint").contains("git branch -m piton"));
+    }
+}
+
+lab_test! {
+    fn git_finds_nothing_wrong_with_its_settings(lab) {
+        let nothing = oid(&"1".repeat(40));
+        let moved = lab.found().move_ref("refs/heads/x", &nothing, None, "x").expect_err("no object");
+        assert!(!moved.to_string().contains("warning"), "{moved}");
     }
 }
 

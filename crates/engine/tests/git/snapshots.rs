@@ -5,13 +5,17 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
+use piton_core::event::Snapshot;
 use piton_core::limits::OMISSIONS_MAX;
 use piton_engine::git::GitError;
-use piton_engine::snapshot::{keep_omitted, read_back, restore};
-use piton_engine::worktree::Worktree;
+use piton_engine::snapshot::{keep_omitted, read_back, rebuild};
+use piton_engine::worktree::{TreeState, Worktree};
 
 use crate::lab::{BRANCH, Lab, files, oid, prints, put, read};
 
@@ -77,14 +81,13 @@ lab_test! {
         assert_eq!(kept.changed, 14);
         tree.reset_to(BRANCH, &head).expect("reset");
         assert_ne!(files(tree.path(), false), before);
-        restore(&tree, BRANCH, &head, &kept.commit).expect("restored");
+        rebuild(&tree, BRANCH, &head, Some(&kept.commit)).expect("restored");
         assert_eq!(files(tree.path(), false), before);
         assert_eq!(lab.head(tree.path()), head);
         assert_eq!(lab.git_in(tree.path(), &["diff", "--cached", "--name-only"]), "");
         // Again, into a worktree made anew.
         fs::remove_dir_all(tree.path()).expect("removable");
-        tree.create(BRANCH, &head).expect("made");
-        restore(&tree, BRANCH, &head, &kept.commit).expect("restored");
+        rebuild(&tree, BRANCH, &head, Some(&kept.commit)).expect("restored");
         assert_eq!(files(tree.path(), false), before);
         let again = lab.take_after(&tree, 2, Some(&kept.tree)).expect("taken");
         assert_eq!(again, None, "the same tree on the same commit is not kept twice");
@@ -92,19 +95,111 @@ lab_test! {
 }
 
 lab_test! {
-    fn restore_moves_aside_what_is_in_its_way(lab) {
+    /// What is ignored is in no snapshot, and a reset leaves it: it stands where a file is to come.
+    fn rebuild_moves_aside_what_is_in_its_way(lab) {
         let tree = lab.tree();
         let head = lab.head(tree.path());
-        put(&tree.path().join("notes.txt"), "in the snapshot");
+        let path = |name: &str| tree.path().join(name);
+        fs::remove_file(path(".gitignore")).expect("removable");
+        put(&path("notes.log"), "in the snapshot");
+        put(&path("target"), "in the snapshot, a file");
+        put(&path("deep.log/er"), "in the snapshot, below");
         let kept = lab.taken(&tree, 1);
         tree.reset_to(BRANCH, &head).expect("reset");
-        put(&tree.path().join("notes.txt"), "newer, by a person");
-        restore(&tree, BRANCH, &head, &kept.commit).expect("restored");
-        assert_eq!(read(&tree.path().join("notes.txt")), "in the snapshot");
+        put(&path("notes.log"), "newer, by a person");
+        put(&path("target/made"), "a folder, by a person");
+        put(&path("deep.log"), "a file, by a person");
+        rebuild(&tree, BRANCH, &head, Some(&kept.commit)).expect("rebuilt");
+        assert_eq!(read(&path("notes.log")), "in the snapshot");
+        assert_eq!(read(&path("target")), "in the snapshot, a file");
+        assert_eq!(read(&path("deep.log/er")), "in the snapshot, below");
         let aside = files(&lab.path(".git/piton/aside"), false);
-        assert!(aside.values().any(|file| file.bytes == b"newer, by a person"), "{aside:?}");
-        let elsewhere = restore(&tree, "piton/x/step/b", &head, &kept.commit);
-        assert!(matches!(elsewhere, Err(GitError::Foreign { .. })), "{elsewhere:?}");
+        for kept in ["newer, by a person", "a folder, by a person", "a file, by a person"] {
+            assert!(aside.values().any(|file| file.bytes == kept.as_bytes()), "{kept}: {aside:?}");
+        }
+    }
+}
+
+/// The snapshot that the next two tests rebuild.
+fn many(lab: &Lab, tree: &Worktree) -> Snapshot {
+    for n in 0..400 {
+        put(&tree.path().join(format!("many/{n}")), format!("{n}\n"));
+    }
+    put(&tree.path().join("README.md"), "changed\n");
+    lab.taken(tree, 1)
+}
+
+lab_test! {
+    /// The victim of the next test.
+    fn victim(lab) {
+        if let Ok(commit) = std::env::var("PITON_LAB_SNAPSHOT") {
+            let head = lab.head(&lab.repo());
+            rebuild(&lab.tree_at("run"), BRANCH, &head, Some(&oid(&commit))).expect("rebuilt");
+        }
+    }
+}
+
+lab_test! {
+    /// Killed for real, with its git: what it leaves is the whole snapshot, or counts as missing.
+    fn a_half_restored_tree_is_never_taken_for_work(lab) {
+        let tree = lab.tree();
+        let head = lab.head(tree.path());
+        let kept = many(lab, &tree);
+        let whole = files(tree.path(), false);
+        let start = || {
+            fs::remove_dir_all(tree.path()).expect("removable");
+            let mut victim = lab.again("snapshots::victim");
+            victim.env("PITON_LAB_SNAPSHOT", kept.commit.as_str());
+            victim.process_group(0).stdout(Stdio::null());
+            victim.spawn().expect("it starts")
+        };
+        let (began, mut first) = (Instant::now(), start());
+        assert!(first.wait().expect("it ends").success());
+        let takes = began.elapsed();
+        assert_eq!(files(tree.path(), false), whole);
+        let (mut half, mut finished) = (0, 0);
+        for n in 0..14 {
+            let mut victim = start();
+            std::thread::sleep(takes * n / 11);
+            lab.sh(&lab.repo(), &format!("kill -9 -{} 2>/dev/null || true", victim.id()));
+            victim.wait().expect("it ends");
+            match tree.state().expect("known") {
+                TreeState::Present { .. } => {
+                    assert_eq!(files(tree.path(), false), whole, "present, so it is whole");
+                    finished += 1;
+                }
+                TreeState::Missing if tree.path().join(".git").exists() => {
+                    let taken = lab.take(&tree, 2).expect("no failure");
+                    assert_eq!(taken, None, "it is not kept");
+                    half += usize::from(tree.path().join("README.md").exists());
+                    rebuild(&tree, BRANCH, &head, Some(&kept.commit)).expect("by the next");
+                    assert_eq!(files(tree.path(), false), whole);
+                }
+                TreeState::Missing => rebuild(&tree, BRANCH, &head, Some(&kept.commit)).expect("made"),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(half > 0 && finished > 0, "{half} half, {finished} finished");
+    }
+}
+
+lab_test! {
+    /// A restore that fails leaves the same mark as one that was killed; making the tree anew ends it.
+    fn a_restore_that_failed_leaves_a_missing_tree(lab) {
+        let tree = lab.tree();
+        let head = lab.head(tree.path());
+        put(&tree.path().join("work"), "x");
+        let kept = lab.taken(&tree, 1);
+        let nothing = oid(&"1".repeat(40));
+        assert!(rebuild(&tree, BRANCH, &head, Some(&nothing)).is_err(), "the fault");
+        assert_eq!(tree.state().expect("known"), TreeState::Missing);
+        assert_eq!(lab.take(&tree, 2).expect("no failure"), None);
+        tree.create(BRANCH, &head).expect("made");
+        assert!(matches!(tree.state().expect("known"), TreeState::Present { .. }));
+        lab.git(&["worktree", "lock", "--reason", "mine", tree.path().to_str().expect("text")]);
+        rebuild(&tree, BRANCH, &head, Some(&kept.commit)).expect("rebuilt");
+        assert_eq!(read(&tree.path().join("work")), "x");
+        assert!(lab.git(&["worktree", "list", "--porcelain"]).contains("locked mine"));
     }
 }
 
@@ -251,6 +346,46 @@ lab_test! {
         tree.reset_to(BRANCH, &lab.head(tree.path())).expect("reset");
         assert!(!path("work").exists() && path("full/file").exists() && path("empty/.git").exists());
         assert_eq!(read(&path("README.md")), "hello\n");
+    }
+}
+
+lab_test! {
+    /// What came after the snapshot and cannot be kept changes no tree, so there is no new snapshot
+    /// that could list it.
+    fn what_no_snapshot_lists_is_carried_before_a_reset(lab) {
+        let tree = lab.tree();
+        let path = |name: &str| tree.path().join(name);
+        put(&path("work"), "x");
+        let kept = lab.taken(&tree, 1);
+        let huge = fs::File::create(path("huge")).expect("writable");
+        huge.set_len(1100 << 20).expect("sparse");
+        lab.sh(tree.path(), "mkdir new; mkfifo new/pipe");
+        assert_eq!(lab.take_after(&tree, 2, Some(&kept.tree)).expect("taken"), None, "the fault");
+        let into = lab.root().join("outside/omitted");
+        keep_omitted(&tree, &kept, &into).expect("carried");
+        tree.reset_to(BRANCH, &lab.head(tree.path())).expect("reset");
+        assert!(!path("huge").exists() && !path("new").exists() && !path("work").exists());
+        assert_eq!(fs::metadata(into.join("huge")).expect("kept").len(), 1100 << 20);
+        assert!(fs::symlink_metadata(into.join("new/pipe")).is_ok());
+        assert!(!into.join("work").exists(), "the snapshot has it");
+    }
+}
+
+lab_test! {
+    /// A snapshot that is not of this very tree does not allow a reset either.
+    fn what_changed_since_the_snapshot_is_carried_before_a_reset(lab) {
+        let tree = lab.tree();
+        put(&tree.path().join("work"), "x");
+        put(&tree.path().join("same"), "x");
+        let kept = lab.taken(&tree, 1);
+        put(&tree.path().join("work"), "y");
+        put(&tree.path().join("src/main.rs"), "changed");
+        fs::remove_file(tree.path().join("README.md")).expect("removable");
+        let into = lab.root().join("outside/omitted");
+        keep_omitted(&tree, &kept, &into).expect("carried");
+        let carried: Vec<_> = files(&into, false).into_keys().collect();
+        assert_eq!(carried, ["src/main.rs", "work"].map(PathBuf::from));
+        assert_eq!(read(&into.join("work")), "y");
     }
 }
 

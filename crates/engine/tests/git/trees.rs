@@ -1,6 +1,7 @@
 //! Worktrees: making them (also after having been killed), their state, resetting, leftovers.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -145,10 +146,19 @@ lab_test! {
         fs::rename(lab.repo(), &new).expect("movable");
         let git = piton_engine::git::Git::discover(&new).expect("found");
         let moved = Worktree::at(&git, &new.join(".piton/worktrees/x/run"));
-        assert!(matches!(moved.state().expect("known"), TreeState::Foreign { .. }), "the fault");
-        moved.create(BRANCH, &git.commit("HEAD").expect("a commit")).expect("mended");
+        assert!(lab.try_git_in(moved.path(), &["status"]).is_err(), "the fault");
+        assert_eq!(branch_of(&moved).as_deref(), Some(BRANCH), "it is ours all the same");
+        let head = git.commit("HEAD").expect("a commit");
+        assert_eq!(moved.changed_since(&head).expect("known"), 1, "and can be looked at");
+        moved.create(BRANCH, &head).expect("mended");
         assert_eq!(branch_of(&moved).as_deref(), Some(BRANCH));
         assert_eq!(read(&moved.path().join("work")), "of an agent");
+        assert!(lab.git_in(moved.path(), &["status", "--porcelain"]).contains("work"));
+        // Back again: this time only mended.
+        fs::rename(&new, lab.repo()).expect("movable");
+        let back = lab.tree_at("run");
+        back.mend().expect("mended");
+        assert!(lab.git_in(back.path(), &["status", "--porcelain"]).contains("work"));
     }
 }
 
@@ -280,6 +290,36 @@ lab_test! {
         let below = |path: &PathBuf| path.components().skip(1).collect::<PathBuf>();
         let names: Vec<PathBuf> = kept.keys().map(below).collect();
         assert_eq!(names, [".env", "node_modules/x/y"].map(PathBuf::from));
+    }
+}
+
+lab_test! {
+    /// Ignored here, tracked there: no snapshot has the one that a checkout would overwrite.
+    fn what_is_ignored_is_not_overwritten_by_a_reset(lab) {
+        let tree = lab.tree();
+        for name in ["a.log", "target", "b.log/c"] {
+            lab.write(name, "of the commit\n");
+        }
+        lab.git(&["add", "-f", "a.log", "target", "b.log/c"]);
+        let tracked = lab.commit("by force");
+        let path = |name: &str| tree.path().join(name);
+        put(&path("a.log"), "mine 1");
+        put(&path("target/deep/x"), "mine 2");
+        put(&path("b.log"), "mine 3");
+        tree.reset_to(BRANCH, &tracked).expect("reset");
+        assert_eq!(read(&path("target")) + &read(&path("b.log/c")), "of the commit\nof the commit\n");
+        let aside = files(&lab.path(".git/piton/aside"), false);
+        for mine in ["mine 1", "mine 2", "mine 3"] {
+            assert!(aside.values().any(|file| file.bytes == mine.as_bytes()), "{mine}: {aside:?}");
+        }
+    }
+}
+
+lab_test! {
+    fn the_lock_on_the_list_is_private(lab) {
+        lab.tree();
+        let lock = fs::metadata(lab.path(".git/piton/worktrees.lock")).expect("there");
+        assert_eq!(lock.permissions().mode() & 0o777, 0o600);
     }
 }
 
