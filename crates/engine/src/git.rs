@@ -303,6 +303,7 @@ impl Git {
                 if current.as_ref() != old {
                     return Ok(Moved::Lost { current });
                 }
+                self.refuse_in_the_way(refname)?;
                 self.clear_ref_locks(refname, error)?;
                 self.update_ref(refname, new, old, why)?;
             }
@@ -353,6 +354,12 @@ impl Git {
             }
         }
         Ok(())
+    }
+
+    fn refuse_in_the_way(&self, refname: &str) -> Result<(), GitError> {
+        let branch = refname.strip_prefix("refs/heads/").map(Path::new);
+        let folder = branch.and_then(Path::parent).and_then(Path::to_str);
+        folder.map_or(Ok(()), |folder| self.can_make_branches(folder))
     }
 
     /// Clears the locks that kept a ref from moving; when it was no lock, the failure stands.

@@ -170,3 +170,19 @@ fn a_step_whose_tree_another_step_used_meanwhile_goes_on_with_its_own_files() {
     }
     assert_eq!(sandbox.lines(starts), 2);
 }
+
+#[test]
+fn a_run_branch_that_somebody_checked_out_is_not_moved_under_them() {
+    let sandbox = sandbox();
+    interrupted_after_one_step(&sandbox);
+    let branch = branch(&sandbox);
+    sandbox.git(&["checkout", "--quiet", &branch]);
+    let before = sandbox.git(&["rev-parse", &branch]);
+    let asked = sandbox.piton(&["resume"]).output().expect_code(4);
+    assert!(asked.stderr.contains("is checked out in"), "{asked}");
+    assert_eq!(sandbox.git(&["rev-parse", &branch]), before, "it did not move");
+    assert_eq!(sandbox.git(&["status", "--porcelain", "--untracked-files=no"]), "");
+    sandbox.git(&["checkout", "--quiet", "main"]);
+    sandbox.piton(&["resume", "--yes"]).output().success();
+    assert_eq!(sandbox.lines(sandbox.mark("starts")), 2, "what had ended was not started again");
+}

@@ -398,10 +398,9 @@ impl Keeper {
                 }
                 Landing::CheckedOut { worktree } => {
                     let place = worktree.display();
-                    let message = format!(
-                        "{branch} is checked out in {place}; switch that to another branch and try again"
-                    );
-                    return Err(End::Failed(Failure::Landing { message }));
+                    return Err(End::trouble(format!(
+                        "{branch} is checked out in {place}; switch that to another branch"
+                    )));
                 }
             };
             let (step, fence) = (self.step.clone(), self.fence);

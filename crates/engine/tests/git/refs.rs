@@ -112,6 +112,8 @@ lab_test! {
         let error = git.can_make_branches("piton").expect_err("a branch of that name");
         assert_eq!(error.to_string(), "there cannot be branches below piton/: there is a branch piton");
         assert!(error.hint().expect("a hint").contains("git branch -m piton"));
+        let moved = git.move_ref("refs/heads/piton/x/run", &lab.head(&lab.repo()), None, "open");
+        assert!(matches!(moved, Err(GitError::BranchInTheWay { .. })), "{moved:?}");
     }
 }
 
