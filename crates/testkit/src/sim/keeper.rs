@@ -306,7 +306,7 @@ impl Keeper {
             return;
         }
         let files = world.hosts[self.host].tree.files.clone();
-        let commit = world.repository.commit(&files, &[self.base.clone()]);
+        let commit = world.repository.commit(&files, std::slice::from_ref(&self.base));
         self.next = Next::Check(commit);
     }
 
@@ -414,7 +414,7 @@ pub(super) fn snapshot(
         return None;
     }
     let (files, base) = (tree.files.clone(), tree.base.clone());
-    let commit = world.repository.commit(&files, &[base.clone()]);
+    let commit = world.repository.commit(&files, std::slice::from_ref(&base));
     let snapshot = Snapshot {
         tree: named(&files, &[]),
         refname: format!("refs/piton/simulated-otter/{}/{fence}/{commit}", step.step),
