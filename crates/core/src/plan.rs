@@ -10,6 +10,7 @@ use crate::ids::{AgentName, GroupId, Hash, StepId};
 
 pub use diff::differences;
 pub use parse::{Finding, PlanError, parse};
+pub use suggest::nearest;
 pub use trust::{executables, trust_hash};
 
 mod check;

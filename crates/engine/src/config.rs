@@ -84,7 +84,7 @@ pub struct Flags {
 }
 
 /// Where layers are found.
-pub struct Places<'a> {
+pub struct Layers<'a> {
     /// The user's file, where a home is known.
     pub user: Option<PathBuf>,
     /// The root of the main worktree, where there is one.
@@ -129,32 +129,32 @@ const WORKTREE_ROOT: &str = "worktree.root";
 const TRANSCRIPT_MAX: &str = "transcript.max_mib";
 
 /// Reads every layer and merges them.
-pub fn load(places: &Places<'_>, flags: &Flags) -> Result<Loaded, ConfigError> {
+pub fn load(layers: &Layers<'_>, flags: &Flags) -> Result<Loaded, ConfigError> {
     let mut merge = Merge::default();
     merge.file(file::read(Path::new("default.toml"), DEFAULTS)?, &Origin::Default);
     let mut user_agents = BTreeMap::new();
-    if let Some(path) = &places.user
+    if let Some(path) = &layers.user
         && let Some(layer) = read_layer(path)?
     {
         user_agents.clone_from(&layer.agents);
         merge.file(layer, &Origin::User(path.clone()));
     }
-    if let Some(path) = places.repository.map(|root| root.join(REPOSITORY_FILE))
+    if let Some(path) = layers.repository.map(|root| root.join(REPOSITORY_FILE))
         && let Some(layer) = read_layer(&path)?
     {
         layer.check_stays_inside(&path)?;
         merge.file(layer, &Origin::Repository(path));
     }
-    merge.environment(places.env)?;
+    merge.environment(layers.env)?;
     merge.flags(flags);
     Ok(merge.finish(user_agents))
 }
 
-impl<'a> Places<'a> {
+impl<'a> Layers<'a> {
     /// As the process finds them: XDG, and the given main worktree.
-    pub fn of_process(repository: Option<&'a Path>) -> Places<'a> {
+    pub fn of_process(repository: Option<&'a Path>) -> Layers<'a> {
         let env = &|name: &str| std::env::var(name).ok();
-        Places { user: user_file(env), repository, env }
+        Layers { user: user_file(env), repository, env }
     }
 }
 

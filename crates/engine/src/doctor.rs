@@ -14,7 +14,7 @@ use piton_store::{Runs, Store, StoreError};
 use serde::Serialize;
 
 use crate::attempt::Lock;
-use crate::config::{self, Flags, Places};
+use crate::config::{self, Flags, Layers};
 use crate::error::{EngineError, chain};
 use crate::git::{Call, GitError};
 use crate::log::{Log, LogError};
@@ -25,7 +25,7 @@ use crate::runs;
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct Symptom {
     pub what: String,
     pub state: State,
     pub detail: String,
@@ -49,44 +49,44 @@ pub enum State {
 const LISTED: usize = 20;
 
 /// Looks at everything around a folder.
-pub fn examine(from: &Path) -> Vec<Finding> {
-    let mut findings = vec![git_program(from)];
+pub fn examine(from: &Path) -> Vec<Symptom> {
+    let mut symptoms = vec![git_program(from)];
     let project = match Project::discover(from) {
         Ok(project) => project,
         Err(EngineError::Git(GitError::NotARepository { path })) => {
             let detail = format!("{} is not in a git repository", path.display());
-            findings.push(finding("repository", State::Note, detail));
-            findings.push(settings(None));
-            return findings;
+            symptoms.push(symptom("repository", State::Note, detail));
+            symptoms.push(settings(None));
+            return symptoms;
         }
         Err(error) => {
-            findings.push(failed("repository", &error));
-            return findings;
+            symptoms.push(failed("repository", &error));
+            return symptoms;
         }
     };
     let root = project.git.main_root().to_owned();
-    findings.push(finding("repository", State::Good, root.display().to_string()));
-    findings.push(settings(Some(&root)));
-    findings.push(state_folder(&project.state));
+    symptoms.push(symptom("repository", State::Good, root.display().to_string()));
+    symptoms.push(settings(Some(&root)));
+    symptoms.push(state_folder(&project.state));
     match project.store(Access::Look) {
         Ok(store) => {
-            let damaged = store_findings(&project.state);
-            findings.extend(damaged);
-            runs_of(&project, &store, &mut findings);
+            let damaged = store_symptoms(&project.state);
+            symptoms.extend(damaged);
+            runs_of(&project, &store, &mut symptoms);
         }
         Err(EngineError::Log(LogError::Store(StoreError::Missing { .. }))) => {
-            findings.push(finding("store", State::Note, "nothing was run here yet"));
+            symptoms.push(symptom("store", State::Note, "nothing was run here yet"));
         }
-        Err(error) => findings.push(failed("store", &error)),
+        Err(error) => symptoms.push(failed("store", &error)),
     }
-    findings
+    symptoms
 }
 
-fn finding(what: impl Into<String>, state: State, detail: impl Into<String>) -> Finding {
-    Finding { what: what.into(), state, detail: detail.into(), next: None }
+fn symptom(what: impl Into<String>, state: State, detail: impl Into<String>) -> Symptom {
+    Symptom { what: what.into(), state, detail: detail.into(), next: None }
 }
 
-fn failed(what: impl Into<String>, error: &EngineError) -> Finding {
+fn failed(what: impl Into<String>, error: &EngineError) -> Symptom {
     let corrupt = match error {
         EngineError::Log(LogError::Store(error)) => error.is_corrupt(),
         EngineError::Log(LogError::Refused(_)) => false,
@@ -96,18 +96,18 @@ fn failed(what: impl Into<String>, error: &EngineError) -> Finding {
     let state = if corrupt { State::Damaged } else { State::Bad };
     // Whoever reads this has asked the doctor already.
     let next = error.hint().filter(|hint| !hint.contains("piton doctor"));
-    Finding { what: what.into(), state, detail: chain(error), next }
+    Symptom { what: what.into(), state, detail: chain(error), next }
 }
 
-fn git_program(from: &Path) -> Finding {
+fn git_program(from: &Path) -> Symptom {
     match Call::new(from).args(&["version"]).line() {
-        Ok(version) => finding("git", State::Good, version),
+        Ok(version) => symptom("git", State::Good, version),
         Err(error) => failed("git", &error.into()),
     }
 }
 
-fn settings(repository: Option<&Path>) -> Finding {
-    match config::load(&Places::of_process(repository), &Flags::default()) {
+fn settings(repository: Option<&Path>) -> Symptom {
+    match config::load(&Layers::of_process(repository), &Flags::default()) {
         Ok(loaded) => {
             let set = loaded.sources.iter().filter(|row| row.origin != config::Origin::Default);
             let rows: Vec<String> =
@@ -116,23 +116,23 @@ fn settings(repository: Option<&Path>) -> Finding {
                 true => "defaults".to_owned(),
                 false => rows.join(", "),
             };
-            finding("settings", State::Good, detail)
+            symptom("settings", State::Good, detail)
         }
         Err(error) => {
             let next = error.hint();
-            Finding { next, ..finding("settings", State::Bad, chain(&error)) }
+            Symptom { next, ..symptom("settings", State::Bad, chain(&error)) }
         }
     }
 }
 
-fn state_folder(path: &Path) -> Finding {
+fn state_folder(path: &Path) -> Symptom {
     let what = "state folder";
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return finding(what, State::Note, format!("{} does not exist yet", path.display()));
+            return symptom(what, State::Note, format!("{} does not exist yet", path.display()));
         }
-        Err(error) => return finding(what, State::Bad, format!("{}: {error}", path.display())),
+        Err(error) => return symptom(what, State::Bad, format!("{}: {error}", path.display())),
     };
     let mode = found.mode() & 0o777;
     let why = if found.file_type().is_symlink() {
@@ -142,19 +142,19 @@ fn state_folder(path: &Path) -> Finding {
     } else if mode & 0o077 != 0 {
         format!("others may enter it (mode {mode:03o})")
     } else {
-        return finding(what, State::Good, format!("{} (mode {mode:03o})", path.display()));
+        return symptom(what, State::Good, format!("{} (mode {mode:03o})", path.display()));
     };
     let next = Some(format!("chmod 700 '{}'", path.display()));
-    Finding { next, ..finding(what, State::Bad, format!("{}: {why}", path.display())) }
+    Symptom { next, ..symptom(what, State::Bad, format!("{}: {why}", path.display())) }
 }
 
 /// Every page, record, lease and text.
-fn store_findings(state: &Path) -> Vec<Finding> {
+fn store_symptoms(state: &Path) -> Vec<Symptom> {
     let path = state.join("store.db");
     match SqliteStore::open(state, Access::Look).and_then(|store| store.examine()) {
         Ok(wrong) if wrong.is_empty() => {
             let detail = format!("{}: all of it reads back as it was written", path.display());
-            vec![finding("store", State::Good, detail)]
+            vec![symptom("store", State::Good, detail)]
         }
         Ok(wrong) => wrong.into_iter().map(|error| failed("store", &error.into())).collect(),
         Err(error) => vec![failed("store", &error.into())],
@@ -162,10 +162,10 @@ fn store_findings(state: &Path) -> Vec<Finding> {
 }
 
 /// Reading a run verifies every record against the chain, folding it against the rules.
-fn runs_of(project: &Project, store: &Arc<dyn Store>, findings: &mut Vec<Finding>) {
+fn runs_of(project: &Project, store: &Arc<dyn Store>, symptoms: &mut Vec<Symptom>) {
     let listed = match runs::list(store, &Runs::All) {
         Ok(listed) => listed,
-        Err(error) => return findings.push(failed("runs", &error)),
+        Err(error) => return symptoms.push(failed("runs", &error)),
     };
     let (mut good, mut bad, mut records) = (0, 0, 0);
     let mut details = Vec::new();
@@ -174,7 +174,7 @@ fn runs_of(project: &Project, store: &Arc<dyn Store>, findings: &mut Vec<Finding
             Ok(log) => {
                 good += 1;
                 records += log.run().cursor.position.0;
-                details.extend(run_findings(project, &log));
+                details.extend(run_symptoms(project, &log));
             }
             // The store's own examination has told this.
             Err(damaged) if matches!(damaged.error, LogError::Store(_)) => bad += 1,
@@ -185,33 +185,33 @@ fn runs_of(project: &Project, store: &Arc<dyn Store>, findings: &mut Vec<Finding
             }
         }
     }
-    findings.push(match bad {
+    symptoms.push(match bad {
         0 => {
             let detail = format!("{good} runs with {records} records: every chain is whole");
-            finding("runs", State::Good, detail)
+            symptom("runs", State::Good, detail)
         }
-        bad => finding("runs", State::Bad, format!("{bad} cannot be read, {good} can")),
+        bad => symptom("runs", State::Bad, format!("{bad} cannot be read, {good} can")),
     });
-    findings.append(&mut details);
+    symptoms.append(&mut details);
 }
 
-fn run_findings(project: &Project, log: &Log) -> Vec<Finding> {
-    let mut findings = Vec::new();
+fn run_symptoms(project: &Project, log: &Log) -> Vec<Symptom> {
+    let mut symptoms = Vec::new();
     let handle = log.run().opened.handle.to_string();
     if let Err(error) = runs::settings_of(log) {
-        findings.push(failed(format!("run {handle}"), &error));
+        symptoms.push(failed(format!("run {handle}"), &error));
     }
     let (kept, lost) = snapshots(project, log.run());
     for message in lost.iter().take(LISTED) {
-        findings.push(finding(format!("run {handle}"), State::Damaged, message.clone()));
+        symptoms.push(symptom(format!("run {handle}"), State::Damaged, message.clone()));
     }
     if kept > 0 && lost.is_empty() {
         let detail = format!("its {kept} newest snapshots are in git");
-        findings.push(finding(format!("run {handle}"), State::Good, detail));
+        symptoms.push(symptom(format!("run {handle}"), State::Good, detail));
     }
-    findings.extend(dead_attempts(project, log));
-    findings.extend(leftovers(project, log.run()));
-    findings
+    symptoms.extend(dead_attempts(project, log));
+    symptoms.extend(leftovers(project, log.run()));
+    symptoms
 }
 
 /// How many steps have their newest snapshot, and what is wrong with the others.
@@ -238,7 +238,7 @@ fn snapshots(project: &Project, run: &Run) -> (usize, Vec<String>) {
     (kept, lost)
 }
 
-fn dead_attempts(project: &Project, log: &Log) -> Vec<Finding> {
+fn dead_attempts(project: &Project, log: &Log) -> Vec<Symptom> {
     let observed = observe(project, log, Depth::Locks);
     let handle = &log.run().opened.handle;
     let dead = log.run().held().filter_map(|(step, attempt)| match observed.of(attempt.id) {
@@ -249,13 +249,13 @@ fn dead_attempts(project: &Project, log: &Log) -> Vec<Finding> {
         let detail =
             format!("the attempt of step {step} is dead ({cause}); its work is in the tree");
         let next = Some(format!("`piton resume {handle}` keeps it and goes on"));
-        Finding { next, ..finding(format!("run {handle}"), State::Note, detail) }
+        Symptom { next, ..symptom(format!("run {handle}"), State::Note, detail) }
     })
     .collect()
 }
 
 /// Processes of attempts that are over.
-fn leftovers(project: &Project, run: &Run) -> Vec<Finding> {
+fn leftovers(project: &Project, run: &Run) -> Vec<Symptom> {
     let handle = &run.opened.handle;
     let over: Vec<AttemptId> = run
         .steps()
@@ -272,7 +272,7 @@ fn leftovers(project: &Project, run: &Run) -> Vec<Finding> {
         }
         let detail = format!("processes of a finished attempt are alive: {}", pids.join(" "));
         let next = Some(format!("look at them: `ps -fp {}`", pids.join(",")));
-        Some(Finding { next, ..finding(format!("run {handle}"), State::Bad, detail) })
+        Some(Symptom { next, ..symptom(format!("run {handle}"), State::Bad, detail) })
     });
     rows.take(LISTED).collect()
 }

@@ -4,10 +4,7 @@
 const LENGTH_MAX: usize = 128;
 
 /// The candidate that differs from `text` by a slip or two, ignoring case.
-pub(super) fn nearest<'a>(
-    text: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if text.is_empty() || text.len() > LENGTH_MAX {
         return None;
     }

@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 use std::time::Duration;
 
 use piton_core::ids::AgentName;
-use piton_core::plan::{Agent, Finding};
+use piton_core::plan::{Agent, Finding, nearest};
 use serde::{Deserialize, Deserializer};
 use toml::de::{DeTable, DeValue};
 
@@ -152,7 +152,7 @@ fn unknown_in(
 }
 
 fn unknown(text: &str, at: usize, name: &str, known: &[&str]) -> Finding {
-    let hint = match nearest(name, known) {
+    let hint = match nearest(name, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("known here: {}", known.join(", ")),
     };
@@ -180,27 +180,6 @@ pub(super) fn finding(text: &str, at: usize, message: String, hint: Option<Strin
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
     Finding { line, column, message, hint }
-}
-
-/// The known word that was probably meant.
-fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let near = |candidate: &&str| distance(word, candidate) <= 1 + candidate.len() / 4;
-    known.iter().filter(|word| near(word)).min_by_key(|known| distance(word, known)).copied()
-}
-
-/// Levenshtein's distance.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.chars().enumerate() {
-            let replaced = corner + usize::from(from != to);
-            corner = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[b.chars().count()]
 }
 
 fn bounded<'de, D: Deserializer<'de>>(

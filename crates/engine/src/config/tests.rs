@@ -18,12 +18,12 @@ fn check(user: &str, repository: &str, env: &[(&str, &str)]) -> Result<Loaded, S
         fs::write(root.join(REPOSITORY_FILE), repository).expect("written");
     }
     let env: BTreeMap<&str, &str> = env.iter().copied().collect();
-    let places = Places {
+    let layers = Layers {
         user: Some(user_path),
         repository: Some(&root),
         env: &|name| env.get(name).map(|&value| value.to_owned()),
     };
-    load(&places, &Flags::default()).map_err(|error| {
+    load(&layers, &Flags::default()).map_err(|error| {
         let text = error.to_string().replace(&folder.path().display().to_string(), "");
         match error.hint() {
             Some(hint) => format!("{text} ({hint})"),
@@ -84,9 +84,9 @@ fn later_layers_win_key_by_key() {
 
 #[test]
 fn flags_win_over_everything() {
-    let places = Places { user: None, repository: None, env: &|_| Some("5s".to_owned()) };
+    let layers = Layers { user: None, repository: None, env: &|_| Some("5s".to_owned()) };
     let flags = Flags { lease: Some(Duration::from_secs(7)), ..Flags::default() };
-    let loaded = load(&places, &flags).expect("valid");
+    let loaded = load(&layers, &flags).expect("valid");
     assert_eq!(loaded.settings.lease, Duration::from_secs(7));
     assert_eq!(loaded.settings.grace, Duration::from_secs(5));
 }

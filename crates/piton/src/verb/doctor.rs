@@ -19,34 +19,34 @@ Exit status: 0 when nothing is bad, 74 when something kept is damaged, 1 otherwi
 pub(crate) struct Args {}
 
 pub(crate) fn run(_args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let findings = examine(&verb::here()?);
+    let symptoms = examine(&verb::here()?);
     let sign = |state: State| match state {
         State::Good => green("✓ good"),
         State::Note => yellow("! note"),
         State::Bad | State::Damaged => red("✗ bad"),
     };
-    let row = |finding: &piton_engine::doctor::Finding| {
-        vec![sign(finding.state), finding.what.clone(), plain(&finding.detail)]
+    let row = |symptom: &piton_engine::doctor::Symptom| {
+        vec![sign(symptom.state), symptom.what.clone(), plain(&symptom.detail)]
     };
-    for line in table(&findings.iter().map(row).collect::<Vec<_>>()) {
+    for line in table(&symptoms.iter().map(row).collect::<Vec<_>>()) {
         ui.line(line)?;
     }
-    for finding in &findings {
-        if let Some(next) = &finding.next {
-            ui.hint(format!("{}: {next}", finding.what));
+    for symptom in &symptoms {
+        if let Some(next) = &symptom.next {
+            ui.hint(format!("{}: {next}", symptom.what));
         }
     }
-    let any = |state: State| findings.iter().any(|finding| finding.state == state);
+    let any = |state: State| symptoms.iter().any(|symptom| symptom.state == state);
     let exit = match (any(State::Damaged), any(State::Bad)) {
         (true, _) => Exit::Corrupt,
         (false, true) => Exit::Failed,
         (false, false) => Exit::Ok,
     };
     if ui.is_json() {
-        for bad in findings.iter().filter(|finding| finding.state >= State::Bad) {
+        for bad in symptoms.iter().filter(|symptom| symptom.state >= State::Bad) {
             let message = format!("{}: {}", bad.what, bad.detail);
             ui.report(&Problem::new(Kind::Unwell, message).hinted(bad.next.clone()));
         }
     }
-    Ok(Answer::new(json!({ "findings": findings })).exiting(exit))
+    Ok(Answer::new(json!({ "symptoms": symptoms })).exiting(exit))
 }

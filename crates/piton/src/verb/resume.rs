@@ -5,7 +5,7 @@ use piton_core::event::{Cause, Entry};
 use piton_core::recover::{Action, Because, Mend, on_resume};
 use piton_core::run::Run;
 use piton_engine::Access;
-use piton_engine::config::{self, Flags, Loaded, Places};
+use piton_engine::config::{self, Flags, Layers, Loaded};
 use piton_engine::log::Log;
 use piton_engine::observe::{Depth, look, observe};
 use piton_engine::project::Project;
@@ -75,8 +75,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
 }
 
 fn load(project: &Project) -> Result<Loaded, Problem> {
-    let places = Places::of_process(Some(project.git.main_root()));
-    Ok(config::load(&places, &Flags::default())?)
+    let layers = Layers::of_process(Some(project.git.main_root()));
+    Ok(config::load(&layers, &Flags::default())?)
 }
 
 /// Shows where the recorded settings, which are used, differ from the present ones.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use piton_engine::config::{self, Flags, Loaded, Places};
+use piton_engine::config::{self, Flags, Layers, Loaded};
 use piton_engine::log::Log;
 use piton_engine::project::Project;
 use piton_engine::runs::{self, OpenAsk, OpenedRun};
@@ -69,7 +69,7 @@ pub(crate) fn run(args: Args, ui: &Ui) -> Result<Answer, Problem> {
     let plan = runs::read_plan(&args.plan)?;
     let project = verb::project()?;
     let flags = Flags { lease: args.lease, grace: args.grace, snapshot_every: args.snapshot_every };
-    let loaded = config::load(&Places::of_process(Some(project.git.main_root())), &flags)?;
+    let loaded = config::load(&Layers::of_process(Some(project.git.main_root())), &flags)?;
     runs::check_agents(&plan, &loaded.settings)?;
     check_inputs(&plan.inputs, &given)?;
     let consent = if args.trust { Consent::Given } else { Consent::Ask };

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use piton_engine::config::{self, Flags, Places};
+use piton_engine::config::{self, Flags, Layers};
 use piton_engine::runs;
 use piton_engine::trust::{Agreements, Trust};
 use serde_json::json;
@@ -33,8 +33,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let plan = runs::read_plan(&args.plan)?;
     let project = verb::project()?;
-    let places = Places::of_process(Some(project.git.main_root()));
-    let loaded = config::load(&places, &Flags::default())?;
+    let layers = Layers::of_process(Some(project.git.main_root()));
+    let loaded = config::load(&layers, &Flags::default())?;
     let agents = config::unvouched(&loaded.settings.agents, &loaded.user_agents);
     let asked = trusting::asked(&project, &verb::absolute(&args.plan)?, &plan, &agents);
     let agreements = Agreements::of_user()?;

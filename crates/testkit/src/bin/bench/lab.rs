@@ -15,7 +15,7 @@ use piton_core::event::{
 use piton_core::ids::{AttemptId, Fence, Handle, Hash, Oid, RunId, StepId, StepRef};
 use piton_core::plan::{self, Plan};
 use piton_core::recover::Sighting;
-use piton_engine::config::{self, Flags, Places, Settings};
+use piton_engine::config::{self, Flags, Layers, Settings};
 use piton_engine::log::{Log, Opened};
 use piton_engine::project::Project;
 use piton_store::sqlite::{Access, SqliteStore};
@@ -39,8 +39,8 @@ impl Lab {
         let sandbox = Sandbox::with_binary(&bench.piton);
         let project = Project::discover(&sandbox.repo()).expect("the sandbox has a repository");
         let store = project.store(Access::Create).expect("a store");
-        let places = Places { user: None, repository: None, env: &|_| None };
-        let settings = config::load(&places, &Flags::default()).expect("defaults").settings;
+        let layers = Layers { user: None, repository: None, env: &|_| None };
+        let settings = config::load(&layers, &Flags::default()).expect("defaults").settings;
         let base = Oid::new(sandbox.git(&["rev-parse", "HEAD"])).expect("a commit");
         Lab { sandbox, project, store, settings, base, piton: bench.piton.clone() }
     }
