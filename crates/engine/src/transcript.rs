@@ -1,5 +1,5 @@
 //! What an agent printed: read from its pipe, redacted, capped, and otherwise verbatim on disk. The
-//! cap bounds the file, never the agent: what is beyond it is read and dropped.
+//! cap bounds the file, never the agent: of what is beyond it only the end is looked at.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,8 +10,11 @@ use crate::attempt::private;
 
 /// The end of an output that is kept in memory for records and briefs.
 const TAIL_BYTES: usize = 2 * 1024;
-/// A line longer than this is handled in pieces.
-const LINE_BYTES: usize = 64 * 1024;
+/// How much of an output's end is redacted once nothing more is kept: enough that what is cut off at
+/// its beginning is nowhere near the tail.
+const END_BYTES: usize = 64 * 1024;
+/// As much as a pipe holds.
+const CHUNK_BYTES: usize = 64 * 1024;
 /// A value shorter than this is no secret worth a false alarm.
 const SECRET_BYTES: usize = 8;
 
@@ -23,8 +26,11 @@ pub(crate) fn record(
     secrets: &Secrets,
 ) -> io::Result<String> {
     let mut sink = Sink::open(path, cap)?;
-    let mut line: Vec<u8> = Vec::new();
-    let mut chunk = vec![0; 16 * 1024];
+    let mut redactor = Redactor { secrets, swallowing: false };
+    // What was read and not written: the beginning of what may be a secret, or the end of it all.
+    let mut pending: Vec<u8> = Vec::new();
+    let mut clean: Vec<u8> = Vec::new();
+    let mut chunk = vec![0; CHUNK_BYTES];
     loop {
         let read = match from.read(&mut chunk) {
             Ok(0) => break,
@@ -32,20 +38,21 @@ pub(crate) fn record(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        for piece in chunk[..read].split_inclusive(|byte| *byte == b'\n') {
-            line.extend_from_slice(piece);
-            if piece.ends_with(b"\n") || line.len() >= LINE_BYTES {
-                sink.write(&secrets.redact(&line))?;
-                line.clear();
+        pending.extend_from_slice(&chunk[..read]);
+        if sink.is_full() {
+            if pending.len() > 2 * END_BYTES {
+                pending.drain(..pending.len() - END_BYTES);
             }
+            continue;
         }
         // An unfinished line is shown at once: people follow prompts and progress.
-        if !line.is_empty() && !secrets.may_begin_in(&line) {
-            sink.write(&secrets.redact(&line))?;
-            line.clear();
-        }
+        let done = redactor.redact(&pending, More::Follows, &mut clean);
+        pending.drain(..done);
+        sink.write(&clean);
+        clean.clear();
     }
-    sink.write(&secrets.redact(&line))?;
+    redactor.redact(&pending, More::Nothing, &mut clean);
+    sink.write(&clean);
     Ok(sink.tail())
 }
 
@@ -62,24 +69,28 @@ impl Sink {
         Ok(Sink { file, left: cap.saturating_sub(have), tail: VecDeque::new() })
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.tail.extend(bytes.iter().copied());
-        let excess = self.tail.len().saturating_sub(TAIL_BYTES);
+    fn is_full(&self) -> bool {
+        self.left == 0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let end = &bytes[bytes.len().saturating_sub(TAIL_BYTES)..];
+        let excess = (self.tail.len() + end.len()).saturating_sub(TAIL_BYTES);
         self.tail.drain(..excess);
-        if self.left == 0 {
-            return Ok(());
+        self.tail.extend(end);
+        if self.is_full() || bytes.is_empty() {
+            return;
         }
         let fits = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
         // A full disk must not stop the agent's pipe: the transcript ends, the work goes on.
         if self.file.write_all(&bytes[..fits]).is_err() {
             self.left = 0;
-            return Ok(());
+            return;
         }
         self.left -= fits as u64;
-        if self.left == 0 {
+        if self.is_full() {
             let _full = self.file.write_all(b"\n[piton: the transcript's limit is reached]\n");
         }
-        Ok(())
     }
 
     fn tail(&self) -> String {
@@ -89,9 +100,12 @@ impl Sink {
 }
 
 /// Values that must not reach a disk, with the names they are shown by.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Secrets {
+    /// The longest first: what begins with another one is found as a whole.
     known: Vec<(Vec<u8>, String)>,
+    /// Bytes that a secret begins with: everything else is passed over.
+    first: [bool; 256],
 }
 
 /// Beginnings of credentials that are recognised without knowing their value.
@@ -109,56 +123,122 @@ impl Secrets {
             value.len() >= SECRET_BYTES && SECRET_NAMES.iter().any(|part| name.contains(part))
         };
         let known = variables.filter(secret).map(|(name, value)| (value.into_bytes(), name));
-        Secrets { known: known.collect() }
+        let mut known: Vec<(Vec<u8>, String)> = known.collect();
+        known.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
+        let mut first = [false; 256];
+        let values = known.iter().map(|(value, _)| value.as_slice());
+        for begin in values.chain(PREFIXES.iter().map(|prefix| prefix.as_bytes())) {
+            first[usize::from(begin[0])] = true;
+        }
+        Secrets { known, first }
     }
 
-    /// Whether a secret could be cut in two at the end of this piece of a line.
-    fn may_begin_in(&self, line: &[u8]) -> bool {
-        let begins = |secret: &[u8]| {
-            (1..=secret.len().min(line.len())).any(|n| line[line.len() - n..] == secret[..n])
-        };
-        self.known.iter().any(|(value, _)| begins(value))
-            || PREFIXES.iter().any(|prefix| {
-                begins(prefix.as_bytes())
-                    || find(line, prefix.as_bytes())
-                        .is_some_and(|at| token_end(line, at) == line.len())
-            })
-    }
-
-    fn redact(&self, line: &[u8]) -> Vec<u8> {
-        let mut line = line.to_vec();
+    /// What is at the beginning of these bytes.
+    fn at(&self, bytes: &[u8], more: More) -> Found<'_> {
+        let cut = |whole: &[u8]| more == More::Follows && whole.starts_with(bytes);
         for (value, name) in &self.known {
-            let shown = format!("[redacted {name}]").into_bytes();
-            let mut from = 0;
-            while let Some(at) = find(&line[from..], value).map(|at| at + from) {
-                line.splice(at..at + value.len(), shown.iter().copied());
-                from = at + shown.len();
+            if bytes.starts_with(value) {
+                return Found::Known { length: value.len(), name };
+            }
+            if cut(value) {
+                return Found::Cut;
             }
         }
-        for prefix in PREFIXES {
-            let mut from = 0;
-            while let Some(at) = find(&line[from..], prefix.as_bytes()).map(|at| at + from) {
-                let end = token_end(&line, at);
-                if end - at >= prefix.len() + PREFIXED_BYTES {
-                    line.splice(at..end, b"[redacted]".iter().copied());
+        for prefix in PREFIXES.iter().map(|prefix| prefix.as_bytes()) {
+            if cut(prefix) {
+                return Found::Cut;
+            }
+            if !bytes.starts_with(prefix) {
+                continue;
+            }
+            match token_length(bytes) {
+                length if length >= prefix.len() + PREFIXED_BYTES => {
+                    return Found::Token { length };
                 }
-                from = at + 1;
+                length if length == bytes.len() && more == More::Follows => return Found::Cut,
+                _ => {}
             }
         }
-        line
+        Found::Nothing
     }
 }
 
-fn token_end(line: &[u8], from: usize) -> usize {
-    let part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte == b'-';
-    from + line[from..].iter().take_while(|byte| part(byte)).count()
+impl Default for Secrets {
+    fn default() -> Secrets {
+        Secrets::of_environment(std::iter::empty())
+    }
 }
 
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    if needle.is_empty() {
-        return None;
+/// Whether anything comes after a piece of an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum More {
+    Follows,
+    Nothing,
+}
+
+enum Found<'a> {
+    Nothing,
+    Known {
+        length: usize,
+        name: &'a str,
+    },
+    Token {
+        length: usize,
+    },
+    /// What is here may be the beginning of a secret.
+    Cut,
+}
+
+/// One pass over an output, piece by piece.
+struct Redactor<'a> {
+    secrets: &'a Secrets,
+    /// A token was redacted at the end of the last piece: its rest is part of it.
+    swallowing: bool,
+}
+
+impl Redactor<'_> {
+    /// Appends a piece without its secrets; returns how much of it was dealt with. The rest begins
+    /// with what may be a secret.
+    fn redact(&mut self, piece: &[u8], more: More, clean: &mut Vec<u8>) -> usize {
+        let mut at = 0;
+        if self.swallowing {
+            at = token_length(piece);
+            self.swallowing = at == piece.len();
+        }
+        let mut copied = at;
+        while let Some(next) = self.candidate(&piece[at..]) {
+            at += next;
+            let (length, shown) = match self.secrets.at(&piece[at..], more) {
+                Found::Nothing => {
+                    at += 1;
+                    continue;
+                }
+                Found::Cut => {
+                    clean.extend_from_slice(&piece[copied..at]);
+                    return at;
+                }
+                Found::Known { length, name } => (length, format!("[redacted {name}]")),
+                Found::Token { length } => (length, "[redacted]".to_owned()),
+            };
+            clean.extend_from_slice(&piece[copied..at]);
+            clean.extend_from_slice(shown.as_bytes());
+            self.swallowing = shown == "[redacted]" && at + length == piece.len();
+            at += length;
+            copied = at;
+        }
+        clean.extend_from_slice(&piece[copied..]);
+        piece.len()
     }
-    haystack.windows(needle.len()).position(|window| window == needle)
+
+    /// Where a secret may begin.
+    fn candidate(&self, bytes: &[u8]) -> Option<usize> {
+        bytes.iter().position(|byte| self.secrets.first[usize::from(*byte)])
+    }
+}
+
+fn token_length(bytes: &[u8]) -> usize {
+    let part = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_' || **byte == b'-';
+    bytes.iter().take_while(part).count()
 }
 
 #[cfg(test)]
@@ -221,5 +301,55 @@ mod tests {
         record(Bytewise(input), &path, 1000, &secrets()).expect("recorded");
         let file = std::fs::read_to_string(&path).expect("text");
         assert_eq!(file, "x [redacted API_KEY] y [redacted] z");
+    }
+
+    #[test]
+    fn a_value_of_several_lines_and_a_token_without_end_are_redacted() {
+        let variables = [("PEM_KEY", "--begin--\nline\n--end--"), ("MY_TOKEN", "--begin--")];
+        let secrets =
+            Secrets::of_environment(variables.iter().map(|(n, v)| ((*n).into(), (*v).into())));
+        let token = "a".repeat(3 * CHUNK_BYTES);
+        let input = format!("x --begin--\nline\n--end-- y --begin-- sk-ant-{token} z --begin-");
+        let (file, _) = recorded(input.as_bytes(), 1000, &secrets);
+        let expected = "x [redacted PEM_KEY] y [redacted MY_TOKEN] [redacted] z --begin-";
+        assert_eq!(String::from_utf8_lossy(&file), expected);
+    }
+
+    #[test]
+    fn what_is_beyond_the_cap_has_a_redacted_tail() {
+        let secret = "key hunter2hunter2 and sk-ant-abcdefghijklmnop1234\n";
+        let input = [vec![b'x'; 5 * CHUNK_BYTES], secret.repeat(10_000).into_bytes()].concat();
+        let (file, tail) = recorded(&input, 100, &secrets());
+        assert!(file.len() < 200, "{}", file.len());
+        assert!(tail.ends_with("key [redacted API_KEY] and [redacted]\n"), "{tail}");
+        assert!(!tail.contains("hunter2") && !tail.contains("sk-ant"), "{tail}");
+        assert_eq!(tail.len(), TAIL_BYTES);
+    }
+
+    /// However an output is cut into pieces, the same is kept.
+    #[test]
+    fn pieces_make_no_difference() {
+        struct Pieces<'a>(&'a [u8], usize);
+        impl Read for Pieces<'_> {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                let (now, rest) = self.0.split_at(self.1.min(self.0.len()));
+                buffer[..now.len()].copy_from_slice(now);
+                self.0 = rest;
+                Ok(now.len())
+            }
+        }
+        let input = b"sk-ghp_AKI hunter2hunter hunter2hunter2hunter2 xoxb-0123456789abcdef-gh\n\
+                      AKIAAKIA0123456789abcdef github_pat_ sk-proj-hunter2hunter2hunter2 s";
+        let (whole, _) = recorded(input, 1000, &secrets());
+        for size in 1..40 {
+            let home = tempfile::tempdir().expect("a temporary folder");
+            let path = home.path().join("t");
+            record(Pieces(input, size), &path, 1000, &secrets()).expect("recorded");
+            assert_eq!(
+                String::from_utf8_lossy(&std::fs::read(&path).expect("written")),
+                String::from_utf8_lossy(&whole),
+                "in pieces of {size}"
+            );
+        }
     }
 }
