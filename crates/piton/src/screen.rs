@@ -12,6 +12,10 @@ pub(crate) struct Screen {
     drawn: Mutex<String>,
 }
 
+/// Columns that are left free: a terminal echoes Ctrl-C as `^C` where the cursor is, and on a full
+/// line that would push it below the lines that are to be taken away.
+const ECHO: u16 = 8;
+
 /// What a terminal that does not tell its size is taken for.
 const SIZE: (u16, u16) = (80, 24);
 
@@ -38,7 +42,7 @@ impl Screen {
 
 impl TermLike for Screen {
     fn width(&self) -> u16 {
-        Screen::size().0
+        Screen::size().0.saturating_sub(ECHO).max(1)
     }
 
     fn height(&self) -> u16 {
