@@ -83,8 +83,11 @@ pub struct RunOpened {
     pub run: RunId,
     pub handle: Handle,
     pub plan: Hash,
-    /// Relative to the repository, with forward slashes.
+    /// Relative to the worktree it is in, with forward slashes.
     pub plan_path: String,
+    /// The root of that worktree on the host that opened the run, where it is not the main one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened_in: Option<String>,
     pub repository: Repository,
     /// The commit the run starts from.
     pub base: Oid,

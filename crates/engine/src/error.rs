@@ -2,11 +2,11 @@
 //! engine knows it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use piton_core::decide::Refusal;
 use piton_core::ids::{AgentName, Handle, StepId};
-use piton_core::plan::PlanError;
+use piton_core::plan::{PlanError, nearest};
 use piton_store::StoreError;
 
 use crate::git::GitError;
@@ -39,7 +39,9 @@ pub enum EngineError {
     #[error("there is no run here yet")]
     NoRuns,
     #[error("the plan of run {handle} has changed since it was opened")]
-    PlanChanged { handle: Handle, differences: Vec<String> },
+    PlanChanged { handle: Handle, path: PathBuf, differences: Vec<String> },
+    #[error("run {handle} is alive: step {}", steps.iter().map(StepId::as_str).collect::<Vec<_>>().join(", "))]
+    StillAlive { handle: Handle, steps: Vec<StepId> },
     #[error("the plan has no input {name:?}")]
     UnknownInput { name: String, known: Vec<String> },
     #[error("step {step} names agent {agent}, which is not defined")]
@@ -95,6 +97,9 @@ impl EngineError {
 
     /// The next thing to type.
     pub fn hint(&self) -> Option<String> {
+        if self.is_full_disk() {
+            return Some("the disk is full: free some space, then try again".into());
+        }
         match self {
             EngineError::Git(error) => error.hint(),
             EngineError::Log(LogError::Store(error)) => Some(error.hint()),
@@ -105,7 +110,10 @@ impl EngineError {
             EngineError::Plan { path, .. } => {
                 Some(format!("correct it, then `piton plan check {}`", path.display()))
             }
-            EngineError::PlanFile { .. } => None,
+            EngineError::PlanFile { path, source } => Some(match source.kind() {
+                io::ErrorKind::NotFound => missing_plan(path),
+                _ => format!("see what is there: `ls -l '{}'`", path.display()),
+            }),
             EngineError::PlanOutside { .. } => {
                 Some("put the plan inside the repository it is about".into())
             }
@@ -115,10 +123,11 @@ impl EngineError {
             }),
             EngineError::AmbiguousRun { .. } => Some("name one of them".into()),
             EngineError::NoRuns => Some("`piton run PLAN` starts one".into()),
-            EngineError::PlanChanged { handle, .. } => Some(format!(
-                "the run goes on with its recorded plan once the file is as it was; \
-                 or start over: `piton run PLAN --fresh` ({handle} keeps its branch and snapshots)"
-            )),
+            // Whoever tells it knows how the file is called where it is told.
+            EngineError::PlanChanged { .. } => None,
+            EngineError::StillAlive { handle, .. } => {
+                Some(format!("stop it first: `piton stop {handle}`; or go on with it: leave --fresh out"))
+            }
             EngineError::UnknownInput { known, .. } => Some(match known.as_slice() {
                 [] => "the plan has no [inputs]".into(),
                 known => format!("its inputs: {}", known.join(", ")),
@@ -145,6 +154,23 @@ impl EngineError {
     }
 }
 
+/// What may have been meant by a plan that is not there.
+fn missing_plan(path: &Path) -> String {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let listed = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = listed.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".toml")).collect();
+    names.sort();
+    let asked = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match nearest(asked, names.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean {}?", path.with_file_name(near).display()),
+        None => format!("a plan is a TOML file; look for it: `ls '{}'`", folder.display()),
+    }
+}
+
 impl From<StoreError> for EngineError {
     fn from(error: StoreError) -> EngineError {
         EngineError::Log(LogError::Store(error))
@@ -154,5 +180,34 @@ impl From<StoreError> for EngineError {
 impl From<Refusal> for EngineError {
     fn from(refusal: Refusal) -> EngineError {
         EngineError::Log(LogError::Refused(refusal))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_as_one() {
+        let full = || io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error());
+        let errors: [EngineError; 3] = [
+            EngineError::Io { what: "the attempt's folder".into(), source: full() },
+            StoreError::Io { doing: "writing", source: full() }.into(),
+            StoreError::CannotOpen { path: "store.db".into(), source: full() }.into(),
+        ];
+        for error in errors {
+            let hint = error.hint().expect("a remedy");
+            assert!(hint.contains("free some space") && !hint.contains("doctor"), "{hint}");
+        }
+    }
+
+    #[test]
+    fn a_plan_that_is_not_there_has_neighbours() {
+        let home = tempfile::tempdir().expect("a temporary folder");
+        std::fs::write(home.path().join("release.toml"), "").expect("written");
+        let near = missing_plan(&home.path().join("relaese.toml"));
+        assert!(near.contains("did you mean") && near.contains("/release.toml?"), "{near}");
+        let far = missing_plan(&home.path().join("other.toml"));
+        assert!(far.contains("`ls '"), "{far}");
     }
 }

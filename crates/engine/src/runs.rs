@@ -1,14 +1,16 @@
 //! Opening, finding and stopping runs: what verbs ask of the store before anything is executed.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use piton_core::decide::Command;
 use piton_core::event::{Cause, Haste, Repository, RunOpened, Scope};
-use piton_core::ids::{AgentName, Handle, RunId, StepId, StepRef};
+use piton_core::ids::{AgentName, Handle, Oid, RunId, StepId, StepRef};
 use piton_core::limits::PLAN_BYTES_MAX;
 use piton_core::plan::{self, Plan, Work};
+use piton_core::recover::Sighting;
 use piton_core::run::Run;
 use piton_core::view::run_branch;
 use piton_store::{NewRun, RunKey, RunRow, Runs, Store};
@@ -16,6 +18,7 @@ use piton_store::{NewRun, RunKey, RunRow, Runs, Store};
 use crate::config::Settings;
 use crate::error::EngineError;
 use crate::log::{Log, LogError, Opened};
+use crate::observe::{Depth, observe};
 use crate::project::Project;
 
 /// What `run` asks for.
@@ -24,8 +27,27 @@ pub struct OpenAsk<'a> {
     /// Values that replace the plan's defaults.
     pub inputs: BTreeMap<String, String>,
     pub settings: Settings,
-    /// Start over: an unfinished run of this plan keeps its work and loses its place.
-    pub fresh: bool,
+}
+
+/// A run that can be opened: everything that can be refused without a store has been looked at.
+pub struct Opening {
+    plan: Plan,
+    plan_file: PathBuf,
+    plan_path: String,
+    opened_in: Option<String>,
+    inputs: BTreeMap<String, String>,
+    settings: Settings,
+    repository: Repository,
+    base: Oid,
+}
+
+/// What to do about an unfinished run of the same plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unfinished {
+    /// It is the run.
+    GoOn,
+    /// It keeps its work and loses its place; one that is alive is refused.
+    LeaveAside,
 }
 
 /// What `open` found.
@@ -39,60 +61,111 @@ pub enum OpenedRun {
 pub fn read_plan(path: &Path) -> Result<Plan, EngineError> {
     use std::io::Read as _;
     let unreadable = |source| EngineError::PlanFile { path: path.to_owned(), source };
+    // Opening a pipe would wait for somebody to write into it.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(unreadable(std::io::Error::other("it is not a regular file")));
+    }
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
     file.take(PLAN_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     plan::parse(&bytes).map_err(|source| EngineError::Plan { path: path.to_owned(), source })
 }
 
+/// Looks at everything a run needs before there is one; writes nothing.
+pub fn prepare(project: &Project, ask: OpenAsk<'_>) -> Result<Opening, EngineError> {
+    let plan = read_plan(ask.plan_path)?;
+    check_agents(&plan, &ask.settings)?;
+    let inputs = inputs(&plan, ask.inputs)?;
+    project.git.check_version()?;
+    let placed = placed(project, ask.plan_path)?;
+    let is_main = placed.root == canonical(project.git.main_root());
+    let base = project.git.commit(plan.base.as_deref().unwrap_or("HEAD"))?;
+    let repository = Repository { root: project.git.root_of(&base)?, remote: project.git.remote() };
+    Ok(Opening {
+        plan,
+        plan_file: ask.plan_path.to_owned(),
+        plan_path: placed.within,
+        opened_in: (!is_main).then(|| placed.root.to_string_lossy().into_owned()),
+        inputs,
+        settings: ask.settings,
+        repository,
+        base,
+    })
+}
+
+impl Opening {
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+}
+
 /// Opens a run of a plan, or finds the unfinished one.
 pub fn open(
     project: &Project,
     store: Arc<dyn Store>,
-    ask: OpenAsk<'_>,
+    opening: Opening,
+    unfinished: Unfinished,
 ) -> Result<OpenedRun, EngineError> {
-    project.git.check_version()?;
-    let plan = read_plan(ask.plan_path)?;
-    check_agents(&plan, &ask.settings)?;
-    let plan_path = relative(project, ask.plan_path)?;
-    let inputs = inputs(&plan, ask.inputs)?;
-    let base = project.git.commit(plan.base.as_deref().unwrap_or("HEAD"))?;
-    let repository = Repository { root: project.git.root_of(&base)?, remote: project.git.remote() };
+    let Opening { plan, plan_file, plan_path, repository, .. } = opening;
     let key = RunKey(format!("{}:{plan_path}", repository.root));
-
+    let plan = Arc::new(plan);
+    let found = Found { file: &plan_file, plan: &plan };
     let present = store.runs(&Runs::HoldingKey(key.clone()))?.pop();
-    if let (Some(row), false) = (&present, ask.fresh) {
-        return existing(project, store, row.run);
+    match (&present, unfinished) {
+        (Some(row), Unfinished::GoOn) => return existing(store, row.run, &found),
+        (Some(row), Unfinished::LeaveAside) => refuse_alive(project, &store, row.run)?,
+        (None, _) => {}
     }
     let run = RunId(uuid::Uuid::now_v7());
-    let settings = ask.settings.to_bytes();
+    let settings = opening.settings.to_bytes();
     let opened = RunOpened {
         run,
         handle: free_handle(project, &plan.name)?,
         plan: plan.hash(),
         plan_path,
+        opened_in: opening.opened_in,
         repository,
-        base,
-        inputs,
+        base: opening.base,
+        inputs: opening.inputs,
         settings: piton_core::ids::Hash::of(&settings),
         host: project.host.clone(),
     };
     let new = NewRun { run, key, replaces: present.map(|row| row.run) };
-    match Log::open(Arc::clone(&store), &new, Arc::new(plan), &settings, opened)? {
+    match Log::open(Arc::clone(&store), &new, Arc::clone(&plan), &settings, opened)? {
         Opened::New(log) => Ok(OpenedRun::New(log)),
         // Somebody else opened one at the same moment: theirs is the run.
-        Opened::Existing(run) => existing(project, store, run),
+        Opened::Existing(run) => existing(store, run, &found),
     }
 }
 
 fn existing(
-    project: &Project,
     store: Arc<dyn Store>,
     run: RunId,
+    found: &Found<'_>,
 ) -> Result<OpenedRun, EngineError> {
     let log = Log::load(store, run)?;
-    check_drift(project, log.run())?;
+    found.check(log.run())?;
     Ok(OpenedRun::Existing(log))
+}
+
+/// A run whose agents work is stopped before it is left aside: nobody would look after it.
+fn refuse_alive(project: &Project, store: &Arc<dyn Store>, run: RunId) -> Result<(), EngineError> {
+    // One that cannot be read is what starting over is for.
+    let Ok(log) = Log::load(Arc::clone(store), run) else { return Ok(()) };
+    let steps = alive(project, &log);
+    match steps.is_empty() {
+        true => Ok(()),
+        false => Err(EngineError::StillAlive { handle: log.run().opened.handle.clone(), steps }),
+    }
+}
+
+/// The steps of a run whose attempts are alive on this host.
+fn alive(project: &Project, log: &Log) -> Vec<StepId> {
+    let observed = observe(project, log, Depth::Locks);
+    let held = log.run().held();
+    held.filter(|(_, attempt)| *observed.of(attempt.id) == Sighting::Alive)
+        .map(|(step, _)| step.step)
+        .collect()
 }
 
 /// Every agent that a step names must be defined by the plan or the settings.
@@ -114,24 +187,78 @@ pub fn check_agents(plan: &Plan, settings: &Settings) -> Result<(), EngineError>
     Ok(())
 }
 
-/// Refuses to go on when the plan file no longer says what the run recorded.
+/// A program that an agent of the plan would be started with and that is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingProgram {
+    pub agent: AgentName,
+    pub program: String,
+}
+
+/// The programs of the plan's agents that cannot be found. One that is named relative to the worktree
+/// may come with it.
+pub fn missing_programs(plan: &Plan, settings: &Settings) -> Vec<MissingProgram> {
+    let mut named: Vec<&AgentName> = Vec::new();
+    for step in &plan.steps {
+        match &step.work {
+            Work::Agent { agent, .. } if !named.contains(&agent) => named.push(agent),
+            _ => {}
+        }
+    }
+    let missing = named.into_iter().filter_map(|name| {
+        let agent = plan.agents.get(name).or_else(|| settings.agents.get(name))?;
+        let program = agent.command.first()?;
+        let path = agent.env.get("PATH").map(OsString::from).or_else(|| std::env::var_os("PATH"));
+        let there = match program.contains('/') {
+            true => Path::new(program).is_relative() || Path::new(program).is_file(),
+            false => std::env::split_paths(&path.unwrap_or_default())
+                .any(|folder| folder.join(program).is_file()),
+        };
+        (!there).then(|| MissingProgram { agent: name.clone(), program: program.clone() })
+    });
+    missing.collect()
+}
+
+/// A plan file that was read.
+struct Found<'a> {
+    file: &'a Path,
+    plan: &'a Plan,
+}
+
+impl Found<'_> {
+    /// Refuses to go on when the file no longer says what the run recorded.
+    fn check(&self, run: &Run) -> Result<(), EngineError> {
+        if self.plan.hash() == run.opened.plan {
+            return Ok(());
+        }
+        Err(EngineError::PlanChanged {
+            handle: run.opened.handle.clone(),
+            path: self.file.to_owned(),
+            differences: plan::differences(run.plan(), self.plan),
+        })
+    }
+}
+
+/// Refuses to go on when the plan file, where the run was opened, no longer says what the run
+/// recorded.
 pub fn check_drift(project: &Project, run: &Run) -> Result<(), EngineError> {
-    let path = project.git.main_root().join(&run.opened.plan_path);
-    let now = match read_plan(&path) {
-        Ok(plan) => plan,
+    let file = plan_file(project, run);
+    match read_plan(&file) {
+        Ok(plan) => Found { file: &file, plan: &plan }.check(run),
         // The run has its own copy: a file that was moved away is no difference.
         Err(EngineError::PlanFile { source, .. })
             if source.kind() == std::io::ErrorKind::NotFound =>
         {
-            return Ok(());
+            Ok(())
         }
-        Err(error) => return Err(error),
-    };
-    if now.hash() == run.opened.plan {
-        return Ok(());
+        Err(error) => Err(error),
     }
-    let handle = run.opened.handle.clone();
-    Err(EngineError::PlanChanged { handle, differences: plan::differences(run.plan(), &now) })
+}
+
+/// The file that a run's plan was read from.
+pub fn plan_file(project: &Project, run: &Run) -> PathBuf {
+    let opened = &run.opened;
+    let root = opened.opened_in.as_deref().map_or(project.git.main_root(), Path::new);
+    root.join(&opened.plan_path)
 }
 
 /// The settings recorded with a run: what resume uses, whatever the files say by now.
@@ -148,20 +275,20 @@ pub fn find(
     asked: Option<&str>,
 ) -> Result<Log, EngineError> {
     match asked {
-        None => find_unnamed(store),
+        None => find_unnamed(project, store),
         Some(asked) => find_named(project, store, asked),
     }
 }
 
-fn find_unnamed(store: &Arc<dyn Store>) -> Result<Log, EngineError> {
-    let active = store.runs(&Runs::Active)?;
-    match active.as_slice() {
-        [] => {
+fn find_unnamed(project: &Project, store: &Arc<dyn Store>) -> Result<Log, EngineError> {
+    let mut unfinished = unfinished_runs(project, store)?;
+    match unfinished.len() {
+        0 => {
             let newest = store.runs(&Runs::All)?.pop().ok_or(EngineError::NoRuns)?;
             Ok(Log::load(Arc::clone(store), newest.run)?)
         }
-        [one] => Ok(Log::load(Arc::clone(store), one.run)?),
-        _ => the_one_that_goes_on(list(store, &Runs::Active)?.into_iter().flatten().collect()),
+        1 => Ok(unfinished.remove(0).map_err(|damaged| damaged.error)?),
+        _ => the_one_that_goes_on(unfinished.into_iter().flatten().collect()),
     }
 }
 
@@ -176,7 +303,7 @@ fn the_one_that_goes_on(active: Vec<Log>) -> Result<Log, EngineError> {
 }
 
 fn find_named(project: &Project, store: &Arc<dyn Store>, asked: &str) -> Result<Log, EngineError> {
-    let by_path = relative(project, Path::new(asked)).ok();
+    let by_path = placed(project, Path::new(asked)).ok().map(|placed| placed.within);
     let mut exact: Vec<Log> = Vec::new();
     let mut prefixed: Vec<Log> = Vec::new();
     let mut of_plan: Vec<Log> = Vec::new();
@@ -221,11 +348,34 @@ pub fn list(
     store: &Arc<dyn Store>,
     which: &Runs,
 ) -> Result<Vec<Result<Log, Box<Unreadable>>>, EngineError> {
-    let load = |row: RunRow| {
-        let loaded = Log::load(Arc::clone(store), row.run);
-        loaded.map_err(|error| Box::new(Unreadable { row, error }))
-    };
-    Ok(store.runs(which)?.into_iter().map(load).collect())
+    Ok(store.runs(which)?.into_iter().map(|row| load(store, row)).collect())
+}
+
+/// Runs that hold their plan's place, and those that were left aside while something of them is alive.
+pub fn unfinished_runs(
+    project: &Project,
+    store: &Arc<dyn Store>,
+) -> Result<Vec<Result<Log, Box<Unreadable>>>, EngineError> {
+    let mut found = Vec::new();
+    for row in store.runs(&Runs::All)? {
+        // Without a lease nothing of it is held: most old runs are not even read.
+        if !row.active && store.leases(row.run).is_ok_and(|leases| leases.is_empty()) {
+            continue;
+        }
+        let active = row.active;
+        match load(store, row) {
+            Ok(log) if active || !alive(project, &log).is_empty() => found.push(Ok(log)),
+            Ok(_) => {}
+            Err(damaged) if active => found.push(Err(damaged)),
+            Err(_) => {}
+        }
+    }
+    Ok(found)
+}
+
+fn load(store: &Arc<dyn Store>, row: RunRow) -> Result<Log, Box<Unreadable>> {
+    let loaded = Log::load(Arc::clone(store), row.run);
+    loaded.map_err(|error| Box::new(Unreadable { row, error }))
 }
 
 /// Asks a run, or one step's attempt, to stop. Returns the attempts that the request is about.
@@ -269,19 +419,28 @@ fn inputs(
     Ok(inputs)
 }
 
-/// A plan's path relative to the worktree it is in, with forward slashes: that is how PLAN finds its
-/// run.
-fn relative(project: &Project, path: &Path) -> Result<String, EngineError> {
+/// Where a plan is.
+struct Placed {
+    /// The root of the worktree it is in.
+    root: PathBuf,
+    /// Relative to that, with forward slashes: that is how PLAN finds its run.
+    within: String,
+}
+
+fn placed(project: &Project, path: &Path) -> Result<Placed, EngineError> {
     let outside = || EngineError::PlanOutside { path: path.to_owned() };
     let full = std::fs::canonicalize(path)
         .map_err(|source| EngineError::PlanFile { path: path.to_owned(), source })?;
-    let canonical = |root: &Path| std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
     let roots = [canonical(project.git.here()), canonical(project.git.main_root())];
-    let within: PathBuf =
-        roots.iter().find_map(|root| full.strip_prefix(root).ok()).ok_or_else(outside)?.to_owned();
+    let inside = |root: PathBuf| Some((full.strip_prefix(&root).ok()?.to_owned(), root));
+    let (within, root) = roots.into_iter().find_map(inside).ok_or_else(outside)?;
     let part = |part: Component<'_>| part.as_os_str().to_str().map(str::to_owned);
     let parts: Option<Vec<String>> = within.components().map(part).collect();
-    Ok(parts.ok_or_else(outside)?.join("/"))
+    Ok(Placed { root, within: parts.ok_or_else(outside)?.join("/") })
+}
+
+fn canonical(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// A handle whose branch nobody has.

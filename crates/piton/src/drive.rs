@@ -13,7 +13,7 @@ use crate::error::{Kind, Problem};
 use crate::progress::Progress;
 use crate::text::{bold, green, plain, span};
 use crate::ui::Ui;
-use crate::verb::{Answer, interrupted, next_commands};
+use crate::verb::{Answer, from_here, interrupted, next_commands, plan_from_here};
 
 /// How a run is driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,15 @@ fn detach(ui: &Ui, project: &Project, mut log: Log, going: Going) -> Result<Answ
     let handle = &opened.handle;
     ui.line(format!("{} goes on in the background (process {pid})", bold(handle.as_str())))?;
     ui.hint(format!("`piton log {handle} -f` follows it, `piton stop {handle}` stops it"));
-    let data = json!({ "run": opened.run, "handle": handle, "worker": pid, "detached": true });
+    let says = worker::worker_log(project, opened.run);
+    ui.talk(format!("what it says: {}", from_here(&says).display()));
+    let data = json!({
+        "run": opened.run,
+        "handle": handle,
+        "worker": pid,
+        "detached": true,
+        "worker_log": says,
+    });
     Ok(Answer::new(data).after_writing(log.store()))
 }
 
@@ -60,21 +68,21 @@ fn work(ui: &Ui, project: &Project, mut log: Log, going: Going) -> Result<Answer
     let outcome = outcome?;
     log.refresh()?;
     let view = look(project, &log, Depth::Locks)?;
-    let data = json!({ "outcome": word_for(&outcome), "run": view, "next": next_commands(&view) });
-    match problem(&outcome, &view) {
+    let data = json!({ "outcome": word_for(&outcome), "run": view, "next": next_commands(project, &view) });
+    match problem(project, &outcome, &view) {
         Some(problem) => {
             log.store().tidy();
             Err(problem.with_data(data))
         }
         None => {
             // The work is done, whoever still listens.
-            let _ = ui.line(completed(&view));
+            let _ = ui.line(completed(project, &view));
             Ok(Answer::new(data).after_writing(log.store()))
         }
     }
 }
 
-fn completed(view: &RunView) -> String {
+fn completed(project: &Project, view: &RunView) -> String {
     let steps = crate::text::count(view.total as u64, "step");
     let took = span(view.changed_at.since(view.opened_at));
     let mut lines = vec![format!(
@@ -83,7 +91,7 @@ fn completed(view: &RunView) -> String {
         bold(view.handle.as_str()),
         bold(&view.branch)
     )];
-    lines.extend(next_commands(view).iter().map(|command| format!("  {command}")));
+    lines.extend(next_commands(project, view).iter().map(|command| format!("  {command}")));
     lines.join("\n")
 }
 
@@ -99,7 +107,7 @@ fn word_for(outcome: &Outcome) -> &'static str {
 }
 
 /// What there is to say when a run did not complete.
-fn problem(outcome: &Outcome, view: &RunView) -> Option<Problem> {
+fn problem(project: &Project, outcome: &Outcome, view: &RunView) -> Option<Problem> {
     let run = &view.handle;
     let done = format!("{} of {} steps are completed", view.completed, view.total);
     let go_on = format!("go on: `piton resume {run}`");
@@ -107,7 +115,7 @@ fn problem(outcome: &Outcome, view: &RunView) -> Option<Problem> {
         Outcome::Completed => return None,
         Outcome::Failed { step, why } => {
             let message = format!("{run} failed: step {step} {}", plain(&why.to_string()));
-            Problem::new(Kind::RunFailed, message).hint(failed_hint(view, step.as_str()))
+            Problem::new(Kind::RunFailed, message).hint(failed_hint(project, view, step.as_str()))
         }
         Outcome::NeedsPerson { step, question } => {
             let message = format!("{run} needs you: {}", plain(question));
@@ -131,7 +139,7 @@ fn problem(outcome: &Outcome, view: &RunView) -> Option<Problem> {
     })
 }
 
-fn failed_hint(view: &RunView, step: &str) -> String {
-    let (run, plan) = (&view.handle, crate::text::word(&view.plan_path));
+fn failed_hint(project: &Project, view: &RunView, step: &str) -> String {
+    let (run, plan) = (&view.handle, plan_from_here(project, &view.plan_path));
     format!("see why: `piton log {run} {step}`; start over: `piton run {plan} --fresh`")
 }

@@ -16,6 +16,7 @@ use piton_engine::trust::TrustError;
 use serde::Serialize;
 
 use crate::exit::Exit;
+use crate::{text, verb};
 
 macro_rules! kinds {
     ($($name:ident, $code:literal, $exit:ident, $meaning:literal;)*) => {
@@ -205,7 +206,14 @@ impl From<io::Error> for Problem {
 impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Problem {
         let kind = kind_of(&error);
-        let hint = error.hint();
+        let hint = match &error {
+            EngineError::PlanChanged { handle, path, .. } => Some(format!(
+                "the run goes on with its recorded plan once the file is as it was; or start over: \
+                 `piton run {} --fresh` ({handle} keeps its branch and snapshots)",
+                text::word(&verb::from_here(path).display().to_string())
+            )),
+            other => other.hint(),
+        };
         let details = details_of(&error);
         Problem::from_error(kind, &error).hinted(hint).with_details(details)
     }
@@ -223,6 +231,7 @@ fn kind_of(error: &EngineError) -> Kind {
             Kind::NoSuchRun
         }
         EngineError::PlanChanged { .. } => Kind::PlanChanged,
+        EngineError::StillAlive { .. } => Kind::Refused,
         EngineError::UnknownInput { .. } => Kind::BadInput,
         EngineError::LostStore { .. } => Kind::StoreBroken,
         EngineError::Settings(_) => Kind::StoreCorrupt,

@@ -1,6 +1,7 @@
 //! Words for people: times, tables, marks and colours, and the guard against texts that would steer a
 //! terminal. Pure; what is printed where is `ui`'s business.
 
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anstyle::{AnsiColor, Style};
@@ -157,6 +158,13 @@ pub(crate) fn word(text: &str) -> String {
     }
 }
 
+/// A path as it is written in a folder; both absolute.
+pub(crate) fn relative(path: &Path, folder: &Path) -> PathBuf {
+    let shared = path.components().zip(folder.components()).take_while(|(a, b)| a == b).count();
+    let up = folder.components().skip(shared).map(|_| Component::ParentDir);
+    up.chain(path.components().skip(shared)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,6 +197,17 @@ mod tests {
             .map(|line| anstream::adapter::strip_str(line).to_string())
             .collect();
         assert_eq!(lines, ["a     ok      x", "long  failed  y"]);
+    }
+
+    #[test]
+    fn paths_are_written_from_the_folder() {
+        let check = |path: &str, folder: &str, expected: &str| {
+            assert_eq!(relative(Path::new(path), Path::new(folder)), Path::new(expected));
+        };
+        check("/r/plan.toml", "/r", "plan.toml");
+        check("/r/plans/a.toml", "/r", "plans/a.toml");
+        check("/r/plan.toml", "/r/src/deep", "../../plan.toml");
+        check("/r/plans/a.toml", "/r/src", "../plans/a.toml");
     }
 
     #[test]

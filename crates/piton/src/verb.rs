@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::error::{Kind, Problem};
 use crate::exit::Exit;
+use crate::text;
 use crate::ui::Ui;
 
 pub(crate) mod completions;
@@ -126,8 +127,8 @@ pub(crate) fn find(
 }
 
 /// The sensible next commands for a run, the first one first.
-pub(crate) fn next_commands(view: &RunView) -> Vec<String> {
-    let (run, plan) = (&view.handle, crate::text::word(&view.plan_path));
+pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
+    let (run, plan) = (&view.handle, plan_from_here(project, &view.plan_path));
     match &view.status {
         RunStatus::Completed => vec![
             format!("git log --oneline {}..{}", view.base.short(), view.branch),
@@ -143,6 +144,21 @@ pub(crate) fn next_commands(view: &RunView) -> Vec<String> {
         RunStatus::Open | RunStatus::Interrupted { .. } | RunStatus::Stopped { .. } => {
             vec![format!("piton resume {run}"), format!("piton resume {run} --dry-run")]
         }
+    }
+}
+
+/// A run's plan as somebody types it where piton was started.
+pub(crate) fn plan_from_here(project: &Project, plan_path: &str) -> String {
+    let there = project.git.here().join(plan_path);
+    let file = if there.exists() { there } else { project.git.main_root().join(plan_path) };
+    text::word(&from_here(&file).display().to_string())
+}
+
+/// An absolute path relative to the folder piton was started in.
+pub(crate) fn from_here(path: &Path) -> PathBuf {
+    match std::env::current_dir() {
+        Ok(here) if path.is_absolute() => text::relative(path, &here),
+        _ => path.to_owned(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use piton_testkit::{Output, Sandbox};
+use piton_testkit::{Output, Sandbox, Terminal};
 use serde_json::Value;
 
 fn sandbox() -> Sandbox {
@@ -396,4 +396,261 @@ fn a_run_works_from_a_linked_worktree() {
     let there = sandbox.piton(&["status", "--all", "--json"]).output().success().json();
     assert_eq!(there["data"]["runs"].as_array().map(Vec::len), Some(1));
     assert!(!Path::new(&linked).join(".piton").exists(), "worktrees belong to the main worktree");
+}
+
+/// A plan that waits for its gate.
+fn slow(sandbox: &Sandbox, name: &str) -> String {
+    let gate = sandbox.mark("gate");
+    let wait = format!("while ! test -e {}; do sleep 0.05; done", gate.display());
+    format!("[plan]\nname = \"{name}\"\n[[step]]\nid = \"a\"\nrun = \"{wait}\"\n")
+}
+
+/// Starts it in the background and waits until its step runs.
+fn detached(sandbox: &Sandbox, plan: &str, folder: &Path) -> Value {
+    let args = ["run", plan, "--trust", "--detach", "--json"];
+    let data = sandbox.piton(&args).cwd(folder).output().success().json()["data"].clone();
+    let handle = data["handle"].as_str().expect("a handle").to_owned();
+    sandbox.wait_until("the step", || {
+        let status = sandbox.piton(&["status", &handle, "--json"]).output().json();
+        status["data"]["run"]["steps"][0]["status"] == "running"
+    });
+    data
+}
+
+#[test]
+fn the_plan_is_compared_where_the_run_was_opened() {
+    let sandbox = sandbox();
+    let plan = slow(&sandbox, "slow");
+    sandbox.write("plan.toml", &plan);
+    sandbox.commit("a plan");
+    let linked = sandbox.root().join("linked");
+    sandbox.git(&["worktree", "add", "--quiet", linked.to_str().expect("text"), "-b", "side"]);
+    detached(&sandbox, "plan.toml", &linked);
+    sandbox.piton(&["stop", "--now"]).output().success();
+    sandbox.wait_no_processes();
+
+    let changed = plan.replace("id = \"a\"", "id = \"b\"");
+    sandbox.write("plan.toml", &changed);
+    let elsewhere = sandbox.piton(&["resume", "--dry-run"]).output();
+    assert_eq!(elsewhere.code, Some(0), "the main worktree's file is another one: {elsewhere}");
+    sandbox.piton(&["resume", "--dry-run"]).cwd(&linked).output().success();
+    let run = ["run", "plan.toml", "--trust", "--json"];
+    let output = sandbox.piton(&run).output().expect_code(65);
+    assert_eq!(issue(&output).0, "E048", "run compares the file it was given: {output}");
+
+    sandbox.write("plan.toml", &plan);
+    fs::write(linked.join("plan.toml"), &changed).expect("the sandbox is writable");
+    for folder in [sandbox.repo(), linked.clone()] {
+        let output = sandbox.piton(&["resume", "--json"]).cwd(&folder).output().expect_code(65);
+        assert_eq!(issue(&output).0, "E048", "{output}");
+    }
+    let output = sandbox.piton(&run).cwd(&linked).output().expect_code(65);
+    let (code, _, hint) = issue(&output);
+    assert!(code == "E048" && hint.contains("`piton run plan.toml --fresh`"), "{output}");
+
+    sandbox.git(&["worktree", "remove", "--force", linked.to_str().expect("text")]);
+    fs::write(sandbox.mark("gate"), "").expect("the sandbox is writable");
+    sandbox.piton(&["resume"]).output().success();
+}
+
+#[test]
+fn a_repository_without_commits_is_refused_and_nothing_is_written() {
+    let sandbox = sandbox();
+    let empty = sandbox.root().join("tmp/empty");
+    fs::create_dir(&empty).expect("the sandbox is writable");
+    sandbox.git_in(&empty, &["init", "--quiet", "--initial-branch=main"]);
+    fs::write(empty.join("plan.toml"), GOOD).expect("the sandbox is writable");
+    let args = ["run", "plan.toml", "--trust", "--json"];
+    let output = sandbox.piton(&args).cwd(&empty).output().expect_code(1);
+    let (code, _, hint) = issue(&output);
+    assert!(code == "E062" && hint.contains("git commit"), "{output}");
+    assert!(!empty.join(".git/piton").exists(), "a store was made");
+    assert!(!sandbox.root().join("state/piton").exists(), "trust was written");
+
+    sandbox.write("plan.toml", &GOOD.replace("[plan]", "[plan]\nbase = \"nowhere\""));
+    sandbox.piton(&args).output().expect_code(1);
+    assert_untouched(&sandbox);
+}
+
+#[test]
+fn a_run_that_is_alive_is_not_left_aside() {
+    let sandbox = sandbox();
+    sandbox.write("plan.toml", &slow(&sandbox, "slow"));
+    let data = detached(&sandbox, "plan.toml", &sandbox.repo());
+    let handle = data["handle"].as_str().expect("a handle");
+    let fresh = ["run", "plan.toml", "--trust", "--fresh", "--json"];
+    let output = sandbox.piton(&fresh).output().expect_code(1);
+    let (code, message, hint) = issue(&output);
+    assert_eq!(code, "E073", "{output}");
+    assert!(message.contains(handle) && message.contains("step a"), "{output}");
+    assert!(hint.contains(&format!("`piton stop {handle}`")), "{output}");
+    let said = data["worker_log"].as_str().expect("the worker's log");
+    assert!(fs::read_to_string(said).is_ok_and(|text| text.contains("step a: started")), "{said}");
+
+    sandbox.piton(&["stop", "--now"]).output().success();
+    sandbox.wait_no_processes();
+    fs::write(sandbox.mark("gate"), "").expect("the sandbox is writable");
+    sandbox.piton(&fresh).output().success();
+    let all = sandbox.piton(&["status", "--all", "--json"]).output().success().json();
+    assert_eq!(all["data"]["runs"].as_array().map(Vec::len), Some(2));
+    let open = sandbox.piton(&["status", "--json"]).output().success().json();
+    assert_eq!(open["data"]["runs"], serde_json::json!([]), "{open}");
+
+    let output = sandbox.piton(&["stop", "--json"]).output().expect_code(1);
+    let (code, message, hint) = issue(&output);
+    assert_eq!(code, "E073", "{output}");
+    assert!(message.contains("slow-") && message.contains("nothing to stop"), "{output}");
+    assert!(hint.contains("piton status --all"), "{output}");
+}
+
+/// Leaving a run aside is refused while it is alive; one that came to life again is still listed.
+#[test]
+fn a_run_left_aside_is_listed_while_it_is_alive() {
+    let sandbox = sandbox();
+    sandbox.write("plan.toml", &slow(&sandbox, "slow"));
+    let data = detached(&sandbox, "plan.toml", &sandbox.repo());
+    let handle = data["handle"].as_str().expect("a handle").to_owned();
+    sandbox.piton(&["stop", "--now"]).output().success();
+    sandbox.wait_no_processes();
+    let aside = sandbox.mark("aside");
+    let other = slow(&sandbox, "slow")
+        .replace(&sandbox.mark("gate").display().to_string(), &aside.display().to_string());
+    fs::write(&aside, "").expect("the sandbox is writable");
+    sandbox.write("plan.toml", &other);
+    sandbox.piton(&["run", "plan.toml", "--trust", "--fresh"]).output().success();
+    sandbox.write("plan.toml", &slow(&sandbox, "slow"));
+    sandbox.piton(&["resume", &handle, "--detach"]).output().success();
+    sandbox.wait_until("the step", || {
+        let open = sandbox.piton(&["status", "--json"]).output().success().json();
+        open["data"]["runs"][0]["handle"] == *handle
+    });
+    let stopped = sandbox.piton(&["stop", "--now"]).output().success();
+    assert!(stopped.stdout.contains("step a: stopped"), "{stopped}");
+    sandbox.wait_no_processes();
+}
+
+#[test]
+fn hints_name_the_plan_as_it_is_called_from_here() {
+    let sandbox = sandbox();
+    let plan = "[plan]\nname = \"bad\"\n[[step]]\nid = \"a\"\nrun = \"exit 3\"\n";
+    sandbox.write("plans/a plan.toml", plan);
+    sandbox.write("src/deep/x", "");
+    let (plans, deep) = (sandbox.path("plans"), sandbox.path("src/deep"));
+    let run = sandbox.piton(&["run", "a plan.toml", "--trust"]).cwd(&plans).output().expect_code(1);
+    assert!(run.stderr.contains("`piton run 'a plan.toml' --fresh`"), "{run}");
+    let resumed = sandbox.piton(&["resume"]).cwd(&deep).output().expect_code(1);
+    assert!(resumed.stderr.contains("`piton run '../../plans/a plan.toml' --fresh`"), "{resumed}");
+    let show = sandbox.piton(&["show"]).output().success();
+    assert!(show.stdout.contains("piton run 'plans/a plan.toml' --fresh"), "{show}");
+}
+
+#[test]
+fn the_log_of_a_step_without_an_agent_says_why() {
+    let sandbox = sandbox();
+    let plan = "[plan]\nname = \"x\"\nagent = \"a\"\n[agent.a]\ncommand = [\"no-such-agent\"]\n\
+                [[step]]\nid = \"s\"\nprompt = \"p\"\n";
+    sandbox.write("plan.toml", plan);
+    let checked = sandbox.piton(&["plan", "check", "plan.toml"]).output().success();
+    assert!(checked.stderr.contains("no program \"no-such-agent\" in PATH"), "{checked}");
+    assert!(checked.stderr.contains("[agent.a]"), "{checked}");
+    let run = sandbox.piton(&["run", "plan.toml", "--trust"]).output();
+    assert_ne!(run.code, Some(0), "{run}");
+    let log = sandbox.piton(&["log", "x", "s"]).output().success();
+    let said = format!("{}{}", log.stdout, log.stderr);
+    assert!(said.contains("no-such-agent") || said.contains("No such file"), "{log}");
+}
+
+#[test]
+fn plan_check_knows_the_settings_of_the_project() {
+    let sandbox = sandbox();
+    let plan = "[plan]\nname = \"x\"\nagent = \"a\"\n[[step]]\nid = \"s\"\nprompt = \"p\"\n";
+    sandbox.write("plan.toml", plan);
+    let check = ["plan", "check", "plan.toml", "--json"];
+    let warnings = |command: &str| {
+        sandbox.write("piton.toml", command);
+        sandbox.piton(&check).output().success().json()["issues"].clone()
+    };
+    assert!(warnings("").to_string().contains("agent a, which is not defined"));
+    assert!(warnings("[agent.a]\ncommand = [\"no-such\"]\n").to_string().contains("no-such"));
+    assert_eq!(warnings("[agent.a]\ncommand = [\"sh\"]\n"), serde_json::json!([]));
+    assert_eq!(warnings("[agent.a]\ncommand = [\"./own\"]\n"), serde_json::json!([]));
+    assert_untouched(&sandbox);
+}
+
+#[test]
+fn only_a_regular_file_is_a_plan_and_a_missing_one_is_looked_for() {
+    let sandbox = sandbox();
+    let fifo = sandbox.path("plan.toml");
+    let made = sandbox.command("mkfifo").arg(&fifo).status().expect("mkfifo");
+    assert!(made.success());
+    for args in
+        [&["plan", "check", "plan.toml"][..], &["run", "plan.toml"], &["trust", "plan.toml"]]
+    {
+        let output = sandbox.piton(args).arg("--json").output().expect_code(65);
+        let (code, message, hint) = issue(&output);
+        assert!(code == "E060" && message.contains("not a regular file"), "{output}");
+        assert!(hint.contains("ls -l"), "{output}");
+    }
+    sandbox.piton(&["plan", "check", "/dev/zero"]).output().expect_code(65);
+    fs::remove_file(fifo).expect("just made");
+    sandbox.write("plan.toml", GOOD);
+    let output = sandbox.piton(&["run", "plna.toml", "--json"]).output().expect_code(65);
+    assert!(issue(&output).2.contains("did you mean plan.toml?"), "{output}");
+    assert_untouched(&sandbox);
+}
+
+/// What a terminal of this width shows in the end of what was written to it.
+fn screen(written: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<Vec<char>> = vec![Vec::new()];
+    let (mut row, mut column) = (0, 0);
+    let mut rest = written.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '\r' => column = 0,
+            '\n' => row += 1,
+            '\u{1b}' => {
+                let mut sequence = String::new();
+                for c in rest.by_ref() {
+                    sequence.push(c);
+                    if c.is_alphabetic() {
+                        break;
+                    }
+                }
+                match sequence.trim_start_matches('[') {
+                    "2K" => lines[row].clear(),
+                    up if up.ends_with('A') => {
+                        row -= up.trim_end_matches('A').parse::<usize>().unwrap_or(1).min(row);
+                    }
+                    _ => {}
+                }
+            }
+            c => {
+                if column == width {
+                    (row, column) = (row + 1, 0);
+                }
+                lines.resize(lines.len().max(row + 1), Vec::new());
+                let end = lines[row].len().max(column + 1);
+                lines[row].resize(end, ' ');
+                lines[row][column] = c;
+                column += 1;
+            }
+        }
+        lines.resize(lines.len().max(row + 1), Vec::new());
+    }
+    lines.iter().map(|line| line.iter().collect::<String>().trim_end().to_owned()).collect()
+}
+
+#[test]
+fn ctrl_c_leaves_no_moving_line_behind() {
+    let sandbox = sandbox();
+    sandbox.write("plan.toml", &slow(&sandbox, "slow"));
+    let mut terminal = Terminal::start(&sandbox, &["run", "plan.toml", "--trust"]);
+    sandbox.wait_until("a moving line", || terminal.shown().contains("running"));
+    terminal.type_in("\u{3}");
+    let output = terminal.wait();
+    assert_eq!(output.code, Some(130), "{output}");
+    let shown = screen(&output.stdout, 80);
+    let stale: Vec<&String> = shown.iter().filter(|line| line.contains("running")).collect();
+    assert!(stale.is_empty(), "{shown:#?}");
+    assert!(shown.iter().any(|line| line.contains("interrupted")), "{shown:#?}");
 }

@@ -154,6 +154,11 @@ impl StoreError {
             StoreError::UnknownRun { .. } | StoreError::RunExists { .. } => {
                 "list the runs: `piton status --all`".to_owned()
             }
+            StoreError::Sqlite(error)
+                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) =>
+            {
+                "the disk is full: free some space, then try again".to_owned()
+            }
             StoreError::Damaged { .. }
             | StoreError::EngineTooOld { .. }
             | StoreError::SettingRefused { .. }

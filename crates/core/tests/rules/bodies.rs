@@ -80,8 +80,9 @@ fn samples() -> Vec<Event> {
     let step = StepRef::first(id("jwt"));
     let fence = Fence(7);
     let mut all = vec![
-        opened(Some("https://example.org/repo.git".to_owned())),
-        opened(None),
+        opened(Some("https://example.org/repo.git".to_owned()), None),
+        opened(None, None),
+        opened(None, Some("/home/somebody/side".to_owned())),
         Event::Started { step: step.clone(), fence, base: oid(3) },
         Event::LandingIntended { step: step.clone(), fence, onto: oid(3), to: oid(4) },
         Event::Completed { step: step.clone(), fence, commit: oid(4) },
@@ -162,12 +163,13 @@ fn kind(event: &Event) -> u8 {
     }
 }
 
-fn opened(remote: Option<String>) -> Event {
+fn opened(remote: Option<String>, opened_in: Option<String>) -> Event {
     Event::RunOpened(RunOpened {
         run: RunId(Uuid::from_u128(1)),
         handle: Handle::new("auth-system-steady-otter").unwrap(),
         plan: Hash::of(b"plan"),
         plan_path: "plans/auth.toml".to_owned(),
+        opened_in,
         repository: Repository { root: oid(1), remote },
         base: oid(2),
         inputs: BTreeMap::from([("focus".to_owned(), "security".to_owned())]),

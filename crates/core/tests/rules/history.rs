@@ -45,6 +45,7 @@ impl History {
             handle: Handle::new("plan-steady-otter").unwrap(),
             plan: plan.hash(),
             plan_path: "plan.toml".to_owned(),
+            opened_in: None,
             repository: Repository { root: oid(1), remote: None },
             base: oid(2),
             inputs: BTreeMap::new(),

@@ -1,14 +1,14 @@
-//! `piton log`: what an agent printed. On a terminal its escape sequences are left out; into a pipe or
-//! file it comes as it was kept.
+//! `piton log`: what an agent printed, or its keeper where there was no agent. On a terminal escape
+//! sequences are left out; into a pipe or file it comes as it was kept.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use piton_core::ids::{AttemptId, StepId};
 use piton_core::recover::Sighting;
-use piton_core::run::Step;
+use piton_core::run::{Ending, Phase, Step};
 use piton_engine::Access;
 use piton_engine::log::Log;
 use piton_engine::observe::{Depth, observe};
@@ -16,7 +16,7 @@ use piton_engine::project::Project;
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
-use crate::text::bold;
+use crate::text::{bold, plain};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, stop::step_of};
 
@@ -60,7 +60,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let folder = project.folder(attempt);
     let path = if args.verify { folder.verify_log() } else { folder.transcript() };
     if !args.follow {
-        return all(ui, &step, attempt, &path);
+        let notes = (!args.verify).then(|| folder.path().join("keeper.log"));
+        return all(ui, &step, attempt, &Kept { path, notes, ended: ended(&log, attempt) });
     }
     ui.talk(format!("following step {}; Ctrl-C ends following, not the step", bold(step.as_str())));
     let mut tail = Tail { path: &path, at: 0 };
@@ -75,21 +76,62 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     }
 }
 
-fn all(ui: &Ui, step: &StepId, attempt: AttemptId, path: &Path) -> Result<Answer, Problem> {
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            ui.talk(format!("step {step} has not printed anything here"));
-            Vec::new()
+/// What there is to read of an attempt.
+struct Kept {
+    path: PathBuf,
+    /// What its keeper said, read where nothing was printed.
+    notes: Option<PathBuf>,
+    /// How it ended, in words.
+    ended: Option<String>,
+}
+
+fn all(ui: &Ui, step: &StepId, attempt: AttemptId, kept: &Kept) -> Result<Answer, Problem> {
+    let (mut path, mut bytes) = (&kept.path, read(&kept.path)?);
+    if bytes.is_empty() {
+        ui.talk(format!("step {step} has not printed anything here"));
+        if let Some(ended) = &kept.ended {
+            ui.talk(format!("it {}", plain(ended)));
         }
-        Err(error) => return Err(unreadable(path, &error)),
-    };
+        if let Some(notes) = &kept.notes {
+            (path, bytes) = (notes, read(notes)?);
+            if !bytes.is_empty() {
+                ui.talk("what its keeper said:");
+            }
+        }
+    }
     if !ui.is_json() {
         ui.foreign(&bytes)?;
     }
     let text = String::from_utf8_lossy(&bytes);
-    let data = json!({ "step": step, "attempt": attempt, "path": path, "text": text });
+    let ended = &kept.ended;
+    let data =
+        json!({ "step": step, "attempt": attempt, "path": path, "text": text, "ended": ended });
     Ok(Answer::new(data))
+}
+
+/// A file's bytes; none where there is no file.
+fn read(path: &Path) -> Result<Vec<u8>, Problem> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(unreadable(path, &error)),
+    }
+}
+
+/// How an attempt ended, if it did not end well.
+fn ended(log: &Log, attempt: AttemptId) -> Option<String> {
+    let of_attempt = |step: &&Step| step.history.iter().any(|past| past.attempt.id == attempt);
+    let step = log.run().steps().map(|(_, step)| step).find(of_attempt)?;
+    let past = step.history.iter().rfind(|past| past.attempt.id == attempt)?;
+    let is_last = step.history.last().is_some_and(|last| last.attempt.id == attempt);
+    match (&past.ending, &step.phase) {
+        (Ending::Failed(why), _) => Some(format!("failed: {why}")),
+        (Ending::Interrupted { .. }, Phase::Interrupted(last)) if is_last => {
+            Some(format!("was interrupted ({}): {}", last.cause, last.evidence))
+        }
+        (Ending::Interrupted { cause, .. }, _) => Some(format!("was interrupted ({cause})")),
+        (Ending::Completed | Ending::Displaced, _) => None,
+    }
 }
 
 /// The step and attempt that are meant.

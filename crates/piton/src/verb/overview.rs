@@ -2,7 +2,6 @@
 //! repository it is a short help.
 
 use piton_core::view::{RunStatus, RunView};
-use piton_engine::Runs;
 use piton_engine::project::Project;
 use serde_json::json;
 
@@ -11,7 +10,7 @@ use crate::error::{Kind, Problem};
 use crate::exit::Exit;
 use crate::text::{bold, now, table};
 use crate::ui::Ui;
-use crate::verb::status::survey;
+use crate::verb::status::{Which, survey};
 use crate::verb::{self, Answer, next_commands};
 
 const NEW_HERE: [(&str, &str); 3] = [
@@ -42,7 +41,7 @@ fn nothing(ui: &Ui, place: &str) -> Result<Answer, Problem> {
 }
 
 fn inside(ui: &Ui, project: &Project) -> Result<Answer, Problem> {
-    let mut found = survey(project, &Runs::All)?;
+    let mut found = survey(project, Which::All)?;
     let exit = if found.damaged.is_empty() { Exit::Ok } else { Exit::Corrupt };
     if found.views.is_empty() && found.damaged.is_empty() {
         return nothing(ui, "no runs");
@@ -59,7 +58,8 @@ fn inside(ui: &Ui, project: &Project) -> Result<Answer, Problem> {
     for line in table(&shown.iter().map(|view| run_row(view, now)).collect::<Vec<_>>()) {
         ui.line(line)?;
     }
-    let next: Vec<String> = shown.iter().flat_map(|view| next_commands(view)).take(6).collect();
+    let next: Vec<String> =
+        shown.iter().flat_map(|view| next_commands(project, view)).take(6).collect();
     ui.line("")?;
     ui.line(bold("Next:"))?;
     for command in &next {

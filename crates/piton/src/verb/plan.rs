@@ -1,14 +1,18 @@
-//! `piton plan check`: reads a plan and says everything that is wrong with it. Needs no repository.
+//! `piton plan check`: reads a plan and says everything that is wrong with it, and what this machine
+//! lacks for it. Needs no repository.
 
 use std::path::{Path, PathBuf};
 
+use piton_core::plan::Plan;
+use piton_engine::config::{self, Flags, Layers};
+use piton_engine::project::Project;
 use piton_engine::runs;
 use serde_json::json;
 
-use crate::error::Problem;
+use crate::error::{Kind, Problem};
 use crate::text::{count, green, plain};
 use crate::ui::Ui;
-use crate::verb::Answer;
+use crate::verb::{self, Answer};
 
 /// Check plans
 #[derive(Debug, clap::Args)]
@@ -41,6 +45,7 @@ fn check(file: &Path, ui: &Ui) -> Result<Answer, Problem> {
     let steps = count(plan.steps.len() as u64, "step");
     let path = file.display();
     ui.line(format!("{} {path}: {} has {steps}", green("✓"), plain(&plan.name)))?;
+    check_agents(ui, &plan);
     let data = json!({
         "path": file,
         "name": plan.name,
@@ -48,4 +53,31 @@ fn check(file: &Path, ui: &Ui) -> Result<Answer, Problem> {
         "steps": plan.steps.iter().map(|step| &step.id).collect::<Vec<_>>(),
     });
     Ok(Answer::new(data))
+}
+
+/// Warns of agents that could not be started here: the plan itself may be right for another machine.
+fn check_agents(ui: &Ui, plan: &Plan) {
+    let project = verb::project().ok();
+    let root = project.as_ref().map(|project: &Project| project.git.main_root());
+    let settings = match config::load(&Layers::of_process(root), &Flags::default()) {
+        Ok(loaded) => loaded.settings,
+        Err(error) => {
+            let problem = Problem::from(error);
+            return ui.warn(
+                Kind::Noticed,
+                problem.issues()[0].message.clone(),
+                problem.hint.clone(),
+            );
+        }
+    };
+    if let Err(error) = runs::check_agents(plan, &settings) {
+        let hint = error.hint();
+        ui.warn(Kind::Noticed, error.to_string(), hint);
+    }
+    for missing in runs::missing_programs(plan, &settings) {
+        let (agent, program) = (&missing.agent, plain(&missing.program));
+        let message = format!("agent {agent}: there is no program {program:?} in PATH");
+        let hint = format!("install it, or change `command` of [agent.{agent}]");
+        ui.warn(Kind::Noticed, message, Some(hint));
+    }
 }

@@ -19,7 +19,7 @@ use crate::error::{Kind, Problem};
 use crate::text::{bold, dim, plain, table};
 use crate::trusting::{self, Consent};
 use crate::ui::Ui;
-use crate::verb::{self, Answer, next_commands};
+use crate::verb::{self, Answer, next_commands, plan_from_here};
 
 /// Go on with a run after any interruption
 #[derive(Debug, clap::Args)]
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     if log.run().is_completed() {
         return finished(ui, &project, &log);
     }
-    refuse_failed(log.run())?;
+    refuse_failed(&project, log.run())?;
     runs::check_drift(&project, log.run())?;
     let loaded = load(&project)?;
     compare_settings(ui, &log, &loaded)?;
@@ -99,33 +99,30 @@ pub(crate) fn require_trust(
 ) -> Result<(), Problem> {
     let run = log.run();
     let agents = config::unvouched(&runs::settings_of(log)?.agents, &loaded.user_agents);
-    let path = verb::absolute(&project.git.main_root().join(&run.opened.plan_path))?;
+    let path = verb::absolute(&runs::plan_file(project, run))?;
     trusting::require(ui, &trusting::asked(project, &path, run.plan(), &agents), consent)
 }
 
 fn finished(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
     let view = look(project, log, Depth::Locks)?;
     ui.line(format!("{} is completed: nothing to resume", bold(view.handle.as_str())))?;
-    for command in next_commands(&view) {
+    for command in next_commands(project, &view) {
         ui.line(format!("  {command}"))?;
     }
-    Ok(Answer::new(json!({ "outcome": "completed", "run": view, "next": next_commands(&view) })))
+    Ok(Answer::new(
+        json!({ "outcome": "completed", "run": view, "next": next_commands(project, &view) }),
+    ))
 }
 
 /// A run that has failed for good does not go on.
-pub(crate) fn refuse_failed(run: &Run) -> Result<(), Problem> {
-    match run.failed_for_good() {
-        None => Ok(()),
-        Some((step, why)) => Err(failed(run, step.id.as_str(), &why.to_string())),
-    }
-}
-
-fn failed(run: &Run, step: &str, why: &str) -> Problem {
-    let (handle, plan) = (&run.opened.handle, crate::text::word(&run.opened.plan_path));
-    let message = format!("{handle} has failed: step {step} {}", plain(why));
+pub(crate) fn refuse_failed(project: &Project, run: &Run) -> Result<(), Problem> {
+    let Some((step, why)) = run.failed_for_good() else { return Ok(()) };
+    let (handle, step) = (&run.opened.handle, &step.id);
+    let plan = plan_from_here(project, &run.opened.plan_path);
+    let message = format!("{handle} has failed: step {step} {}", plain(&why.to_string()));
     let hint =
         format!("see why: `piton log {handle} {step}`; start over: `piton run {plan} --fresh`");
-    Problem::new(Kind::RunFailed, message).hint(hint)
+    Err(Problem::new(Kind::RunFailed, message).hint(hint))
 }
 
 fn dry_run(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {

@@ -1,15 +1,15 @@
-//! `piton run`: the main job. Nothing is written before the plan, its agents and its trust are in
-//! order; an unfinished run of the same plan is continued rather than started twice.
+//! `piton run`: the main job. Nothing is written before the plan, its agents, inputs, base and trust
+//! are in order; an unfinished run of the same plan is continued rather than started twice.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use piton_engine::Access;
 use piton_engine::config::{self, Flags, Layers, Loaded};
 use piton_engine::log::Log;
 use piton_engine::project::Project;
-use piton_engine::runs::{self, OpenAsk, OpenedRun};
-use piton_engine::{Access, error::EngineError};
+use piton_engine::runs::{self, OpenAsk, OpenedRun, Unfinished};
 
 use piton_engine::worker::Going;
 
@@ -66,25 +66,21 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, ui: &Ui) -> Result<Answer, Problem> {
     let given = inputs(&args.set)?;
-    let plan = runs::read_plan(&args.plan)?;
+    // Before the repository is looked for: a mistake in the plan is told anywhere.
+    runs::read_plan(&args.plan)?;
     let project = verb::project()?;
     let flags = Flags { lease: args.lease, grace: args.grace, snapshot_every: args.snapshot_every };
     let loaded = config::load(&Layers::of_process(Some(project.git.main_root())), &flags)?;
-    runs::check_agents(&plan, &loaded.settings)?;
-    check_inputs(&plan.inputs, &given)?;
+    let (inputs, settings) = (given.clone(), loaded.settings.clone());
+    let opening = runs::prepare(&project, OpenAsk { plan_path: &args.plan, inputs, settings })?;
     let consent = if args.trust { Consent::Given } else { Consent::Ask };
     let agents = config::unvouched(&loaded.settings.agents, &loaded.user_agents);
     let path = verb::absolute(&args.plan)?;
-    trusting::require(ui, &trusting::asked(&project, &path, &plan, &agents), consent)?;
+    trusting::require(ui, &trusting::asked(&project, &path, opening.plan(), &agents), consent)?;
 
     let store = project.store(Access::Create)?;
-    let ask = OpenAsk {
-        plan_path: &args.plan,
-        inputs: given.clone(),
-        settings: loaded.settings.clone(),
-        fresh: args.fresh,
-    };
-    let log = match runs::open(&project, store, ask)? {
+    let unfinished = if args.fresh { Unfinished::LeaveAside } else { Unfinished::GoOn };
+    let log = match runs::open(&project, store, opening, unfinished)? {
         OpenedRun::New(log) => {
             let run = log.run();
             let steps = count(run.plan().steps.len() as u64, "step");
@@ -110,7 +106,7 @@ struct Continued {
 /// Says that an unfinished run is continued, and with what it was opened.
 fn continued(ui: &Ui, project: &Project, log: &Log, asked: &Continued) -> Result<(), Problem> {
     let run = log.run();
-    resume::refuse_failed(run)?;
+    resume::refuse_failed(project, run)?;
     let done = run.steps().filter(|(_, step)| step.is_completed()).count();
     let total = run.plan().steps.len();
     let handle = bold(run.opened.handle.as_str());
@@ -144,20 +140,6 @@ fn inputs(set: &[String]) -> Result<BTreeMap<String, String>, Problem> {
         }
     }
     Ok(inputs)
-}
-
-/// Before anything is asked or written.
-fn check_inputs(
-    known: &BTreeMap<String, String>,
-    given: &BTreeMap<String, String>,
-) -> Result<(), Problem> {
-    match given.keys().find(|name| !known.contains_key(*name)) {
-        None => Ok(()),
-        Some(name) => {
-            let known = known.keys().cloned().collect();
-            Err(EngineError::UnknownInput { name: name.clone(), known }.into())
-        }
-    }
 }
 
 fn lease(text: &str) -> Result<Duration, String> {

@@ -60,10 +60,10 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     }
     ui.line("")?;
     ui.line("Next:")?;
-    for command in next_commands(&view) {
+    for command in next_commands(&project, &view) {
         ui.line(format!("  {command}"))?;
     }
-    let next = next_commands(&view);
+    let next = next_commands(&project, &view);
     let data =
         json!({ "run": view, "worktree": worktree, "settings": to_json(&settings), "next": next });
     Ok(Answer::new(data))

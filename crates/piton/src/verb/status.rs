@@ -52,14 +52,14 @@ fn one(ui: &Ui, project: &Project, asked: &str) -> Result<Answer, Problem> {
     for line in table(&rows) {
         ui.line(line)?;
     }
-    if let Some(command) = next_commands(&view).first() {
+    if let Some(command) = next_commands(project, &view).first() {
         ui.hint(format!("`{command}`"));
     }
-    Ok(Answer::on_demand(ui, || json!({ "run": view, "next": next_commands(&view) })))
+    Ok(Answer::on_demand(ui, || json!({ "run": view, "next": next_commands(project, &view) })))
 }
 
 fn many(ui: &Ui, project: &Project, all: bool) -> Result<Answer, Problem> {
-    let found = survey(project, if all { &Runs::All } else { &Runs::Active })?;
+    let found = survey(project, if all { Which::All } else { Which::Unfinished })?;
     let now = now();
     let head = ["RUN", "STATUS", "STEPS", "CHANGED", ""].map(dim).to_vec();
     let rows: Vec<Vec<String>> = found.views.iter().map(|view| run_row(view, now)).collect();
@@ -81,6 +81,14 @@ fn many(ui: &Ui, project: &Project, all: bool) -> Result<Answer, Problem> {
     Ok(Answer::on_demand(ui, data).exiting(exit))
 }
 
+/// Which runs to look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    All,
+    /// Not completed, and not left aside unless something of it is alive.
+    Unfinished,
+}
+
 /// Every run that could be read, and every one that could not.
 pub(crate) struct Survey {
     pub(crate) views: Vec<RunView>,
@@ -88,16 +96,20 @@ pub(crate) struct Survey {
 }
 
 /// Looks at runs; a damaged one never hides the others.
-pub(crate) fn survey(project: &Project, which: &Runs) -> Result<Survey, Problem> {
+pub(crate) fn survey(project: &Project, which: Which) -> Result<Survey, Problem> {
     let mut found = Survey { views: Vec::new(), damaged: Vec::new() };
     let Some(store) = verb::store_for_looking(project)? else { return Ok(found) };
-    for log in runs::list(&store, which)? {
+    let logs = match which {
+        Which::All => runs::list(&store, &Runs::All)?,
+        Which::Unfinished => runs::unfinished_runs(project, &store)?,
+    };
+    for log in logs {
         match log {
             Ok(log) => found.views.push(seen(project, &log)?),
             Err(damaged) => found.damaged.push(*damaged),
         }
     }
-    if *which == Runs::Active {
+    if which == Which::Unfinished {
         found.views.retain(|view| view.status != RunStatus::Completed);
     }
     Ok(found)

@@ -48,6 +48,9 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     let store = verb::store_with_runs(&project, Access::Existing)?;
     let mut log = verb::find(&project, &store, args.run.as_deref())?;
+    if log.run().is_completed() {
+        return Err(nothing(&log));
+    }
     let step = args.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
     let haste = if args.now { Haste::Now } else { Haste::Graceful };
     let asked = runs::stop(&mut log, step.as_ref(), Cause::UserInterrupt, haste)?;
@@ -57,6 +60,11 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         tell(ui, &step, &burial);
     }
     answer(ui, &project, &log, &asked, left)
+}
+
+fn nothing(log: &Log) -> Problem {
+    let message = format!("{} is completed: nothing to stop", log.run().opened.handle);
+    Problem::new(Kind::Refused, message).hint("see every run: `piton status --all`")
 }
 
 /// What was done about an attempt that nobody was behind any more.
@@ -155,7 +163,7 @@ fn answer(
         "run": view,
         "stopped": asked,
         "still_running": left.running,
-        "next": next_commands(&view),
+        "next": next_commands(project, &view),
     });
     if left.running.is_empty() {
         ui.hint(format!("go on: `piton resume {}`", view.handle));

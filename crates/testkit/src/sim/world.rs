@@ -521,6 +521,7 @@ fn open_run(store: &MemStore, run: RunId, plan: &Arc<Plan>, base: &Oid) {
         handle: Handle::new("simulated-otter").expect("a valid handle"),
         plan: plan.hash(),
         plan_path: "plan.toml".to_owned(),
+        opened_in: None,
         repository: RepositoryId { root: base.clone(), remote: None },
         base: base.clone(),
         inputs: BTreeMap::new(),

@@ -84,6 +84,7 @@ impl Lab {
             handle,
             plan: plan.hash(),
             plan_path: format!("{key}.toml"),
+            opened_in: None,
             repository: Repository { root: self.base.clone(), remote: None },
             base: self.base.clone(),
             inputs: plan.inputs.clone(),
