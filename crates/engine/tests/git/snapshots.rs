@@ -147,12 +147,12 @@ lab_test! {
         let kept = many(lab, &tree);
         let whole = files(tree.path(), false);
         let start = || {
-            fs::remove_dir_all(tree.path()).expect("removable");
             let mut victim = lab.again("snapshots::victim");
             victim.env("PITON_LAB_SNAPSHOT", kept.commit.as_str());
             victim.process_group(0).stdout(Stdio::null());
             victim.spawn().expect("it starts")
         };
+        fs::remove_dir_all(tree.path()).expect("removable");
         let (began, mut first) = (Instant::now(), start());
         assert!(first.wait().expect("it ends").success());
         let takes = began.elapsed();
@@ -162,6 +162,10 @@ lab_test! {
         for n in 0..140 {
             if n >= 14 && half > 0 && finished > 0 {
                 break;
+            }
+            // Into nothing, or into a tree that is there.
+            if n % 2 == 0 {
+                fs::remove_dir_all(tree.path()).expect("removable");
             }
             let mut victim = start();
             std::thread::sleep(takes * (n % 28) / 11);
