@@ -77,6 +77,7 @@ pub fn prepare(project: &Project, ask: OpenAsk<'_>) -> Result<Opening, EngineErr
     check_agents(&plan, &ask.settings)?;
     let inputs = inputs(&plan, ask.inputs)?;
     project.git.check_version()?;
+    project.git.can_make_branches("piton")?;
     let placed = placed(project, ask.plan_path)?;
     let is_main = placed.root == canonical(project.git.main_root());
     let base = project.git.commit(plan.base.as_deref().unwrap_or("HEAD"))?;

@@ -121,6 +121,7 @@ impl Keeper {
 
     /// A tree at the tip of the run's branch, with whatever else was in it kept first.
     fn start_over(&mut self, tip: &Oid) -> Result<(), End> {
+        self.tree.mend()?;
         match self.tree.state()? {
             TreeState::Missing => Ok(self.tree.create(&self.branch(), tip)?),
             TreeState::Foreign { why } => Err(self.foreign(&why)),
@@ -141,6 +142,7 @@ impl Keeper {
     /// The tree as the last attempt left it: what is on disk wins; a tree that is gone is rebuilt from
     /// its snapshot.
     fn ensure_tree(&mut self) -> Result<(), End> {
+        self.tree.mend()?;
         let branch = self.branch();
         match self.tree.state()? {
             TreeState::Foreign { why } => Err(self.foreign(&why)),
