@@ -18,7 +18,7 @@ use super::header;
 use super::home::{Home, PRIVATE_FILE};
 use super::lock::{PATIENCE, WriteLock};
 use super::schema;
-use super::sidecar;
+use super::sidecar::{self, Sidecar};
 use super::wal::{self, Survey};
 use crate::{Damage, StoreError};
 
@@ -96,7 +96,7 @@ pub(super) fn write(home: &Home, lock: &WriteLock) -> Result<Link, StoreError> {
         let _turn = lock.take(PATIENCE)?;
         schema::migrate(&mut conn).map_err(named)?;
     }
-    accept(home, conn, None).map_err(named)
+    accept(home, conn, sidecar::read(home)?, None).map_err(named)
 }
 
 /// Opens an existing database for looking: in place where SQLite can do that without a write, else from
@@ -120,7 +120,7 @@ fn look_in_place(home: &Home) -> Result<Link, Flaw> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
-    accept(home, conn, None)
+    accept(home, conn, sidecar::read(home)?, None)
 }
 
 /// `readonly_shm` matters: plain `mode=ro` writes to the `-shm` file.
@@ -139,6 +139,8 @@ fn uri(db: &Path) -> OsString {
 
 pub(super) fn look_at_copy(home: &Home) -> Result<Link, StoreError> {
     let failed = |source| StoreError::Io { doing: "copying the store to look at it", source };
+    // The sidecar is judged where it is; the copy is of the database alone.
+    let remembered = sidecar::read(home)?;
     let (dir, original) = copy(home).map_err(failed)?;
     let copied = Home::new(dir.path())?;
     let named = |flaw: Flaw| flaw.named(&home.db);
@@ -146,25 +148,28 @@ pub(super) fn look_at_copy(home: &Home) -> Result<Link, StoreError> {
     if schema::version(&conn).map_err(named)? < schema::KNOWN {
         schema::migrate(&mut conn).map_err(named)?;
     }
-    // The sidecar is judged where it is; the copy is of the database alone.
-    accept(home, conn, Some(Private { original, _dir: dir })).map_err(named)
+    accept(home, conn, remembered, Some(Private { original, _dir: dir })).map_err(named)
 }
 
-/// How often a copy is begun again because a checkpoint wrote to the original meanwhile.
+/// How often a copy is begun again because the original was checkpointed meanwhile.
 const COPY_TRIES: u32 = 20;
 
 /// Copies database and log, in this order: a log that is newer than its database is the normal case.
-/// Only a checkpoint writes to the database, and that shows in its stamp.
+/// Only a checkpoint writes to the database, and that shows in its stamp. After one the log is begun
+/// anew, and the beginning of the old one over a newer database would take commits back: that shows in
+/// the log's first bytes.
 fn copy(home: &Home) -> io::Result<(TempDir, Stamp)> {
     let dir = tempfile::Builder::new().prefix("piton-look-").tempdir()?;
     for _ in 0..COPY_TRIES {
-        let before = Stamp::of(home)?;
+        let (before, log) = (Stamp::of(home)?, wal::generation(&home.wal)?);
         copy_database(home, dir.path())?;
-        match fs::copy(&home.wal, dir.path().join("store.db-wal")) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
+        let copied = dir.path().join("store.db-wal");
+        match fs::copy(&home.wal, &copied) {
+            Err(error) if error.kind() == ErrorKind::NotFound => remove(&copied)?,
+            Err(error) => return Err(error),
+            Ok(_) => {}
         }
-        if Stamp::of(home)?.db == before.db {
+        if Stamp::of(home)?.db == before.db && wal::generation(&home.wal)? == log {
             return Ok((dir, before));
         }
     }
@@ -266,10 +271,15 @@ fn confirm(
 }
 
 /// Checks that the database is a whole store of ours and not older than its log and sidecar say.
-fn accept(home: &Home, conn: Connection, private: Option<Private>) -> Result<Link, Flaw> {
+fn accept(
+    home: &Home,
+    conn: Connection,
+    remembered: Option<Sidecar>,
+    private: Option<Private>,
+) -> Result<Link, Flaw> {
     let meta = schema::recognise(&conn)?;
     let survey = survey(home)?;
-    sidecar::verify(home, &conn, meta.store)?;
+    sidecar::verify(remembered, &conn, meta.store)?;
     Ok(Link { conn, store: meta.store, commits: survey.commits, private })
 }
 

@@ -20,7 +20,7 @@ use crate::{Damage, StoreError};
 const EVERY: u64 = 32;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Sidecar {
+pub(super) struct Sidecar {
     store: StoreId,
     #[serde(flatten)]
     head: Option<Head>,
@@ -69,8 +69,12 @@ fn write(home: &Home, sidecar: &Sidecar) -> io::Result<()> {
 }
 
 /// Refuses a database that is not the one, or not as far as, the sidecar remembers.
-pub(super) fn verify(home: &Home, conn: &Connection, store: StoreId) -> Result<(), Flaw> {
-    let Some(sidecar) = read(home)? else { return Ok(()) };
+pub(super) fn verify(
+    remembered: Option<Sidecar>,
+    conn: &Connection,
+    store: StoreId,
+) -> Result<(), Flaw> {
+    let Some(sidecar) = remembered else { return Ok(()) };
     if sidecar.store != store {
         return Err(Damage::RolledBack.into());
     }
@@ -85,7 +89,9 @@ pub(super) fn verify(home: &Home, conn: &Connection, store: StoreId) -> Result<(
     }
 }
 
-fn read(home: &Home) -> Result<Option<Sidecar>, StoreError> {
+/// What is remembered. To be read before the database that is held against it: what is appended in
+/// between would be missed there.
+pub(super) fn read(home: &Home) -> Result<Option<Sidecar>, StoreError> {
     let text = match fs::read(&home.sidecar) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

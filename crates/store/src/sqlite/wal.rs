@@ -59,6 +59,19 @@ pub(super) fn holds(wal: &Path, page: usize, pages: Range<u32>) -> io::Result<bo
     Ok(log.page == page && pages.into_iter().all(|number| held.contains(&number)))
 }
 
+/// What is different each time the log is begun anew: its header, which is written before the first
+/// frame.
+pub(super) fn generation(wal: &Path) -> io::Result<Option<[u8; HEADER]>> {
+    let mut header = [0; HEADER];
+    match File::open(wal).and_then(|mut file| file.read_exact(&mut header)) {
+        Ok(()) => Ok(Some(header)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 struct Frame {
     page: u32,
     is_commit: bool,

@@ -14,7 +14,7 @@ use piton_store::{Store, StoreError};
 use tempfile::TempDir;
 
 use crate::child::{Other, role, this_binary};
-use crate::common::{Truth, fill, fold_log_in, open, picture, truth};
+use crate::common::{Truth, append, fill, fold_log_in, open, picture, truth};
 
 /// Somebody who is not root, when the tests run as root.
 const NOBODY: u32 = 65_534;
@@ -108,6 +108,44 @@ fn a_looker_reads_whole_commits_while_others_write_and_checkpoint() {
         assert!(writer.release().1.success());
     }
     assert_eq!(open(dir.path(), Access::Look).read(run_id(1), Cursor::START).unwrap().len(), 101);
+}
+
+/// Brings a file's present version under a second name, in one step.
+fn link_again(from: &Path, to: &Path, name: &str) {
+    let new = to.join(format!("{name}.new"));
+    fs::hard_link(from.join(name), &new).unwrap();
+    fs::rename(&new, to.join(name)).unwrap();
+    // Two names of one file are left as they are.
+    let _ = fs::remove_file(new);
+}
+
+#[test]
+fn a_copy_made_while_the_log_is_begun_anew_is_not_an_older_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = open(dir.path(), Access::Create);
+    writer.create_run(&new_run(1, "k"), &bodies(&[b"first"])).unwrap();
+    // The same files without their index: whoever looks there has to make a copy.
+    let aside = tempfile::tempdir_in(dir.path()).unwrap();
+    for name in ["store.db", "store.db-wal", "store.head"] {
+        link_again(dir.path(), aside.path(), name);
+    }
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            for _ in 0..1_000 {
+                append(&writer, run_id(1), Cursor::START, &[7; 2_000]);
+                writer.tidy();
+                link_again(dir.path(), aside.path(), "store.head");
+            }
+        });
+        let (mut head, mut looks) = (Cursor::START, 0);
+        while !writing.is_finished() {
+            let looker = open(aside.path(), Access::Look);
+            let news = looker.read(run_id(1), head).unwrap();
+            head = news.last().map_or(head, |record| record.cursor());
+            looks += 1;
+        }
+        assert!(looks > 10, "{looks} looks were taken");
+    });
 }
 
 #[test]
