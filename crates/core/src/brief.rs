@@ -41,6 +41,7 @@ fn brief(before: &Step, entry: Entry, facts: &TreeFacts) -> Option<String> {
             }
         }
         Ending::Displaced => text.push_str("- An earlier attempt was lost with its host.\n"),
+        Ending::Released => text.push_str("- An earlier attempt gave the step back.\n"),
         Ending::Completed => return None,
     }
     match entry {
@@ -77,7 +78,10 @@ fn tail_of(why: &crate::event::Failure) -> Option<&str> {
     use crate::event::Failure;
     match why {
         Failure::Exit { tail, .. } | Failure::Verify { tail, .. } => Some(tail.trim_end()),
-        Failure::Landing { .. } | Failure::Timeout { .. } => None,
+        Failure::Landing { .. }
+        | Failure::Timeout { .. }
+        | Failure::Reported { .. }
+        | Failure::Unfinished { .. } => None,
     }
     .filter(|tail| !tail.is_empty())
 }

@@ -1,13 +1,13 @@
 //! May I have it? Who may claim which step, on which grounds and with which entry: one function,
 //! asked by the scheduler, by recovery and by the claim itself.
 
-use crate::decide::Refusal;
+use crate::decide::{Claim, Insist, Refusal, Which};
 use crate::decided::Lease;
-use crate::event::{Entry, Failure, Grounds, Stage};
-use crate::ids::{Fence, StepId, StepRef};
+use crate::event::{Entry, Failure, Grounds, Holder, Stage};
+use crate::ids::{Fence, LockName, StepId, StepRef};
 use crate::limits::IDLE_INTERRUPTIONS_MAX;
 use crate::plan::PlanStep;
-use crate::recover::Sighting;
+use crate::recover::{Observed, Sighting};
 use crate::run::{Attempt, Phase, Run, Step};
 use crate::time::Moment;
 
@@ -30,57 +30,191 @@ pub fn believed_until<'a>(step: &StepRef, attempt: &'a Attempt, leases: &'a [Lea
     row.map_or(&attempt.until, |lease| &lease.until)
 }
 
+/// A step that was chosen for a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    pub step: StepRef,
+    pub granted: Granted,
+    /// The claim that this one ends.
+    pub displaces: Option<Fence>,
+    /// Lapsed claims whose slot in a lock this one gets: no heartbeat makes them believed again.
+    pub outlived: Vec<(StepRef, Fence)>,
+}
+
+/// Who asks, and what they saw.
+#[derive(Debug, Clone, Copy)]
+pub struct Asker<'a> {
+    pub holder: &'a Holder,
+    pub observed: &'a Observed,
+    pub leases: &'a [Lease],
+    pub now: &'a Moment,
+}
+
+/// The step that a claim gets: the named one, or the first that can be had. The same owner's own comes
+/// first; force looks at silent holders, then at free steps, then at live ones.
+pub fn choose(run: &Run, claim: &Claim, leases: &[Lease], now: &Moment) -> Result<Chosen, Refusal> {
+    let asker = Asker { holder: &claim.holder, observed: &claim.observed, leases, now };
+    match &claim.which {
+        Which::Step(step) => grant(run, step, &asker, claim.insist),
+        Which::First => {
+            let all = || run.plan().steps.iter().map(|plan| StepRef::first(plan.id.clone()));
+            let polite = |step: StepRef| grant(run, &step, &asker, Insist::Never).ok();
+            let of = |grounds: Grounds| {
+                let held = run.held().map(|(step, _)| step);
+                held.filter_map(polite).find(|chosen| chosen.granted.grounds == grounds)
+            };
+            let silent = || match claim.insist {
+                Insist::Force => of(Grounds::LeaseOver),
+                Insist::Never => None,
+            };
+            let live = || match claim.insist {
+                Insist::Force => {
+                    let held = run.held().map(|(step, _)| step);
+                    held.filter_map(|step| grant(run, &step, &asker, Insist::Force).ok()).next()
+                }
+                Insist::Never => None,
+            };
+            of(Grounds::SameOwner)
+                .or_else(silent)
+                .or_else(|| all().find_map(polite))
+                .or_else(live)
+                .ok_or(Refusal::NothingReady)
+        }
+    }
+}
+
+fn grant(run: &Run, step: &StepRef, asker: &Asker<'_>, insist: Insist) -> Result<Chosen, Refusal> {
+    let held = run.state_of(step).and_then(|state| state.attempt());
+    let displaces = held.map(|attempt| attempt.fence);
+    let granted = match (claimable(run, step, asker), insist) {
+        (Err(Refusal::HeldAlive { .. } | Refusal::HeldElsewhere { .. }), Insist::Force) => {
+            let index = run.index_of_ref(step).expect("a held step is in the plan");
+            let entry = open_to(run, index, step, asker)?;
+            Granted { entry, grounds: Grounds::Forced }
+        }
+        (answer, _) => answer?,
+    };
+    let outlived = outlived(run, step, asker);
+    Ok(Chosen { step: step.clone(), granted, displaces, outlived })
+}
+
 /// Whether a step may be claimed now, given what was seen of its present holder.
-pub fn claimable(
-    run: &Run,
-    step: &StepRef,
-    sighting: &Sighting,
-    leases: &[Lease],
-    now: &Moment,
-) -> Result<Granted, Refusal> {
+pub fn claimable(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<Granted, Refusal> {
     let id = &step.step;
     let index = run.index_of_ref(step).ok_or_else(|| Refusal::UnknownStep(id.clone()))?;
-    let (plan, state) = (&run.plan().steps[index], run.step_at(index));
+    let state = run.step_at(index);
     if state.is_completed() {
         return Err(Refusal::Completed(id.clone()));
     }
     let grounds = match &state.phase {
-        Phase::Held(attempt) => taken_over(step, attempt, sighting, leases, now)?,
+        Phase::Held(attempt) => taken_over(step, attempt, asker)?,
         _ => Grounds::Free,
     };
+    let entry = open_to(run, index, step, asker)?;
+    Ok(Granted { entry, grounds })
+}
+
+/// Whether anything but its holder stands between a step and whoever asks.
+fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result<Entry, Refusal> {
+    let (plan, state) = (&run.plan().steps[index], run.step_at(index));
     if run.stop.is_some() {
         return Err(Refusal::RunStopped);
     }
     let entry = entry_of(plan, state)?;
-    if let Some((failed, _)) = run.failed_for_good() {
+    let kept = matches!(asker.holder, Holder::Keeper { .. });
+    // One bad step ends what piton runs by itself; people and agents may go on with the others.
+    if let (true, Some((failed, _))) = (kept, run.failed_for_good()) {
         return Err(Refusal::RunFailed(failed.id.clone()));
     }
     let needs = run.unmet(index);
     if !needs.is_empty() {
-        return Err(Refusal::NeedsUnmet { step: id.clone(), needs });
+        return Err(Refusal::NeedsUnmet { step: step.step.clone(), needs });
     }
-    match tree_user(run, id) {
-        Some(by) => Err(Refusal::TreeBusy { by }),
-        None => Ok(Granted { entry, grounds }),
+    free_slots(run, plan, asker)?;
+    match (kept, tree_user(run, &step.step)) {
+        (true, Some(by)) => Err(Refusal::TreeBusy { by }),
+        (true, None) => Ok(entry),
+        // Whoever claims from a worktree of their own sees to the rest themselves.
+        (false, _) => Ok(state.agent_entry(&plan.work)),
     }
 }
 
-/// A held step can be taken over only from elsewhere, after its lease. On this host a live holder
-/// keeps it whatever its lease says, and a dead one is buried first, so that its work is kept.
-fn taken_over(
-    step: &StepRef,
-    attempt: &Attempt,
-    sighting: &Sighting,
-    leases: &[Lease],
-    now: &Moment,
-) -> Result<Grounds, Refusal> {
-    let (id, fence): (StepId, Fence) = (step.step.clone(), attempt.fence);
-    match sighting {
-        Sighting::Alive => Err(Refusal::HeldAlive { step: id, fence }),
-        Sighting::Dead(_) => Err(Refusal::HeldDead { step: id, fence }),
+/// Every lock of a step must have a slot that no believed claim on another step holds.
+fn free_slots(run: &Run, plan: &PlanStep, asker: &Asker<'_>) -> Result<(), Refusal> {
+    for lock in &plan.locks {
+        let users = users(run, lock, &plan.id);
+        let by: Vec<StepId> = users
+            .filter(|(step, attempt)| is_believed(step, attempt, asker))
+            .map(|(step, _)| step.step)
+            .collect();
+        if by.len() >= slots(run, lock) {
+            return Err(Refusal::LockBusy { lock: lock.clone(), by });
+        }
+    }
+    Ok(())
+}
+
+/// The lapsed claims that leave too few slots for a claim on this step, should they be renewed.
+fn outlived(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Vec<(StepRef, Fence)> {
+    let mut all = Vec::new();
+    for lock in run.step(&step.step).iter().flat_map(|(plan, _)| &plan.locks) {
+        let users: Vec<_> = users(run, lock, &step.step).collect();
+        if users.len() >= slots(run, lock) {
+            let lapsed = users.into_iter().filter(|(step, held)| !is_believed(step, held, asker));
+            all.extend(lapsed.map(|(step, held)| (step, held.fence)));
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Claims on other steps that hold a lock.
+fn users<'run>(
+    run: &'run Run,
+    lock: &LockName,
+    but: &StepId,
+) -> impl Iterator<Item = (StepRef, &'run Attempt)> {
+    let uses = |step: &StepRef| {
+        step.step != *but && run.step(&step.step).is_some_and(|(plan, _)| plan.locks.contains(lock))
+    };
+    run.held().filter(move |(step, _)| uses(step))
+}
+
+fn slots(run: &Run, lock: &LockName) -> usize {
+    run.plan().locks.get(lock).map_or(1, |slots| *slots as usize)
+}
+
+fn is_believed(step: &StepRef, attempt: &Attempt, asker: &Asker<'_>) -> bool {
+    lives_here(attempt, asker) || !believed_until(step, attempt, asker.leases).is_over(asker.now)
+}
+
+/// A held lock outranks the lease. A keeper on the asker's own host that it did not see there came
+/// after the asker had looked: whoever looks again sees it alive or dead.
+fn lives_here(attempt: &Attempt, asker: &Asker<'_>) -> bool {
+    match asker.observed.of(attempt.id) {
+        Sighting::Alive => true,
+        Sighting::Dead(_) => false,
         Sighting::Elsewhere => {
-            let until = believed_until(step, attempt, leases);
-            if until.is_over(now) {
+            matches!(attempt.holder, Holder::Keeper { .. })
+                && attempt.holder.host() == asker.holder.host()
+        }
+    }
+}
+
+/// A held step can be taken over by its own owner, or after its lease. On this host a live keeper
+/// keeps it whatever its lease says, and a dead one is buried first, so that its work is kept.
+fn taken_over(step: &StepRef, attempt: &Attempt, asker: &Asker<'_>) -> Result<Grounds, Refusal> {
+    let (id, fence): (StepId, Fence) = (step.step.clone(), attempt.fence);
+    if attempt.holder.is_same_owner(asker.holder) {
+        return Ok(Grounds::SameOwner);
+    }
+    match asker.observed.of(attempt.id) {
+        Sighting::Dead(_) => Err(Refusal::HeldDead { step: id, fence }),
+        _ if lives_here(attempt, asker) => Err(Refusal::HeldAlive { step: id, fence }),
+        _ => {
+            let until = believed_until(step, attempt, asker.leases);
+            if until.is_over(asker.now) {
                 Ok(Grounds::LeaseOver)
             } else {
                 Err(Refusal::HeldElsewhere { step: id, fence, until: until.clone() })
@@ -92,12 +226,9 @@ fn taken_over(
 /// Where the next attempt enters, or why there is none.
 fn entry_of(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
     match &state.phase {
-        Phase::Pending => Ok(Entry::Fresh),
-        Phase::Held(lost) => Ok(match state.stage(lost) {
-            Stage::Land => Entry::Land,
-            Stage::Verify => Entry::Verify,
-            Stage::Agent | Stage::Unstarted => state.agent_entry(&plan.work),
-        }),
+        // Pending again after a release, perhaps: what was done stays.
+        Phase::Pending => Ok(state.agent_entry(&plan.work)),
+        Phase::Held(lost) => Ok(entry_after(plan, state, state.stage(lost))),
         Phase::Failed { .. } if state.failures > plan.retries => {
             Err(Refusal::RetriesUsed(plan.id.clone()))
         }
@@ -108,16 +239,26 @@ fn entry_of(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
             let why = format!("{}: {}", last.cause, last.evidence);
             Err(Refusal::NeedsPerson { step: plan.id.clone(), times: state.idle, why })
         }
-        Phase::Interrupted(last) => Ok(match last.left_at {
-            Stage::Land => Entry::Land,
-            Stage::Verify => Entry::Verify,
-            Stage::Agent | Stage::Unstarted => state.agent_entry(&plan.work),
-        }),
+        Phase::Interrupted(last) => Ok(entry_after(plan, state, last.left_at)),
         Phase::Completed { .. } => Err(Refusal::Completed(plan.id.clone())),
     }
 }
 
-/// With one worktree for the run, an open claim on any other step has it.
+/// Nothing lands that could not be completed: a commit may have been verified outside, or a gap found
+/// since, while parts of the step were open.
+fn entry_after(plan: &PlanStep, state: &Step, stage: Stage) -> Entry {
+    match stage {
+        Stage::Land if state.checklist.is_done(plan) => Entry::Land,
+        Stage::Verify => Entry::Verify,
+        Stage::Land | Stage::Agent | Stage::Unstarted => state.agent_entry(&plan.work),
+    }
+}
+
+/// With one worktree for the run, a keeper's claim on any other step has it.
 fn tree_user(run: &Run, but: &StepId) -> Option<StepId> {
-    run.held().map(|(step, _)| step.step).find(|step| step != but)
+    let kept = |attempt: &Attempt| matches!(attempt.holder, Holder::Keeper { .. });
+    run.held()
+        .filter(|(_, attempt)| kept(attempt))
+        .map(|(step, _)| step.step)
+        .find(|step| step != but)
 }

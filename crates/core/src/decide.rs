@@ -3,16 +3,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::claim::{claimable, lease_key};
+use crate::claim::{Chosen, choose, lease_key};
 use crate::decided::{Decided, Lease};
 use crate::event::{
-    Cause, Check, Claimed, Entry, Event, Exit, Failure, Haste, Holder, RunOpened, Scope, Snapshot,
-    Stage, Truth,
+    Cause, Check, Claimed, Entry, Event, Exit, Failure, Haste, Holder, Mark, Priority, ReleasedBy,
+    Report, RunOpened, Scope, Snapshot, Stage, Truth, Waived,
 };
-use crate::ids::{AttemptId, Fence, HostId, Oid, StepId, StepRef};
+use crate::ids::{AttemptId, Fence, HostId, ItemRef, LockName, Oid, StepId, StepRef, SubstepId};
 use crate::limits::EVIDENCE_BYTES_MAX;
 use crate::plan::Plan;
-use crate::recover::Sighting;
+use crate::recover::Observed;
 use crate::run::{Attempt, Phase, Run, Step, Stop};
 use crate::time::{Millis, Moment};
 
@@ -23,12 +23,30 @@ pub enum Command {
     Start {
         step: StepRef,
         fence: Fence,
-        base: Oid,
+        base: Option<Oid>,
     },
     Checkpoint {
         step: StepRef,
         fence: Fence,
-        snapshot: Snapshot,
+        snapshot: Option<Snapshot>,
+        report: Option<Box<Report>>,
+    },
+    CompleteSubstep {
+        step: StepRef,
+        fence: Fence,
+        substep: SubstepId,
+    },
+    AddItem {
+        step: StepRef,
+        fence: Fence,
+        text: String,
+        priority: Priority,
+    },
+    MarkItems {
+        step: StepRef,
+        fence: Fence,
+        items: Vec<ItemRef>,
+        mark: Mark,
     },
     Verify {
         step: StepRef,
@@ -47,7 +65,20 @@ pub enum Command {
     Complete {
         step: StepRef,
         fence: Fence,
-        commit: Oid,
+        /// What it landed with; a holder outside may complete without.
+        commit: Option<Oid>,
+        /// Why what is still open does not matter.
+        waive: Option<String>,
+    },
+    /// Gives a claim back; without a fence by force.
+    Release {
+        step: StepRef,
+        fence: Option<Fence>,
+    },
+    /// Makes a step that had ended pending again. A completed one only with a reason.
+    Reset {
+        step: StepRef,
+        reason: Option<String>,
     },
     Fail {
         step: StepRef,
@@ -82,12 +113,28 @@ pub enum Command {
 /// An ask for a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    pub step: StepRef,
+    pub which: Which,
     pub attempt: AttemptId,
     pub holder: Holder,
     pub until: Moment,
-    /// What was seen of the present holder, if there is one.
-    pub sighting: Sighting,
+    /// What was seen of present holders.
+    pub observed: Observed,
+    pub insist: Insist,
+}
+
+/// Which step is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    Step(StepRef),
+    /// The first that can be had.
+    First,
+}
+
+/// Whether a claim may be taken from a holder that may live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Insist {
+    Never,
+    Force,
 }
 
 /// What was found of a dead attempt.
@@ -137,7 +184,7 @@ pub enum Refusal {
     HeldAlive { step: StepId, fence: Fence },
     #[error("step {step} is held by a dead attempt (fence {fence}) that has to be recovered first")]
     HeldDead { step: StepId, fence: Fence },
-    #[error("step {step} is held on another host; its lease is not over")]
+    #[error("step {step} is held elsewhere; its lease is not over")]
     HeldElsewhere { step: StepId, fence: Fence, until: Moment },
     #[error("step {step} waits for {}", list(needs))]
     NeedsUnmet { step: StepId, needs: Vec<StepId> },
@@ -163,10 +210,34 @@ pub enum Refusal {
     NothingToStart { step: StepId },
     #[error("step {step} was not landed with commit {commit}")]
     NotLanded { step: StepId, commit: Oid },
+    #[error("step {step} has open items: {}", shown(items))]
+    OpenItems { step: StepId, items: Vec<ItemRef> },
+    #[error("step {step} has open substeps: {}", shown(substeps))]
+    OpenSubsteps { step: StepId, substeps: Vec<SubstepId> },
+    #[error("step {step} has no item {item}")]
+    UnknownItem { step: StepId, item: ItemRef },
+    #[error("step {step} has no substep {substep}")]
+    UnknownSubstep { step: StepId, substep: SubstepId },
+    #[error("lock {lock} has no free slot; it is held by {}", list(by))]
+    LockBusy { lock: LockName, by: Vec<StepId> },
+    #[error("no step can be claimed now")]
+    NothingReady,
+    #[error("step {0} is not claimed: it is pending")]
+    Pending(StepId),
+    #[error("step {0} is completed: that cannot be released")]
+    CannotRelease(StepId),
+    #[error("step {0} is completed: resetting it needs a reason")]
+    ResetNeedsReason(StepId),
+    #[error("step {0} is claimed; release it first")]
+    StillHeld(StepId),
 }
 
 fn list(names: &[StepId]) -> String {
-    names.iter().map(StepId::as_str).collect::<Vec<_>>().join(", ")
+    shown(names)
+}
+
+fn shown<T: ToString>(all: &[T]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Opens a run: its first event, with the texts it refers to.
@@ -194,15 +265,26 @@ pub fn decide(
             let (step, fence, base) = (step.clone(), *fence, base.clone());
             Ok(one(Event::Started { step, fence, base }))
         }
-        Command::Checkpoint { step, fence, snapshot } => {
+        Command::Checkpoint { step, fence, snapshot, report } => {
             own(run, step, *fence)?;
-            let (step, fence, snapshot) = (step.clone(), *fence, snapshot.clone());
-            Ok(one(Event::Checkpointed { step, fence, snapshot }))
+            let (step, fence) = (step.clone(), *fence);
+            let (snapshot, report) = (snapshot.clone(), report.clone());
+            Ok(one(Event::Checkpointed { step, fence, snapshot, report }))
         }
+        Command::CompleteSubstep { .. } | Command::AddItem { .. } | Command::MarkItems { .. } => {
+            decide_checklist(run, command)
+        }
+        Command::Release { step, fence } => decide_release(run, step, *fence, now),
+        Command::Reset { step, reason } => decide_reset(run, step, reason.as_deref()),
         Command::Verify { step, fence, commit, tree, truth, check } => {
             let (held, attempt) = own(run, step, *fence)?;
-            if held.stage(attempt) == Stage::Unstarted {
+            let kept = matches!(attempt.holder, Holder::Keeper { .. });
+            if kept && held.stage(attempt) == Stage::Unstarted {
                 return Err(Refusal::NotStarted { step: step.step.clone() });
+            }
+            if kept {
+                // Before anything lands: what is still open is not done.
+                nothing_open(run, step, held)?;
             }
             Ok(one(Event::Verified {
                 step: step.clone(),
@@ -218,8 +300,9 @@ pub fn decide(
             let (step, fence, onto, to) = (step.clone(), *fence, onto.clone(), to.clone());
             Ok(one(Event::LandingIntended { step, fence, onto, to }))
         }
-        Command::Complete { step, fence, commit } => {
-            decide_complete(run, step, *fence, commit, now)
+        Command::Complete { step, fence, commit, waive } => {
+            let (commit, waive) = (commit.as_ref(), waive.as_deref());
+            decide_complete(run, (step, *fence), commit, waive, now)
         }
         Command::Fail { step, fence, why } => {
             own(run, step, *fence)?;
@@ -299,55 +382,162 @@ fn decide_claim(
     leases: &[Lease],
     now: &Moment,
 ) -> Result<Decided, Refusal> {
-    if let Some(attempt) = unseen(run, claim) {
-        return Err(Refusal::HeldAlive { step: claim.step.step.clone(), fence: attempt.fence });
-    }
-    let granted = claimable(run, &claim.step, &claim.sighting, leases, now)?;
+    let Chosen { step, granted, displaces, outlived } = choose(run, claim, leases, now)?;
     let event = Event::Claimed(Claimed {
-        step: claim.step.clone(),
+        step: step.clone(),
         attempt: claim.attempt,
         holder: claim.holder.clone(),
         entry: granted.entry,
         grounds: granted.grounds,
         until: claim.until.clone(),
         plan: run.opened.plan,
+        displaces,
     });
     let fence = Fence::from(run.cursor.position.next());
-    let lease = Lease { key: lease_key(&claim.step), fence, until: claim.until.clone() };
-    Ok(one(event).with_lease(lease))
-}
-
-/// A holder on the asker's own host that it did not see there: it came after the asker had looked, and
-/// a held lock outranks the lease. Whoever looks again sees it alive or dead.
-fn unseen<'run>(run: &'run Run, claim: &Claim) -> Option<&'run Attempt> {
-    let attempt = run.step(&claim.step.step)?.1.attempt()?;
-    let (Holder::Keeper { host: theirs, .. }, Holder::Keeper { host: ours, .. }) =
-        (&attempt.holder, &claim.holder);
-    (claim.sighting == Sighting::Elsewhere && theirs == ours).then_some(attempt)
+    let lease = Lease { key: lease_key(&step), fence, until: claim.until.clone() };
+    let over = |(step, fence)| Lease { key: lease_key(&step), fence, until: now.clone() };
+    Ok(outlived.into_iter().map(over).fold(one(event).with_lease(lease), Decided::with_lease))
 }
 
 /// Completing twice under the same fence is harmless; nothing else completes a completed step.
 fn decide_complete(
     run: &Run,
-    step: &StepRef,
-    fence: Fence,
-    commit: &Oid,
+    (step, fence): (&StepRef, Fence),
+    commit: Option<&Oid>,
+    waive: Option<&str>,
     now: &Moment,
 ) -> Result<Decided, Refusal> {
-    if let Some((_, Step { phase: Phase::Completed { fence: by, .. }, .. })) = run.step(&step.step)
+    if let Some(Step { phase: Phase::Completed { fence: by, .. }, .. }) = run.state_of(step)
         && *by == fence
     {
         return Ok(nothing());
     }
-    let state = verified(run, step, fence)?;
-    let landed = state.landing.as_ref().is_some_and(|landing| landing.to == *commit);
-    let contained = state.verified.as_ref().is_some_and(|verified| verified.commit == *commit);
-    if !landed && !contained {
-        return Err(Refusal::NotLanded { step: step.step.clone(), commit: commit.clone() });
+    let (state, attempt) = own(run, step, fence)?;
+    match commit {
+        Some(commit) => landed(step, verified(run, step, fence)?, commit)?,
+        None if matches!(attempt.holder, Holder::External { .. }) => {}
+        None => return Err(Refusal::NotVerified { step: step.step.clone() }),
     }
-    let event = Event::Completed { step: step.clone(), fence, commit: commit.clone() };
+    let waived = match (nothing_open(run, step, state), waive) {
+        (Ok(()), _) => None,
+        (Err(_), Some(reason)) => Some(waived(run, step, state, reason)),
+        (Err(open), None) => return Err(open),
+    };
+    let commit = commit.cloned();
+    let event = Event::Completed { step: step.clone(), fence, commit, waived };
     let decided = last_word(event, fence, now);
     Ok(if run.lacks_only(&step.step) { decided.freeing_key() } else { decided })
+}
+
+fn landed(step: &StepRef, state: &Step, commit: &Oid) -> Result<(), Refusal> {
+    let landed = state.landing.as_ref().is_some_and(|landing| landing.to == *commit);
+    let contained = state.verified.as_ref().is_some_and(|verified| verified.commit == *commit);
+    if landed || contained {
+        return Ok(());
+    }
+    Err(Refusal::NotLanded { step: step.step.clone(), commit: commit.clone() })
+}
+
+/// A step is done when every substep is completed and no item is open.
+fn nothing_open(run: &Run, step: &StepRef, state: &Step) -> Result<(), Refusal> {
+    let Some((plan, _)) = run.step(&step.step) else { return Ok(()) };
+    let substeps = state.checklist.open_substeps(plan);
+    if !substeps.is_empty() {
+        return Err(Refusal::OpenSubsteps { step: step.step.clone(), substeps });
+    }
+    let items = state.checklist.open_items(plan);
+    if items.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::OpenItems { step: step.step.clone(), items })
+}
+
+fn waived(run: &Run, step: &StepRef, state: &Step, reason: &str) -> Waived {
+    let (substeps, items) = match run.step(&step.step) {
+        Some((plan, _)) => (state.checklist.open_substeps(plan), state.checklist.open_items(plan)),
+        None => (Vec::new(), Vec::new()),
+    };
+    Waived { reason: clipped(reason), substeps, items }
+}
+
+fn decide_checklist(run: &Run, command: &Command) -> Result<Decided, Refusal> {
+    match command {
+        Command::CompleteSubstep { step, fence, substep } => {
+            let (state, _) = own(run, step, *fence)?;
+            let known = run.step(&step.step).is_some_and(|(plan, _)| {
+                plan.substeps.iter().any(|candidate| candidate.id == *substep)
+            });
+            if !known {
+                let (step, substep) = (step.step.clone(), substep.clone());
+                return Err(Refusal::UnknownSubstep { step, substep });
+            }
+            if state.checklist.completed.contains(substep) {
+                return Ok(nothing());
+            }
+            let (step, fence, substep) = (step.clone(), *fence, substep.clone());
+            Ok(one(Event::SubstepCompleted { step, fence, substep }))
+        }
+        Command::AddItem { step, fence, text, priority } => {
+            own(run, step, *fence)?;
+            let (step, fence, text, priority) = (step.clone(), *fence, clipped(text), *priority);
+            Ok(one(Event::ItemAdded { step, fence, text, priority }))
+        }
+        Command::MarkItems { step, fence, items, mark } => {
+            let (state, _) = own(run, step, *fence)?;
+            let (plan, _) = run.step(&step.step).expect("the step is ours");
+            if let Some(item) = items.iter().find(|item| !state.checklist.has(plan, item)) {
+                let (step, item) = (step.step.clone(), item.clone());
+                return Err(Refusal::UnknownItem { step, item });
+            }
+            let (step, fence, items, mark) = (step.clone(), *fence, items.clone(), mark.clone());
+            Ok(one(Event::ItemsMarked { step, fence, items, mark }))
+        }
+        _ => unreachable!("only commands about the checklist come here"),
+    }
+}
+
+fn decide_release(
+    run: &Run,
+    step: &StepRef,
+    fence: Option<Fence>,
+    now: &Moment,
+) -> Result<Decided, Refusal> {
+    let id = || step.step.clone();
+    let state = run.state_of(step).ok_or_else(|| Refusal::UnknownStep(id()))?;
+    let held = match &state.phase {
+        Phase::Held(attempt) => attempt,
+        Phase::Completed { .. } => return Err(Refusal::CannotRelease(id())),
+        Phase::Pending => return Err(Refusal::Pending(id())),
+        Phase::Failed { .. } | Phase::Interrupted(_) => {
+            let last = state.history.last().map(|past| past.attempt.fence);
+            let given = fence.or(last).expect("what has ended was claimed");
+            return Err(Refusal::NotClaimed { step: id(), given });
+        }
+    };
+    let by = match fence {
+        Some(fence) => {
+            own(run, step, fence)?;
+            ReleasedBy::Owner
+        }
+        None => ReleasedBy::Force,
+    };
+    let event = Event::Released { step: step.clone(), fence: held.fence, by };
+    Ok(last_word(event, held.fence, now))
+}
+
+fn decide_reset(run: &Run, step: &StepRef, reason: Option<&str>) -> Result<Decided, Refusal> {
+    let id = || step.step.clone();
+    let state = run.state_of(step).ok_or_else(|| Refusal::UnknownStep(id()))?;
+    match &state.phase {
+        Phase::Pending => return Ok(nothing()),
+        Phase::Held(_) => return Err(Refusal::StillHeld(id())),
+        Phase::Completed { .. } if reason.is_none() => return Err(Refusal::ResetNeedsReason(id())),
+        // Its key is free: another run of the plan may have it.
+        Phase::Completed { .. } if run.is_completed() => return Err(Refusal::RunCompleted),
+        Phase::Completed { .. } | Phase::Failed { .. } | Phase::Interrupted(_) => {}
+    }
+    let reason = reason.map(clipped);
+    Ok(one(Event::Reset { step: step.clone(), reason }))
 }
 
 fn decide_stop(run: &Run, scope: &Scope, cause: Cause, haste: Haste) -> Result<Decided, Refusal> {
@@ -453,6 +643,8 @@ fn clipped_failure(why: Failure) -> Failure {
         Failure::Exit { exit, tail } => Failure::Exit { exit, tail: clipped(&tail) },
         Failure::Verify { exit, tail } => Failure::Verify { exit, tail: clipped(&tail) },
         Failure::Landing { message } => Failure::Landing { message: clipped(&message) },
+        Failure::Reported { reason } => Failure::Reported { reason: clipped(&reason) },
+        Failure::Unfinished { open } => Failure::Unfinished { open: clipped(&open) },
         timeout @ Failure::Timeout { .. } => timeout,
     }
 }

@@ -6,7 +6,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AttemptId, BootId, Fence, Handle, Hash, HostId, Oid, RunId, StepRef};
+use crate::ids::{
+    AttemptId, BootId, Fence, Handle, Hash, HostId, ItemRef, Oid, RunId, StepRef, SubstepId,
+};
 use crate::time::{Millis, Moment};
 
 /// The version written into every body. A reader refuses a newer one by name.
@@ -18,16 +20,40 @@ pub const EVENT_VERSION: u32 = 1;
 pub enum Event {
     RunOpened(RunOpened),
     Claimed(Claimed),
-    /// The tree is prepared and the agent (or command) is about to be started.
+    /// The tree is prepared and the agent (or command) is about to be started; or a holder says that
+    /// it has begun.
     Started {
         step: StepRef,
         fence: Fence,
-        base: Oid,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        base: Option<Oid>,
     },
+    /// A fact from which the step can be continued.
     Checkpointed {
         step: StepRef,
         fence: Fence,
-        snapshot: Snapshot,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        snapshot: Option<Snapshot>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        report: Option<Box<Report>>,
+    },
+    SubstepCompleted {
+        step: StepRef,
+        fence: Fence,
+        substep: SubstepId,
+    },
+    /// A gap that was found at work: it follows the items of the plan.
+    ItemAdded {
+        step: StepRef,
+        fence: Fence,
+        text: String,
+        priority: Priority,
+    },
+    ItemsMarked {
+        step: StepRef,
+        fence: Fence,
+        items: Vec<ItemRef>,
+        mark: Mark,
     },
     /// The step's commit passed its check, or has none.
     Verified {
@@ -45,11 +71,26 @@ pub enum Event {
         onto: Oid,
         to: Oid,
     },
-    /// The step is done and its commit is on the run's branch: this alone meets needs.
+    /// The step is done and its commit, if it has one, is on the run's branch: this alone meets needs.
     Completed {
         step: StepRef,
         fence: Fence,
-        commit: Oid,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        commit: Option<Oid>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        waived: Option<Waived>,
+    },
+    /// The claim was given back: the step is pending again.
+    Released {
+        step: StepRef,
+        fence: Fence,
+        by: ReleasedBy,
+    },
+    /// A step that had ended is pending again, with its retries unspent.
+    Reset {
+        step: StepRef,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
     Failed {
         step: StepRef,
@@ -118,6 +159,9 @@ pub struct Claimed {
     /// The first expiry of the lease: there is no gap before the first heartbeat.
     pub until: Moment,
     pub plan: Hash,
+    /// The claim that this one ends, where it took a held step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub displaces: Option<Fence>,
 }
 
 /// Who has a claim.
@@ -126,6 +170,27 @@ pub struct Claimed {
 pub enum Holder {
     /// A keeper process: kernel locks in the attempt's folder speak about its life.
     Keeper { host: HostId, boot: BootId },
+    /// Somebody who claims for themselves from a worktree: only the lease speaks about their life.
+    External { host: HostId, worktree: String },
+}
+
+impl Holder {
+    pub fn host(&self) -> &HostId {
+        match self {
+            Holder::Keeper { host, .. } | Holder::External { host, .. } => host,
+        }
+    }
+
+    /// The same owner asks again: the same worktree on the same host.
+    pub fn is_same_owner(&self, other: &Holder) -> bool {
+        match (self, other) {
+            (
+                Holder::External { host: a, worktree: x },
+                Holder::External { host: b, worktree: y },
+            ) => a == b && x == y,
+            _ => false,
+        }
+    }
 }
 
 /// Where an attempt enters its step.
@@ -150,6 +215,113 @@ pub enum Grounds {
     Free,
     /// The holder's lease was over by the store's clock, and nothing on this host shows it alive.
     LeaseOver,
+    /// The same owner asked again.
+    SameOwner,
+    /// Taken from a holder that may live.
+    Forced,
+}
+
+/// What a holder reports about its work: shown as reported, never as verified.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Report {
+    /// In percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<u8>,
+    /// Between 0 and 1, as it was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confidence: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eta: Option<String>,
+    /// The section done last, and the one that comes next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub done: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// The agent's own conversation, opaque.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<ReportedFile>,
+    /// Anything else, as JSON text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+}
+
+impl Report {
+    /// What is reported later wins, field by field; files are known by their path.
+    pub(crate) fn take_in(&mut self, later: &Report) {
+        let fields = [
+            (&mut self.confidence, &later.confidence),
+            (&mut self.note, &later.note),
+            (&mut self.task, &later.task),
+            (&mut self.eta, &later.eta),
+            (&mut self.done, &later.done),
+            (&mut self.next, &later.next),
+            (&mut self.session, &later.session),
+            (&mut self.data, &later.data),
+        ];
+        for (mine, newer) in fields {
+            if newer.is_some() {
+                mine.clone_from(newer);
+            }
+        }
+        self.progress = later.progress.or(self.progress);
+        for file in &later.files {
+            self.files.retain(|known| known.path != file.path);
+            self.files.push(file.clone());
+        }
+    }
+}
+
+/// A file that a holder works on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportedFile {
+    pub path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confidence: Option<String>,
+}
+
+/// How much a gap matters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Priority {
+    Critical,
+    #[default]
+    Important,
+    Minor,
+}
+
+/// What became of an item; an item without a mark is open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mark {
+    Done,
+    Deferred { reason: String },
+}
+
+/// A completion in spite of what was still open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waived {
+    pub reason: String,
+    pub substeps: Vec<SubstepId>,
+    pub items: Vec<ItemRef>,
+}
+
+/// Who gave a claim back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReleasedBy {
+    Owner,
+    Force,
 }
 
 /// Git bytes kept under a piton ref.
@@ -234,6 +406,14 @@ pub enum Failure {
     /// The commit could not be brought onto the run's branch.
     Landing {
         message: String,
+    },
+    /// The holder says so.
+    Reported {
+        reason: String,
+    },
+    /// The agent ended well, but left parts of its checklist open.
+    Unfinished {
+        open: String,
     },
 }
 
@@ -327,6 +507,11 @@ impl Event {
             | Event::Verified { step, .. }
             | Event::LandingIntended { step, .. }
             | Event::Completed { step, .. }
+            | Event::SubstepCompleted { step, .. }
+            | Event::ItemAdded { step, .. }
+            | Event::ItemsMarked { step, .. }
+            | Event::Released { step, .. }
+            | Event::Reset { step, .. }
             | Event::Failed { step, .. }
             | Event::Interrupted { step, .. }
             | Event::StopRequested { scope: Scope::Attempt { step, .. }, .. } => Some(step),
@@ -357,6 +542,8 @@ impl fmt::Display for Failure {
             Failure::Verify { exit, .. } => write!(f, "verify ended with {exit}"),
             Failure::Timeout { ms } => write!(f, "timed out after {} s", ms / 1000),
             Failure::Landing { message } => write!(f, "could not be landed: {message}"),
+            Failure::Reported { reason } => write!(f, "failed: {reason}"),
+            Failure::Unfinished { open } => write!(f, "left open: {open}"),
         }
     }
 }

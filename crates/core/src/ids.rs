@@ -80,6 +80,16 @@ name!(
     "group id"
 );
 name!(
+    /// A substep's id within its step.
+    SubstepId,
+    "substep id"
+);
+name!(
+    /// The name of a lock.
+    LockName,
+    "lock name"
+);
+name!(
     /// The name of an agent definition.
     AgentName,
     "agent name"
@@ -185,8 +195,54 @@ impl fmt::Display for StepRef {
     }
 }
 
-/// A host: the machine's id, or what `PITON_HOST_ID` says.
+/// A checklist line: `3` is the third item of a step, `validate.1` the first of its substep.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ItemRef {
+    pub substep: Option<SubstepId>,
+    /// Counted from 1; items added at run time follow those of the plan.
+    pub number: u32,
+}
+
+impl ItemRef {
+    pub fn new(substep: Option<SubstepId>, number: u32) -> ItemRef {
+        ItemRef { substep, number }
+    }
+}
+
+impl TryFrom<String> for ItemRef {
+    type Error = BadName;
+    fn try_from(text: String) -> Result<ItemRef, BadName> {
+        let rule = "use its number, such as 3, or validate.1 for an item of a substep";
+        let bad = || BadName { kind: "item", text: text.clone(), rule };
+        let (substep, number) = match text.rsplit_once('.') {
+            Some((substep, number)) => (Some(SubstepId::new(substep).map_err(|_| bad())?), number),
+            None => (None, text.as_str()),
+        };
+        match number.parse() {
+            Ok(number) if number > 0 => Ok(ItemRef { substep, number }),
+            _ => Err(bad()),
+        }
+    }
+}
+
+impl From<ItemRef> for String {
+    fn from(item: ItemRef) -> String {
+        item.to_string()
+    }
+}
+
+impl fmt::Display for ItemRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.substep {
+            Some(substep) => write!(f, "{substep}.{}", self.number),
+            None => self.number.fmt(f),
+        }
+    }
+}
+
+/// A host: the machine's id, or what `PITON_HOST_ID` says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct HostId(pub String);
 

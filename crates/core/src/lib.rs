@@ -14,6 +14,8 @@ pub mod record;
 pub mod plan;
 
 pub mod event;
+
+pub mod checklist;
 pub mod run;
 
 pub mod claim;

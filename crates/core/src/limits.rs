@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The longest step, group or agent name: it must fit into a ref and a path component.
+/// The longest name of a step, substep, group, lock or agent: it must fit into a ref and a path component.
 pub const NAME_MAX: usize = 64;
 /// The longest plan file: a plan larger than this is a mistake or an attack.
 pub const PLAN_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -24,5 +24,13 @@ pub const NESTING_MAX: usize = 256;
 pub const RECOVERED_BYTES_MAX: usize = 256 * 1024;
 /// The longest name of a plan, in characters.
 pub const PLAN_NAME_MAX: usize = 200;
+/// The longest item, in characters: a checklist line is read at a glance.
+pub const ITEM_CHARS_MAX: usize = 500;
+/// The most items that a plan may give a step, those of its substeps included.
+pub const STEP_ITEMS_MAX: usize = 200;
+/// The most substeps of a step: what has more is several steps.
+pub const STEP_SUBSTEPS_MAX: usize = 100;
+/// The most slots of a lock: with more it holds nobody back.
+pub const LOCK_SLOTS_MAX: u32 = 1_000;
 /// The longest time a step may be given.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);

@@ -1,12 +1,12 @@
 //! A plan: the recipe of a run. Immutable once read; its hash is over the normalised content, so
 //! comments and layout do not count. Reading it from TOML is `parse`; this file owns what it means.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AgentName, GroupId, Hash, StepId};
+use crate::ids::{AgentName, GroupId, Hash, LockName, StepId, SubstepId};
 
 pub use diff::differences;
 pub use parse::{Finding, PlanError, parse};
@@ -44,6 +44,9 @@ pub struct Plan {
     /// Agents that the plan itself defines; they win over those of the configuration.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub agents: BTreeMap<AgentName, Agent>,
+    /// Named resources with the number of claims that may hold each at a time.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub locks: BTreeMap<LockName, u32>,
     pub steps: Vec<PlanStep>,
 }
 
@@ -109,12 +112,32 @@ pub struct PlanStep {
     pub retries: u32,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// Its checklist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub substeps: Vec<PlanSubstep>,
+    /// Locks that a claim on it holds.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub locks: BTreeSet<LockName>,
+}
+
+/// An ordered part of a step: completed one by one, never claimed on its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanSubstep {
+    pub id: SubstepId,
+    pub title: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<String>,
 }
 
 /// What a step does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Work {
+    /// Nothing that piton could start: it is claimed by agents and people themselves.
+    ByHand,
     /// A plain command for `sh -c`.
     Run(String),
     /// A prompt for an agent.

@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::claim::{Granted, claimable};
+use crate::claim::{Asker, Granted, claimable};
 use crate::decide::{Command, Corpse, Refusal, decide};
 use crate::decided::Lease;
-use crate::event::{Cause, Entry, Failure};
-use crate::ids::{AttemptId, Fence, HostId, StepId, StepRef};
+use crate::event::{Cause, Entry, Failure, Holder};
+use crate::ids::{AttemptId, BootId, Fence, HostId, LockName, StepId, StepRef};
+use crate::plan::Work;
 use crate::record::Record;
 use crate::run::{Phase, Run, Step};
 use crate::time::Moment;
@@ -27,6 +28,8 @@ pub enum Sighting {
 /// What was seen of the machine, by attempt. An attempt nobody looked for is elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
+    /// Who looked.
+    pub host: HostId,
     pub attempts: BTreeMap<AttemptId, Sighting>,
 }
 
@@ -74,6 +77,13 @@ pub enum Action {
     AwaitTree {
         by: StepId,
     },
+    /// Others hold every slot of a lock that the step needs.
+    AwaitLock {
+        lock: LockName,
+        by: Vec<StepId>,
+    },
+    /// There is nothing to start: others claim it.
+    AwaitHolder,
     /// Stopped on request: goes on when somebody resumes.
     StayStopped,
     StayFailed,
@@ -116,14 +126,10 @@ pub fn on_resume(
     recover(&foreseen(run, &request, now), observed, leases, now)
 }
 
-/// Steps that may start now, in the order a worker takes them.
-pub fn ready(run: &Run, leases: &[Lease], now: &Moment) -> Vec<StepRef> {
-    let free = |(_, state): &(_, &Step)| !matches!(state.phase, Phase::Held(_));
-    run.steps()
-        .filter(free)
-        .map(|(plan, _)| StepRef::first(plan.id.clone()))
-        .filter(|step| claimable(run, step, &Sighting::Elsewhere, leases, now).is_ok())
-        .collect()
+/// Steps that whoever asks could claim now, in plan order.
+pub fn ready(run: &Run, asker: &Asker<'_>) -> Vec<StepRef> {
+    let steps = run.plan().steps.iter().map(|plan| StepRef::first(plan.id.clone()));
+    steps.filter(|step| claimable(run, step, asker).is_ok()).collect()
 }
 
 fn action_for(
@@ -134,13 +140,15 @@ fn action_for(
     leases: &[Lease],
     now: &Moment,
 ) -> Action {
-    let sighting = match &state.phase {
-        Phase::Held(attempt) => observed.of(attempt.id),
-        _ => &Sighting::Elsewhere,
-    };
-    match claimable(run, step, sighting, leases, now) {
+    let worker = Holder::Keeper { host: observed.host.clone(), boot: BootId(String::new()) };
+    let asker = Asker { holder: &worker, observed, leases, now };
+    let by_hand = run.step(&step.step).is_some_and(|(plan, _)| plan.work == Work::ByHand);
+    match claimable(run, step, &asker) {
+        Ok(_) if by_hand => Action::AwaitHolder,
         Ok(Granted { entry, .. }) => Action::Enter { entry, because: because(state) },
         Err(Refusal::HeldDead { fence, .. }) => {
+            let attempt = state.attempt().expect("a held step has an attempt");
+            let sighting = observed.of(attempt.id);
             let then = after_burial(run, step, fence, sighting, leases, now);
             Action::Bury { fence, then: Box::new(then) }
         }
@@ -155,6 +163,7 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         Refusal::HeldElsewhere { fence, until, .. } => Action::AwaitLease { fence, until },
         Refusal::NeedsUnmet { needs, .. } => Action::AwaitNeeds { needs },
         Refusal::TreeBusy { by } => Action::AwaitTree { by },
+        Refusal::LockBusy { lock, by } => Action::AwaitLock { lock, by },
         Refusal::RetriesUsed(_) => Action::StayFailed,
         Refusal::RunFailed(by) => match &state.phase {
             Phase::Failed { .. } => Action::StayFailed,
@@ -169,7 +178,16 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         | Refusal::NotVerified { .. }
         | Refusal::NotStarted { .. }
         | Refusal::NothingToStart { .. }
-        | Refusal::NotLanded { .. } => {
+        | Refusal::NotLanded { .. }
+        | Refusal::OpenItems { .. }
+        | Refusal::OpenSubsteps { .. }
+        | Refusal::UnknownItem { .. }
+        | Refusal::UnknownSubstep { .. }
+        | Refusal::NothingReady
+        | Refusal::Pending(_)
+        | Refusal::CannotRelease(_)
+        | Refusal::ResetNeedsReason(_)
+        | Refusal::StillHeld(_) => {
             unreachable!("claimable does not answer so for step {step} of {}", run.opened.handle)
         }
     }

@@ -4,9 +4,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use crate::checklist::{Checklist, Gap};
 use crate::event::{
-    BadEvent, Cause, Claimed, Entry, Event, Failure, Grounds, Haste, Holder, RunOpened, Scope,
-    Snapshot, SnapshotReason, Stage, Truth,
+    BadEvent, Cause, Claimed, Entry, Event, Failure, Grounds, Haste, Holder, Report, RunOpened,
+    Scope, Snapshot, SnapshotReason, Stage, Truth,
 };
 use crate::ids::{AttemptId, Fence, Hash, Oid, StepId, StepRef};
 use crate::plan::{Plan, PlanStep, Work};
@@ -32,7 +33,7 @@ pub struct Run {
     /// Indices of steps, kept so that no question about the whole run walks all of it.
     held: BTreeSet<usize>,
     failed: BTreeSet<usize>,
-    completed: usize,
+    completed: BTreeSet<usize>,
 }
 
 /// A stop request in force.
@@ -61,6 +62,9 @@ pub struct Step {
     pub history: Vec<PastAttempt>,
     /// What was done does not fit any more: the next attempt starts afresh.
     outdated: bool,
+    pub checklist: Checklist,
+    /// What holders reported last, field by field.
+    pub report: Report,
     last_progress: Option<(Stage, Option<Oid>)>,
 }
 
@@ -76,7 +80,7 @@ pub enum Phase {
     },
     Interrupted(Interruption),
     Completed {
-        commit: Oid,
+        commit: Option<Oid>,
         truth: Truth,
         at: Millis,
         fence: Fence,
@@ -130,6 +134,8 @@ pub enum Ending {
     },
     /// Another claim took the step.
     Displaced,
+    /// Given back.
+    Released,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -205,7 +211,7 @@ impl Run {
             steps,
             held: BTreeSet::new(),
             failed: BTreeSet::new(),
-            completed: 0,
+            completed: BTreeSet::new(),
         })
     }
 
@@ -268,13 +274,13 @@ impl Run {
     }
 
     pub fn is_completed(&self) -> bool {
-        self.completed == self.steps.len()
+        self.completed.len() == self.steps.len()
     }
 
     /// Whether every step but this one is completed.
     pub(crate) fn lacks_only(&self, step: &StepId) -> bool {
         let open = self.step(step).is_some_and(|(_, state)| !state.is_completed());
-        open && self.completed + 1 == self.steps.len()
+        open && self.completed.len() + 1 == self.steps.len()
     }
 
     /// A step that failed with no retries left: it ends the run.
@@ -311,7 +317,7 @@ impl Run {
                     illegal(Illegal::OutOfOrder { step: step.step.clone(), event })
                 })?;
                 self.count(index);
-                if let Event::Completed { commit, .. } = about_step {
+                if let Event::Completed { commit: Some(commit), .. } = about_step {
                     self.landed = Some(commit.clone());
                 }
             }
@@ -321,14 +327,16 @@ impl Run {
         Ok(event)
     }
 
-    /// Takes in what a step has become. A completed step never changes again.
+    /// Takes in what a step has become.
     fn count(&mut self, index: usize) {
         let step = &self.steps[index];
         let failed = matches!(step.phase, Phase::Failed { .. })
             && step.failures > self.plan.steps[index].retries;
         let held = matches!(step.phase, Phase::Held(_));
-        self.completed += usize::from(step.is_completed());
-        for (set, member) in [(&mut self.held, held), (&mut self.failed, failed)] {
+        let completed = step.is_completed();
+        let sets =
+            [(&mut self.held, held), (&mut self.failed, failed), (&mut self.completed, completed)];
+        for (set, member) in sets {
             if member {
                 set.insert(index);
             } else {
@@ -400,7 +408,7 @@ impl Step {
         match work {
             Work::Agent { .. } if self.outdated => Entry::Fresh,
             Work::Agent { .. } if self.changed > 0 && self.base.is_some() => Entry::Continue,
-            Work::Agent { .. } | Work::Run(_) => Entry::Fresh,
+            Work::Agent { .. } | Work::Run(_) | Work::ByHand => Entry::Fresh,
         }
     }
 
@@ -420,20 +428,48 @@ impl Step {
                     self.changed = 0;
                     self.outdated = false;
                 }
-                self.base = Some(base.clone());
+                if base.is_some() {
+                    self.base.clone_from(base);
+                }
                 self.verified = None;
                 self.landing = None;
             }
-            Event::Checkpointed { fence, snapshot, .. } => {
+            Event::Checkpointed { fence, snapshot, report, .. } => {
                 self.own(*fence).ok_or("checkpointed")?;
+                if let Some(report) = report {
+                    self.report.take_in(report);
+                }
                 // What stood in the tree before a reset may be another step's: it is kept, found by
                 // its ref, and nothing that this step would go on from.
-                if snapshot.reason != SnapshotReason::Reset {
+                if let Some(snapshot) = snapshot
+                    && snapshot.reason != SnapshotReason::Reset
+                {
                     let (snapshot, at, fence) = (snapshot.clone(), record.at, *fence);
                     self.changed = snapshot.changed;
                     self.snapshot = Some(KeptSnapshot { snapshot, at, fence });
                 }
             }
+            Event::SubstepCompleted { fence, substep, .. } => {
+                self.own(*fence).ok_or("substep_completed")?;
+                self.checklist.completed.insert(substep.clone());
+            }
+            Event::ItemAdded { fence, text, priority, .. } => {
+                self.own(*fence).ok_or("item_added")?;
+                self.checklist.added.push(Gap { text: text.clone(), priority: *priority });
+            }
+            Event::ItemsMarked { fence, items, mark, .. } => {
+                self.own(*fence).ok_or("items_marked")?;
+                let marked = items.iter().map(|item| (item.clone(), mark.clone()));
+                self.checklist.marks.extend(marked);
+            }
+            Event::Released { fence, .. } => {
+                self.own(*fence).ok_or("released")?;
+                self.end(Ending::Released, record.at);
+                self.verified = None;
+                self.landing = None;
+                self.checklist.reopen();
+            }
+            Event::Reset { .. } => self.reset().ok_or("reset")?,
             Event::Verified { fence, commit, tree, truth, .. } => {
                 self.own(*fence).ok_or("verified")?;
                 let (commit, tree, truth) = (commit.clone(), tree.clone(), *truth);
@@ -445,7 +481,11 @@ impl Step {
             }
             Event::Completed { fence, commit, .. } => {
                 self.own(*fence).ok_or("completed")?;
-                let truth = self.verified.as_ref().ok_or("completed")?.truth;
+                let truth = match commit {
+                    Some(_) => self.verified.as_ref().ok_or("completed")?.truth,
+                    // Nobody but the holder has seen it done.
+                    None => Truth::Claimed,
+                };
                 self.end(Ending::Completed, record.at);
                 self.idle = 0;
                 let (commit, at) = (commit.clone(), record.at);
@@ -492,8 +532,16 @@ impl Step {
             (Phase::Completed { .. }, _) | (Phase::Held(_), Grounds::Free) => {
                 return Err("claimed");
             }
-            (Phase::Held(_), Grounds::LeaseOver) => self.end(Ending::Displaced, record.at),
+            (Phase::Held(_), Grounds::LeaseOver | Grounds::SameOwner | Grounds::Forced) => {
+                self.end(Ending::Displaced, record.at);
+            }
             (Phase::Pending | Phase::Failed { .. } | Phase::Interrupted(_), _) => {}
+        }
+        self.checklist.reopen_unfinished_substeps();
+        if matches!(claimed.entry, Entry::Fresh | Entry::Continue) {
+            // The work goes on: what was verified before is not what this attempt will leave.
+            self.verified = None;
+            self.landing = None;
         }
         self.phase = Phase::Held(Attempt {
             id: claimed.attempt,
@@ -508,6 +556,22 @@ impl Step {
             lifted: false,
         });
         Ok(())
+    }
+
+    /// Pending again, as if it had never failed; what was done of its checklist stays.
+    fn reset(&mut self) -> Option<()> {
+        match self.phase {
+            Phase::Held(_) | Phase::Pending => return None,
+            Phase::Failed { .. } | Phase::Interrupted(_) | Phase::Completed { .. } => {}
+        }
+        self.phase = Phase::Pending;
+        self.failures = 0;
+        self.idle = 0;
+        self.changed = 0;
+        self.verified = None;
+        self.landing = None;
+        self.checklist.reopen();
+        Some(())
     }
 
     fn own(&mut self, fence: Fence) -> Option<&mut Attempt> {

@@ -7,8 +7,10 @@ use serde::{Serialize, Serializer};
 
 use crate::claim::believed_until;
 use crate::decided::Lease;
-use crate::event::{Cause, Entry, Failure, Holder, Omission, Stage, Truth};
-use crate::ids::{AttemptId, Fence, GroupId, Handle, Hash, Oid, RunId, StepId, StepRef};
+use crate::event::{Cause, Entry, Failure, Holder, Mark, Omission, Priority, Report, Stage, Truth};
+use crate::ids::{
+    AttemptId, Fence, GroupId, Handle, Hash, ItemRef, Oid, RunId, StepId, StepRef, SubstepId,
+};
 use crate::limits::IDLE_INTERRUPTIONS_MAX;
 use crate::plan::{PlanStep, Work};
 use crate::recover::{Observed, Sighting, buried};
@@ -95,7 +97,43 @@ pub struct StepView {
     pub retries: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotView>,
+    /// What holders reported last: nobody has checked it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub substeps: Vec<SubstepView>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<ItemView>,
     pub attempts: Vec<AttemptView>,
+}
+
+/// A substep, for showing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SubstepView {
+    pub substep: SubstepId,
+    pub title: String,
+    pub completed: bool,
+}
+
+/// A checklist line, for showing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ItemView {
+    pub item: ItemRef,
+    pub text: String,
+    /// Of an item that was added at run time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
+    #[serde(flatten)]
+    pub state: ItemState,
+}
+
+/// What became of an item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum ItemState {
+    Open,
+    Done,
+    Deferred { reason: String },
 }
 
 /// What a step runs.
@@ -103,6 +141,8 @@ pub struct StepView {
 #[serde(rename_all = "snake_case")]
 pub enum StepKind {
     Command,
+    /// Claimed by agents and people themselves.
+    ByHand,
     Agent(crate::ids::AgentName),
 }
 
@@ -145,7 +185,8 @@ pub enum StepStatus {
         retries_left: u32,
     },
     Completed {
-        commit: Oid,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        commit: Option<Oid>,
         #[serde(serialize_with = "rfc3339")]
         at: Millis,
     },
@@ -168,12 +209,15 @@ pub struct AttemptView {
     pub attempt: AttemptId,
     pub fence: Fence,
     pub host: String,
+    /// Where a claim from outside was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worktree: Option<String>,
     pub entry: Entry,
     #[serde(serialize_with = "rfc3339")]
     pub from: Millis,
     #[serde(serialize_with = "rfc3339_option", skip_serializing_if = "Option::is_none")]
     pub to: Option<Millis>,
-    /// `running`, `dead`, `elsewhere`, or how it ended.
+    /// `running`, `dead`, `elsewhere`, `held` (by somebody outside), or how it ended.
     pub state: String,
     #[serde(serialize_with = "rfc3339")]
     pub lease_expires: Millis,
@@ -281,6 +325,7 @@ fn step_view(
         group: plan.group.clone(),
         kind: match &plan.work {
             Work::Run(_) => StepKind::Command,
+            Work::ByHand => StepKind::ByHand,
             Work::Agent { agent, .. } => StepKind::Agent(agent.clone()),
         },
         status: step_status(seen, index, (plan, state), was_held),
@@ -292,6 +337,9 @@ fn step_view(
         failures: state.failures,
         retries: plan.retries,
         snapshot: state.snapshot.as_ref().map(snapshot_view),
+        report: (state.report != Report::default()).then(|| state.report.clone()),
+        substeps: substeps(plan, state),
+        items: items(plan, state),
         attempts: attempts(&step, recorded.step_at(index), observed, leases),
     }
 }
@@ -334,6 +382,29 @@ fn step_status(
     }
 }
 
+fn substeps(plan: &PlanStep, state: &Step) -> Vec<SubstepView> {
+    let row = |substep: &crate::plan::PlanSubstep| SubstepView {
+        substep: substep.id.clone(),
+        title: substep.title.clone(),
+        completed: state.checklist.completed.contains(&substep.id),
+    };
+    plan.substeps.iter().map(row).collect()
+}
+
+fn items(plan: &PlanStep, state: &Step) -> Vec<ItemView> {
+    let row = |item: crate::checklist::Item<'_>| ItemView {
+        item: item.item,
+        text: item.text.to_owned(),
+        priority: item.priority,
+        state: match item.mark {
+            None => ItemState::Open,
+            Some(Mark::Done) => ItemState::Done,
+            Some(Mark::Deferred { reason }) => ItemState::Deferred { reason: reason.clone() },
+        },
+    };
+    state.checklist.items(plan).map(row).collect()
+}
+
 fn snapshot_view(kept: &KeptSnapshot) -> SnapshotView {
     SnapshotView {
         commit: kept.snapshot.commit.clone(),
@@ -350,18 +421,19 @@ fn attempts(
     observed: &Observed,
     leases: &[Lease],
 ) -> Vec<AttemptView> {
-    let row = |attempt: &Attempt, to: Option<Millis>, state: String| {
-        let Holder::Keeper { host, .. } = &attempt.holder;
-        AttemptView {
-            attempt: attempt.id,
-            fence: attempt.fence,
-            host: host.to_string(),
-            entry: attempt.entry,
-            from: attempt.claimed_at,
-            to,
-            state,
-            lease_expires: believed_until(step, attempt, leases).wall,
-        }
+    let row = |attempt: &Attempt, to: Option<Millis>, state: String| AttemptView {
+        attempt: attempt.id,
+        fence: attempt.fence,
+        host: attempt.holder.host().to_string(),
+        worktree: match &attempt.holder {
+            Holder::External { worktree, .. } => Some(worktree.clone()),
+            Holder::Keeper { .. } => None,
+        },
+        entry: attempt.entry,
+        from: attempt.claimed_at,
+        to,
+        state,
+        lease_expires: believed_until(step, attempt, leases).wall,
     };
     let past = state.history.iter().map(|past| {
         let how = match &past.ending {
@@ -369,11 +441,14 @@ fn attempts(
             Ending::Failed(why) => format!("failed: {why}"),
             Ending::Interrupted { cause, .. } => format!("interrupted: {cause}"),
             Ending::Displaced => "displaced".to_owned(),
+            Ending::Released => "released".to_owned(),
         };
         row(&past.attempt, Some(past.ended_at), how)
     });
     let open = state.attempt().map(|attempt| {
         let how = match observed.of(attempt.id) {
+            // Only its lease speaks about its life.
+            _ if matches!(attempt.holder, Holder::External { .. }) => "held",
             Sighting::Alive => "running",
             Sighting::Dead(_) => "dead",
             Sighting::Elsewhere => "elsewhere",

@@ -136,7 +136,8 @@ fn keep(
     let _not_there = std::fs::remove_file(&index);
     let Some(snapshot) = taken? else { return Ok(()) };
     crash::point("bury.snapshot-kept");
-    log.submit(&Command::Checkpoint { step: step.clone(), fence, snapshot })?;
+    let (step, snapshot) = (step.clone(), Some(snapshot));
+    log.submit(&Command::Checkpoint { step, fence, snapshot, report: None })?;
     crash::point("bury.checkpointed");
     Ok(())
 }

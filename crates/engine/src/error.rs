@@ -48,6 +48,10 @@ pub enum EngineError {
     UnknownAgent { step: StepId, agent: AgentName, known: Vec<AgentName> },
     #[error("the store {} is gone, but this repository has snapshots of earlier runs", path.display())]
     LostStore { path: PathBuf },
+    #[error("step {step} is not claimed from this worktree")]
+    NotOwner { step: StepId },
+    #[error("steps have nothing to start: {}", steps.iter().map(StepId::as_str).collect::<Vec<_>>().join(", "))]
+    NothingToStart { steps: Vec<StepId> },
     #[error("the settings kept with the run cannot be read")]
     Settings(#[source] serde_json::Error),
     #[error("{what}")]
@@ -106,7 +110,7 @@ impl EngineError {
             EngineError::Log(LogError::Damaged { .. } | LogError::Plan { .. } | LogError::Empty(_)) => {
                 Some("`piton doctor` says what is damaged; the work itself is in git: `git for-each-ref refs/piton`".into())
             }
-            EngineError::Log(LogError::Refused(_)) => None,
+            EngineError::Log(LogError::Refused(refusal)) => refusal_hint(refusal),
             EngineError::Plan { path, .. } => {
                 Some(format!("correct it, then `piton plan check {}`", path.display()))
             }
@@ -147,6 +151,13 @@ impl EngineError {
                  to begin without the old runs' history, move those refs away first",
                 path.display()
             )),
+            EngineError::NotOwner { step } => {
+                Some(format!("`piton show` says who has it; `piton claim --step {step}` asks for it"))
+            }
+            EngineError::NothingToStart { .. } => Some(
+                "give them `run` or `prompt` and an agent, or let others take them: `piton claim`"
+                    .into(),
+            ),
             EngineError::Settings(_) => Some("`piton doctor`".into()),
             EngineError::Io { .. } => None,
             EngineError::KeeperLost { .. } => Some("`piton resume` tries again".into()),
@@ -169,6 +180,36 @@ fn missing_plan(path: &Path) -> String {
         Some(near) => format!("did you mean {}?", path.with_file_name(near).display()),
         None => format!("a plan is a TOML file; look for it: `ls '{}'`", folder.display()),
     }
+}
+
+fn refusal_hint(refusal: &Refusal) -> Option<String> {
+    Some(match refusal {
+        Refusal::StaleFence { step, .. } => {
+            format!("stop working on it; `piton claim --step {step}` asks for it again")
+        }
+        Refusal::NotClaimed { step, .. } | Refusal::Pending(step) => {
+            format!("`piton claim --step {step}` asks for it")
+        }
+        Refusal::OpenItems { .. } => {
+            "`piton check ITEM --done`, or --defer --reason WHY; or complete it with --force \
+             --reason WHY"
+                .into()
+        }
+        Refusal::OpenSubsteps { .. } => {
+            "`piton substep complete SUBSTEP`; or complete it with --force --reason WHY".into()
+        }
+        Refusal::UnknownItem { .. } | Refusal::UnknownSubstep { .. } => {
+            "`piton show` lists its items and substeps".into()
+        }
+        Refusal::NotVerified { .. } => {
+            "piton completes what it runs itself, once the agent has ended".into()
+        }
+        Refusal::ResetNeedsReason(_) => "add --force --reason WHY".into(),
+        Refusal::StillHeld(step) => {
+            format!("`piton release RUN {step} --force`, or wait for its holder")
+        }
+        _ => return None,
+    })
 }
 
 impl From<StoreError> for EngineError {

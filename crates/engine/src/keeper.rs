@@ -99,6 +99,9 @@ impl<E: Into<EngineError>> From<E> for End {
             Some(
                 Refusal::StaleFence { .. } | Refusal::NotClaimed { .. } | Refusal::Completed(_),
             ) => End::Lost,
+            Some(open @ (Refusal::OpenItems { .. } | Refusal::OpenSubsteps { .. })) => {
+                End::Failed(Failure::Unfinished { open: open.to_string() })
+            }
             _ => {
                 let cause = if error.is_full_disk() { Cause::DiskFull } else { Cause::Unknown };
                 End::Trouble { cause, evidence: chain(&error) }
@@ -329,7 +332,12 @@ impl Keeper {
         self.snapshots += 1;
         crash::point("keeper.snapshot-kept");
         let (step, fence) = (self.step.clone(), self.fence);
-        let recorded = self.log.submit(&Command::Checkpoint { step, fence, snapshot });
+        let recorded = self.log.submit(&Command::Checkpoint {
+            step,
+            fence,
+            snapshot: Some(snapshot),
+            report: None,
+        });
         crash::point("keeper.checkpointed");
         match recorded {
             // A refused holder may still keep bytes under its own fence: they are found by ref.

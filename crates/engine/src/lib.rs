@@ -4,6 +4,7 @@
 pub mod attempt;
 pub mod bury;
 mod child;
+pub mod claims;
 pub mod config;
 pub mod crash;
 pub mod demo;

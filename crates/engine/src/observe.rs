@@ -73,11 +73,14 @@ fn sightings(project: &Project, log: &Log, run: &Run, depth: Depth) -> Observed 
         };
         Some((attempt.id, sight(project, attempt, changed)))
     });
-    Observed { attempts: attempts.collect() }
+    Observed { host: project.host.clone(), attempts: attempts.collect() }
 }
 
 fn sight(project: &Project, attempt: &Attempt, changed: impl FnOnce() -> Option<u64>) -> Sighting {
-    let Holder::Keeper { host, boot } = &attempt.holder;
+    let Holder::Keeper { host, boot } = &attempt.holder else {
+        // Whoever claims from outside has no lock: only the lease speaks about them.
+        return Sighting::Elsewhere;
+    };
     if *host != project.host {
         return Sighting::Elsewhere;
     }

@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use piton_core::decide::{Claim, Command};
+use piton_core::decide::{Claim, Command, Insist, Which};
 use piton_core::event::{Cause, Event, Failure, Haste, Holder, Scope};
 use piton_core::ids::{AttemptId, Fence, Position, RunId, StepId, StepRef};
 use piton_core::recover::{Action, Mend, Observed, Sighting, recover};
@@ -225,7 +225,9 @@ impl<'a> Worker<'a> {
                     self.bury(&mend.step, *fence, observed)?;
                     return Ok(self.leaving.is_none());
                 }
-                Action::Enter { .. } if self.stopping.is_none() => return self.enter(&mend.step),
+                Action::Enter { .. } if self.stopping.is_none() => {
+                    return self.enter(&mend.step, observed);
+                }
                 _ => {}
             }
         }
@@ -271,7 +273,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Lock before claim, claim before effects.
-    fn enter(&mut self, step: &StepRef) -> Result<bool, EngineError> {
+    fn enter(&mut self, step: &StepRef, observed: &Observed) -> Result<bool, EngineError> {
         let attempt = AttemptId(uuid::Uuid::now_v7());
         let folder = self.project.folder(attempt);
         let lock = folder.create().map_err(EngineError::io("the attempt's folder"))?;
@@ -280,11 +282,12 @@ impl<'a> Worker<'a> {
             Holder::Keeper { host: self.project.host.clone(), boot: self.project.boot.clone() };
         let before = self.log.run().cursor;
         let claim = Command::Claim(Claim {
-            step: step.clone(),
+            which: Which::Step(step.clone()),
             attempt,
             holder,
             until: self.log.now()?.after(self.settings.lease),
-            sighting: Sighting::Elsewhere,
+            observed: observed.clone(),
+            insist: Insist::Never,
         });
         let events = match self.log.submit(&claim) {
             Ok(events) => events,

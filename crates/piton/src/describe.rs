@@ -1,13 +1,15 @@
 //! A run's view in words: the rows and lines that `status`, `show` and the overview have in common.
 
-use piton_core::event::{Stage, Truth};
+use piton_core::event::{Priority, Report, ReportedFile, Stage, Truth};
 use piton_core::time::Millis;
-use piton_core::view::{RunStatus, RunView, StepStatus, StepView};
+use piton_core::view::{ItemState, RunStatus, RunView, StepStatus, StepView, timestamp};
 
 use crate::text::{ago, bold, clipped, count, dim, green, plain, red, span, yellow};
 
 /// The longest title in a table.
 const TITLE_MAX: usize = 48;
+/// The longest text of a report that is shown in full.
+const REPORT_MAX: usize = 200;
 
 /// A run's status with its data, in one phrase.
 pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
@@ -122,8 +124,15 @@ pub(crate) fn step_phrase(step: &StepView, now: Millis) -> String {
             let names: Vec<&str> = waits_for.iter().map(|need| need.as_str()).collect();
             format!("waits for {}", names.join(", "))
         }
-        StepStatus::Claimed { .. } => "being prepared".to_owned(),
-        StepStatus::Running { .. } => format!("for {}{}", running_for(step, now), kept(step, now)),
+        StepStatus::Claimed { .. } => match holder(step) {
+            Some(holder) => holder,
+            None => "being prepared".to_owned(),
+        },
+        StepStatus::Running { .. } => {
+            let by = holder(step).map(|holder| format!(", {holder}")).unwrap_or_default();
+            let kept = kept(step, now);
+            format!("for {}{by}{kept}{}", running_for(step, now), reported_progress(step))
+        }
         StepStatus::Verified { .. } => "landing comes next".to_owned(),
         StepStatus::Landing { .. } => "on the run's branch".to_owned(),
         StepStatus::Interrupted { cause, at, left_at, recorded, .. } => {
@@ -138,9 +147,95 @@ pub(crate) fn step_phrase(step: &StepView, now: Millis) -> String {
             };
             format!("{} ({left})", plain(&why.to_string()))
         }
-        StepStatus::Completed { commit, .. } => {
+        StepStatus::Completed { commit: Some(commit), .. } => {
             format!("{} {}{}", truth(step.truth), commit.short(), took(step))
         }
+        StepStatus::Completed { commit: None, .. } => {
+            format!("claimed by its holder, without a commit{}", took(step))
+        }
+    }
+}
+
+/// Who holds a step from outside, and until when they are believed.
+fn holder(step: &StepView) -> Option<String> {
+    let attempt = step.attempts.last().filter(|attempt| attempt.to.is_none())?;
+    let worktree = plain(attempt.worktree.as_deref()?);
+    Some(format!("by {worktree}, lease until {}", timestamp(attempt.lease_expires)))
+}
+
+fn reported_progress(step: &StepView) -> String {
+    match step.report.as_ref().and_then(|report| report.progress) {
+        Some(percent) => format!(", reported: {percent} %"),
+        None => String::new(),
+    }
+}
+
+/// What holders said about their work, in their words; empty where they said nothing.
+pub(crate) fn reported(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    let head = [
+        report.progress.map(|percent| format!("{percent} %")),
+        report.confidence.as_ref().map(|text| format!("confidence {}", plain(text))),
+        report.eta.as_ref().map(|text| format!("eta {}", plain(text))),
+        report.task.as_ref().map(|text| format!("task {}", plain(text))),
+        report.note.as_ref().map(|text| format!("note {}", plain(text))),
+    ];
+    let head: Vec<String> = head.into_iter().flatten().collect();
+    if !head.is_empty() {
+        lines.push(format!("reported: {}", head.join(", ")));
+    }
+    let more = [
+        ("done", &report.done),
+        ("next", &report.next),
+        ("session", &report.session),
+        ("data", &report.data),
+    ];
+    for (name, text) in more {
+        if let Some(text) = text {
+            lines.push(format!("reported {name}: {}", clipped(text, REPORT_MAX)));
+        }
+    }
+    lines.extend(report.files.iter().map(|file| format!("reported file: {}", file_line(file))));
+    lines
+}
+
+fn file_line(file: &ReportedFile) -> String {
+    let line = file.line.map(|line| format!(":{line}")).unwrap_or_default();
+    let done = match file.done {
+        Some(true) => " done",
+        Some(false) => " open",
+        None => "",
+    };
+    let sure = file.confidence.as_ref().map(|text| format!(", confidence {}", plain(text)));
+    format!("{}{line}{done}{}", plain(&file.path), sure.unwrap_or_default())
+}
+
+/// The substeps and items of a step, each with its mark.
+pub(crate) fn checklist(step: &StepView) -> Vec<String> {
+    let substeps = step.substeps.iter().map(|substep| {
+        let mark = if substep.completed { green("✓") } else { dim("○") };
+        format!("{mark} substep {}  {}", substep.substep, plain(&substep.title))
+    });
+    let items = step.items.iter().map(|item| {
+        let (mark, why) = match &item.state {
+            ItemState::Open => (dim("○"), String::new()),
+            ItemState::Done => (green("✓"), String::new()),
+            ItemState::Deferred { reason } => {
+                (yellow("–"), format!(" (deferred: {})", plain(reason)))
+            }
+        };
+        let priority = item.priority.map(|priority| format!(" [{}]", priority_word(priority)));
+        let text = plain(&item.text);
+        format!("{mark} item {}{}  {text}{why}", item.item, priority.unwrap_or_default())
+    });
+    substeps.chain(items).collect()
+}
+
+pub(crate) fn priority_word(priority: Priority) -> &'static str {
+    match priority {
+        Priority::Critical => "critical",
+        Priority::Important => "important",
+        Priority::Minor => "minor",
     }
 }
 

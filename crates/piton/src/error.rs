@@ -51,7 +51,9 @@ kinds! {
     StoreCorrupt, "E047", Corrupt, "the store failed: a record or text is damaged";
     PlanChanged, "E048", BadPlan, "the plan file is not the plan the run was opened with";
     NotOwner, "E049", OwnershipLost, "the caller does not hold the step any more";
-    NotClaimed, "E050", Failed, "the step is not claimed";
+    NotClaimed, "E050", Failed, "the step is not claimed, or no longer";
+    OpenItems, "E051", Failed, "the step has open items";
+    OpenSubsteps, "E052", Failed, "the step has open substeps";
     UnknownStep, "E059", Usage, "the plan has no such step";
     BadPlan, "E060", BadPlan, "the plan cannot be used";
     NotRepository, "E061", Usage, "this is not a git repository";
@@ -71,6 +73,7 @@ kinds! {
     Refused, "E073", Failed, "the rules do not allow it in the present state";
     Unwell, "E074", Failed, "`piton doctor` found something bad";
     StillRunning, "E075", Failed, "what was asked to stop has not ended in time";
+    UnknownPart, "E076", Usage, "the step has no such item or substep";
     SettingsDiffer, "W001", Ok, "the recorded settings differ from the present ones";
     Noticed, "W002", Ok, "something worth knowing happened while working";
     ClosedPipe, "W003", Ok, "whoever read the output has stopped reading";
@@ -226,7 +229,9 @@ fn kind_of(error: &EngineError) -> Kind {
         EngineError::Plan { .. }
         | EngineError::PlanFile { .. }
         | EngineError::PlanOutside { .. }
+        | EngineError::NothingToStart { .. }
         | EngineError::UnknownAgent { .. } => Kind::BadPlan,
+        EngineError::NotOwner { .. } => Kind::NotOwner,
         EngineError::NoSuchRun { .. } | EngineError::AmbiguousRun { .. } | EngineError::NoRuns => {
             Kind::NoSuchRun
         }
@@ -269,7 +274,13 @@ fn refusal_kind(refusal: &Refusal) -> Kind {
     match refusal {
         Refusal::UnknownStep(_) => Kind::UnknownStep,
         Refusal::StaleFence { .. } => Kind::NotOwner,
-        Refusal::NotClaimed { .. } => Kind::NotClaimed,
+        Refusal::NotClaimed { .. }
+        | Refusal::Completed(_)
+        | Refusal::CannotRelease(_)
+        | Refusal::Pending(_) => Kind::NotClaimed,
+        Refusal::OpenItems { .. } => Kind::OpenItems,
+        Refusal::OpenSubsteps { .. } => Kind::OpenSubsteps,
+        Refusal::UnknownItem { .. } | Refusal::UnknownSubstep { .. } => Kind::UnknownPart,
         Refusal::NeedsPerson { .. } => Kind::NeedsPerson,
         _ => Kind::Refused,
     }

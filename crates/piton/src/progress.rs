@@ -96,10 +96,19 @@ impl<'a> Progress<'a> {
                 self.say(step, "●", &format!("started (attempt {number}, {how})"));
             }
             Event::Checkpointed { step, snapshot, .. } => {
-                if let Some(line) = held(&self.lines).get_mut(step) {
-                    line.kept = Some((now(), snapshot.changed));
+                if let (Some(line), Some(kept)) = (held(&self.lines).get_mut(step), snapshot) {
+                    line.kept = Some((now(), kept.changed));
                 }
             }
+            Event::Released { step, .. } => self.finish(step, "○", "given back"),
+            Event::Reset { step, .. } => self.say(step, "○", "pending again"),
+            Event::SubstepCompleted { step, substep, .. } => {
+                self.say(step, "●", &format!("substep {substep} completed"));
+            }
+            Event::ItemAdded { step, text, .. } => {
+                self.say(step, "●", &format!("found missing: {}", clipped(text, 200)));
+            }
+            Event::ItemsMarked { .. } => {}
             Event::Verified { step, truth, check, .. } => {
                 self.stage(step, "landing");
                 self.say(step, "●", &verified(*truth, check.is_some()));

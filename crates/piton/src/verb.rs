@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use piton_core::event::Cause;
-use piton_core::view::{RunStatus, RunView};
+use piton_core::view::{RunStatus, RunView, StepKind};
 use piton_engine::error::EngineError;
 use piton_engine::log::{Log, LogError};
 use piton_engine::project::Project;
@@ -18,20 +18,33 @@ use crate::exit::Exit;
 use crate::text;
 use crate::ui::Ui;
 
+pub(crate) mod check;
+pub(crate) mod checkpoint;
+pub(crate) mod claim;
+pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod demo_agent;
 pub(crate) mod doctor;
 pub(crate) mod events;
+pub(crate) mod fail;
+pub(crate) mod heartbeat;
+pub(crate) mod item;
 pub(crate) mod keeper;
 pub(crate) mod log;
+pub(crate) mod open;
 pub(crate) mod overview;
 pub(crate) mod plan;
+pub(crate) mod ready;
+pub(crate) mod release;
+pub(crate) mod reset;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod show;
+pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;
+pub(crate) mod substep;
 pub(crate) mod trust;
 pub(crate) mod worker;
 
@@ -141,6 +154,9 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
         RunStatus::Failed { step, .. } => {
             vec![format!("piton log {run} {step}"), format!("piton run {plan} --fresh")]
         }
+        RunStatus::Open if by_hand(view) => {
+            vec![format!("piton ready {run}"), format!("piton claim {run} --worktree PATH")]
+        }
         RunStatus::Open | RunStatus::Interrupted { .. } | RunStatus::Stopped { .. } => {
             vec![format!("piton resume {run}"), format!("piton resume {run} --dry-run")]
         }
@@ -160,6 +176,12 @@ pub(crate) fn from_here(path: &Path) -> PathBuf {
         Ok(here) if path.is_absolute() => text::relative(path, &here),
         _ => path.to_owned(),
     }
+}
+
+/// Whether somebody has to claim a step before the run can end.
+fn by_hand(view: &RunView) -> bool {
+    let mut open = view.steps.iter().filter(|step| step.status.word() != "completed");
+    open.any(|step| step.kind == StepKind::ByHand)
 }
 
 /// The kind of an interruption, which has the exit status of its signal.

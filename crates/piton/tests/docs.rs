@@ -177,7 +177,7 @@ fn commands_in_the_documentation_exist() {
         let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
         let verb: &[&str] = match words.as_slice() {
             [] | [_] => continue,
-            [_, "plan", sub, ..] => &["plan", sub],
+            [_, noun @ ("plan" | "item" | "substep"), sub, ..] => &[noun, sub],
             [_, verb, ..] => &[verb],
         };
         let help = sandbox.piton(verb).arg("--help").output();
@@ -247,6 +247,26 @@ fn links_lead_somewhere() {
         }
     }
     assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// The first shell block of docs/agents.md, run by a shell that stops at the first refusal.
+#[test]
+fn the_session_of_the_agents_page_runs() {
+    let page = read("docs/agents.md");
+    let sandbox = sandbox();
+    sandbox.write("plan.toml", &fenced(&page, "toml")[0]);
+    sandbox.commit("the plan");
+    let session = format!("set -e\n{}", fenced(&page, "sh")[0]);
+    let out = sandbox.command("sh").args(["-c", &session]).output().expect("sh runs");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    let shown = String::from_utf8_lossy(&out.stdout);
+    for text in ["completed; 1 to go", "routes", "reported: 40 %, note expiry comes next"] {
+        assert!(shown.contains(text), "no {text:?} in\n{shown}");
+    }
+    let kept = sandbox.git(&["for-each-ref", "--format=%(refname)", "refs/piton"]);
+    let file = sandbox.git(&["cat-file", "blob", &format!("{kept}:auth.ts")]);
+    assert_eq!(file, "export const validateToken = 1");
 }
 
 /// Puts the example's plan into a sandbox as its README says.

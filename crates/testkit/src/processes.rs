@@ -15,9 +15,12 @@ pub struct Process {
     pub parent: u32,
 }
 
-/// Whether a process runs (or is stopped). A zombie is dead: it only waits to be reaped.
+/// Whether a process runs (or is stopped). A zombie is dead: it only waits to be reaped. One whose
+/// first thread has ended while others are on their way out still has its files and locks.
 pub fn alive(pid: u32) -> bool {
-    state_and_parent(pid).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X' | 'x'))
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    state_and_parent(pid)
+        .is_some_and(|(state, _)| !matches!(state, 'Z' | 'X' | 'x') || threads() > 1)
 }
 
 /// Sends SIGKILL and waits until the process is dead. One that was dead before is fine.

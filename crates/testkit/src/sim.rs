@@ -1,16 +1,17 @@
-//! The simulator: many workers, keepers, agents and a user on simulated hosts and a simulated clock,
-//! the real decision code through the engine's one appender over the memory store. Anything can die
-//! or stall between any two actions. A referee beside it, which shares no code with the rules, checks
+//! The simulator: many workers, keepers, agents, people and scripts outside, and a user on simulated
+//! hosts and a simulated clock, the real decision code through the engine's one appender over the
+//! memory store. Anything can die or stall between any two actions. A referee beside it, which shares no code with the rules, checks
 //! every record; after the faults end, the run must complete with the tree of an undisturbed one.
 //!
 //! One seed is one history: the same seed always does exactly the same. A [`Bug`] breaks an input on
 //! purpose, to show that the referee sees.
 //!
 //! Reading order: this file (the schedule), `world` (hosts, clock, faults' effects), `repository`,
-//! `worker`, `keeper`, `referee`, `tampered`.
+//! `worker`, `keeper`, `external`, `referee`, `tampered`.
 
 use std::fmt;
 
+use external::{External, Presence};
 use keeper::Keeper;
 use rng::Rng;
 use world::World;
@@ -18,6 +19,7 @@ use world::World;
 pub use referee::{Invariant, Violation};
 pub use tampered::Bug;
 
+mod external;
 mod keeper;
 mod referee;
 mod repository;
@@ -49,11 +51,25 @@ macro_rules! counts {
 counts!(
     actions,
     claims,
+    outside_claims,
     takeovers,
+    reclaims,
+    forced_claims,
+    releases,
+    forced_releases,
+    resets,
+    renewals,
+    zombie_writes,
+    left_behind,
+    strict_refusals,
+    waivers,
+    repeated_completions,
+    lock_waits,
     burials,
     refusals,
     worker_crashes,
     keeper_crashes,
+    outside_crashes,
     agent_deaths,
     orphans,
     reboots,
@@ -93,6 +109,8 @@ const FAIR_ACTIONS_MAX: u64 = 6_000;
 const HOSTS: usize = 2;
 /// Two rivals on the first host, one on the second.
 const WORKERS: [usize; 3] = [0, 0, 1];
+/// The hosts of those outside; in every third history there is nobody.
+const OUTSIDE: [usize; 3] = [0, 0, 1];
 
 /// How much more often a keeper or an agent acts than a worker.
 const KEEPERS_BUSIER: usize = 3;
@@ -103,7 +121,7 @@ pub fn simulate(seed: u64, bug: Option<Bug>) -> Result<Counts, Box<Failed>> {
     let outcome = schedule.play();
     let world = schedule.world;
     match outcome {
-        Ok(()) => Ok(world.counts),
+        Ok(()) => Ok(world.counted()),
         Err(violation) => Err(Box::new(Failed { seed, violation, history: world.history })),
     }
 }
@@ -112,6 +130,7 @@ pub fn simulate(seed: u64, bug: Option<Bug>) -> Result<Counts, Box<Failed>> {
 enum Actor {
     Worker(worker::Worker),
     Keeper(Box<Keeper>),
+    External(Box<External>),
     User(worker::User),
 }
 
@@ -128,13 +147,18 @@ struct Schedule {
 
 impl Schedule {
     fn new(seed: u64, bug: Option<Bug>) -> Schedule {
-        let mut world = World::new(Rng::new(seed), HOSTS, bug);
+        let outside: &[usize] = if seed.is_multiple_of(3) { &[] } else { &OUTSIDE };
+        let mut world = World::new(Rng::new(seed), HOSTS, outside, bug);
         let mut slots: Vec<Slot> = WORKERS
             .iter()
             .enumerate()
             .map(|(number, host)| worker::Worker::start(&mut world, number, *host))
             .map(|worker| Slot { actor: Actor::Worker(worker), awake_at: 0 })
             .collect();
+        for number in 0..outside.len() {
+            let external = Box::new(External::start(&mut world, number));
+            slots.push(Slot { actor: Actor::External(external), awake_at: 0 });
+        }
         slots.push(Slot { actor: Actor::User(worker::User::default()), awake_at: 0 });
         Schedule { world, slots, turn: 0 }
     }
@@ -160,7 +184,7 @@ impl Schedule {
             slot.awake_at = 0;
         }
         let mut left = FAIR_ACTIONS_MAX;
-        while !(self.world.is_over() && self.only_workers()) {
+        while !(self.world.is_over() && self.nobody_works()) {
             if left == 0 {
                 let detail = format!("not completed after {FAIR_ACTIONS_MAX} undisturbed actions");
                 return Err(Violation { invariant: Invariant::Progress, detail });
@@ -173,8 +197,8 @@ impl Schedule {
         self.world.judge_end()
     }
 
-    fn only_workers(&self) -> bool {
-        self.slots.iter().all(|slot| !matches!(slot.actor, Actor::Keeper(_)))
+    fn nobody_works(&self) -> bool {
+        self.slots.iter().all(|slot| !slot.has_claim())
     }
 
     /// One action of anybody who is awake; keepers and agents are busier than who watches them.
@@ -183,7 +207,7 @@ impl Schedule {
         let mut awake: Vec<usize> = Vec::new();
         for (index, slot) in self.slots.iter().enumerate().filter(|(_, slot)| slot.awake_at <= now)
         {
-            let busy = if matches!(slot.actor, Actor::Keeper(_)) { KEEPERS_BUSIER } else { 1 };
+            let busy = if slot.has_claim() { KEEPERS_BUSIER } else { 1 };
             awake.extend(std::iter::repeat_n(index, busy));
         }
         let agents = self.world.running_agents();
@@ -221,6 +245,7 @@ impl Schedule {
         match &mut self.slots[index].actor {
             Actor::Worker(worker) => worker.act(world),
             Actor::Keeper(keeper) => keeper.act(world),
+            Actor::External(external) => external.act(world),
             Actor::User(user) => user.act(world),
         }
     }
@@ -233,6 +258,7 @@ impl Schedule {
         let alive = &self.world.alive;
         self.slots.retain(|slot| match &slot.actor {
             Actor::Keeper(keeper) => alive.contains(&keeper.id),
+            Actor::External(external) => alive.contains(&external.id),
             Actor::Worker(_) | Actor::User(_) => true,
         });
         self.world.judge()
@@ -261,15 +287,14 @@ impl Schedule {
         self.crash_slot(index, agent_too);
     }
 
-    /// Somebody; a keeper, where there is one, every other time.
+    /// Somebody; one who has a claim, where there is one, every other time.
     fn victim(&mut self) -> usize {
-        let keeper = |slot: &Slot| matches!(slot.actor, Actor::Keeper(_));
-        let keepers: Vec<usize> =
-            (0..self.slots.len()).filter(|index| keeper(&self.slots[*index])).collect();
-        if keepers.is_empty() || self.world.rng.one_in(2) {
+        let holders: Vec<usize> =
+            (0..self.slots.len()).filter(|index| self.slots[*index].has_claim()).collect();
+        if holders.is_empty() || self.world.rng.one_in(2) {
             self.world.rng.index(self.slots.len())
         } else {
-            keepers[self.world.rng.index(keepers.len())]
+            holders[self.world.rng.index(holders.len())]
         }
     }
 
@@ -285,6 +310,26 @@ impl Schedule {
                     self.world.end_agent(host, attempt);
                 } else if self.world.has_agent(host, attempt) {
                     self.world.counts.orphans += 1;
+                }
+            }
+            Actor::External(external) if external.presence == Presence::LeftBehind => {
+                self.world.note(&format!("{external} is killed"));
+                self.world.alive.remove(&external.id);
+            }
+            Actor::External(external) => {
+                self.world.note(&format!("{external} is started again"));
+                self.world.counts.outside_crashes += 1;
+                let again = External::start(&mut self.world, external.number);
+                let mut before = std::mem::replace(&mut **external, again);
+                let pause = self.world.some_ms(40_000);
+                self.slots[index].awake_at = self.world.clock + pause;
+                if agent_too || !before.has_claim() {
+                    self.world.alive.remove(&before.id);
+                } else {
+                    self.world.counts.left_behind += 1;
+                    before.presence = Presence::LeftBehind;
+                    let actor = Actor::External(Box::new(before));
+                    self.slots.push(Slot { actor, awake_at: 0 });
                 }
             }
             Actor::Worker(worker) => {
@@ -307,6 +352,7 @@ impl Schedule {
         let who = match &self.slots[index].actor {
             Actor::User(_) => return,
             Actor::Worker(worker) => worker.to_string(),
+            Actor::External(external) => external.to_string(),
             Actor::Keeper(keeper) => {
                 if self.world.rng.one_in(2) {
                     self.world.freeze_agent(keeper.host, keeper.attempt, until);
@@ -352,6 +398,16 @@ impl Slot {
             Actor::User(_) => None,
             Actor::Worker(worker) => Some(worker.host),
             Actor::Keeper(keeper) => Some(keeper.host),
+            Actor::External(external) => Some(external.host),
+        }
+    }
+
+    /// Whether it has a claim, as far as it knows.
+    fn has_claim(&self) -> bool {
+        match &self.actor {
+            Actor::Keeper(_) => true,
+            Actor::External(external) => external.has_claim(),
+            Actor::User(_) | Actor::Worker(_) => false,
         }
     }
 }

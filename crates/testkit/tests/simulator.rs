@@ -48,7 +48,7 @@ fn one_seed_is_one_history() {
 
 /// The simulator finds this bug, and by this invariant, within some seeds.
 fn caught(bug: Bug, by: Invariant) {
-    let failed = (0..300).filter_map(|seed| play(seed, Some(bug)).err());
+    let failed = (0..SEEDS).filter_map(|seed| play(seed, Some(bug)).err());
     let mut others = Vec::new();
     for failed in failed {
         if failed.violation.invariant == by {
@@ -113,4 +113,24 @@ fn an_agent_that_is_started_again_is_caught() {
 #[test]
 fn a_lost_snapshot_is_caught() {
     caught(Bug::EmptySnapshots, Invariant::SameTree);
+}
+
+#[test]
+fn a_claim_that_does_not_see_locks_is_caught() {
+    caught(Bug::ErasedLocks, Invariant::LocksFit);
+}
+
+#[test]
+fn two_worktrees_of_one_name_are_caught() {
+    caught(Bug::SharedName, Invariant::OneOwner);
+}
+
+#[test]
+fn a_force_claim_that_nobody_asked_for_is_caught() {
+    caught(Bug::UnaskedForce, Invariant::LeaseRespected);
+}
+
+#[test]
+fn a_heartbeat_under_somebody_elses_fence_is_caught() {
+    caught(Bug::AnyFenceRenews, Invariant::OneOwner);
 }

@@ -1,17 +1,17 @@
-//! Do the parts of a draft fit together: ids unique, groups and needs known, nothing in a circle.
+//! Do the parts of a draft fit together: ids unique, groups, needs and locks known, nothing in a circle.
 //! Everything here is linear in the size of the plan.
 
 use std::collections::BTreeMap;
 
 use toml::Spanned;
 
-use crate::ids::GroupId;
+use crate::ids::{GroupId, LockName, SubstepId};
 use crate::plan::cycles::each_cycle;
 use crate::plan::fields::{did_you_mean, shown};
-use crate::plan::read::{Draft, DraftStep};
+use crate::plan::read::{Draft, DraftStep, DraftSubstep};
 use crate::plan::source::{Findings, Source};
 use crate::plan::suggest::nearest;
-use crate::plan::{Isolation, Need, Plan, PlanStep};
+use crate::plan::{Isolation, Need, Plan, PlanStep, PlanSubstep};
 
 /// How many unknown names are compared with all known ones; the others get a plain hint.
 const SUGGESTIONS_MAX: usize = 20;
@@ -22,6 +22,8 @@ const CYCLE_SHOWN_MAX: usize = 30;
 pub(super) fn plan(draft: Draft, source: &Source, findings: &mut Findings) -> Option<Plan> {
     let needs = Names::new(&draft, source, findings).needs(&draft, findings);
     find_cycles(&draft, &needs, findings);
+    find_double_substeps(&draft, source, findings);
+    find_unknown_locks(&draft, findings);
     let steps = draft.steps.into_iter().zip(needs);
     Some(Plan {
         name: draft.name?,
@@ -30,6 +32,7 @@ pub(super) fn plan(draft: Draft, source: &Source, findings: &mut Findings) -> Op
         inputs: draft.inputs,
         groups: draft.groups,
         agents: draft.agents,
+        locks: draft.locks,
         steps: steps.map(|(step, needs)| step.finish(needs)).collect::<Option<_>>()?,
     })
 }
@@ -46,7 +49,16 @@ impl DraftStep {
             timeout: self.timeout,
             retries: self.retries,
             env: self.env,
+            items: self.items,
+            substeps: self.substeps.into_iter().map(DraftSubstep::finish).collect::<Option<_>>()?,
+            locks: self.locks.into_iter().map(Spanned::into_inner).collect(),
         })
+    }
+}
+
+impl DraftSubstep {
+    fn finish(self) -> Option<PlanSubstep> {
+        Some(PlanSubstep { id: self.id?, title: self.title?, items: self.items })
     }
 }
 
@@ -164,6 +176,34 @@ fn suggestion<'a>(
 ) -> Option<String> {
     *left = left.checked_sub(1)?;
     nearest(name, candidates).map(did_you_mean)
+}
+
+fn find_double_substeps(draft: &Draft, source: &Source, findings: &mut Findings) {
+    for step in &draft.steps {
+        let mut first: BTreeMap<&SubstepId, usize> = BTreeMap::new();
+        for substep in &step.substeps {
+            let Some(id) = &substep.id else { continue };
+            if let Some(at) = first.get(id) {
+                let line = source.line(*at);
+                let hint = format!("the first is in line {line}; give this one another id");
+                findings.add(substep.at, format!("substep `{id}` is defined twice"), hint);
+            } else {
+                first.insert(id, substep.at);
+            }
+        }
+    }
+}
+
+fn find_unknown_locks(draft: &Draft, findings: &mut Findings) {
+    let mut suggestions_left = SUGGESTIONS_MAX;
+    let held = draft.steps.iter().flat_map(|step| &step.locks);
+    for lock in held.filter(|lock| !draft.locks.contains_key(lock.get_ref())) {
+        let name = lock.get_ref();
+        let locks = draft.locks.keys().map(LockName::as_str);
+        let meant = suggestion(&mut suggestions_left, name.as_str(), locks);
+        let hint = meant.unwrap_or_else(|| format!("add {name} = 1 to [locks]"));
+        findings.add(lock.span().start, format!("unknown lock `{name}`"), hint);
+    }
 }
 
 /// In the graph the groups are nodes behind the steps, so that a need on a large group is one edge.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use crate::plan::{Agent, Group, Plan, PlanStep, PromptBy, Work};
+use crate::plan::fields::shown;
+use crate::plan::{Agent, Group, Plan, PlanStep, PlanSubstep, PromptBy, Work};
 
 /// One line for each change, such as `step jwt: verify changed`.
 pub fn differences(old: &Plan, new: &Plan) -> Vec<String> {
@@ -19,6 +20,11 @@ pub fn differences(old: &Plan, new: &Plan) -> Vec<String> {
     });
     lines.tables("group", (&old.groups, &new.groups), group);
     lines.tables("agent", (&old.agents, &new.agents), agent);
+    lines.tables("lock", (&old.locks, &new.locks), |lines, old, new| {
+        if old != new {
+            lines.say(format_args!("{old} → {new}"));
+        }
+    });
     steps(old, new, &mut lines);
     lines.lines
 }
@@ -126,11 +132,72 @@ fn compare_steps(lines: &mut Lines, old: &PlanStep, new: &PlanStep) {
         }
         (Work::Run(_), Work::Agent { .. }) => lines.say("run → prompt"),
         (Work::Agent { .. }, Work::Run(_)) => lines.say("prompt → run"),
+        (Work::ByHand, Work::ByHand) => {}
+        (Work::ByHand, _) => lines.say("can be started now"),
+        (_, Work::ByHand) => lines.say("has nothing to start any more"),
     }
     lines.texts("verify", &old.verify, &new.verify);
     lines.values("timeout", old.timeout.map(friendly), new.timeout.map(friendly));
     lines.values("retries", Some(old.retries), Some(new.retries));
     lines.texts("env", &old.env, &new.env);
+    for lock in new.locks.difference(&old.locks) {
+        lines.say(format_args!("lock {lock} added"));
+    }
+    for lock in old.locks.difference(&new.locks) {
+        lines.say(format_args!("lock {lock} removed"));
+    }
+    items(lines, &old.items, &new.items);
+    substeps(lines, &old.substeps, &new.substeps);
+}
+
+/// By number, since that is an item's name; what the lists share at their ends is the same still.
+fn items(lines: &mut Lines, old: &[String], new: &[String]) {
+    let head = old.iter().zip(new).take_while(|(before, after)| before == after).count();
+    let (old, new) = (&old[head..], &new[head..]);
+    let ends = old.iter().rev().zip(new.iter().rev());
+    let tail = ends.take_while(|(before, after)| before == after).count();
+    let (old, new) = (&old[..old.len() - tail], &new[..new.len() - tail]);
+    for place in 0..old.len().max(new.len()) {
+        let number = head + place + 1;
+        let (change, text) = match (old.get(place), new.get(place)) {
+            (Some(before), Some(after)) if before != after => ("changed", after),
+            (None, Some(after)) => ("added", after),
+            (Some(before), None) => ("removed", before),
+            _ => continue,
+        };
+        lines.say(format_args!("item {number} {change}: {}", shown(text)));
+    }
+}
+
+/// In the order of the new step; removed ones last.
+fn substeps(lines: &mut Lines, old: &[PlanSubstep], new: &[PlanSubstep]) {
+    let place_in = |all: &[PlanSubstep], substep: &PlanSubstep| {
+        all.iter().position(|candidate| candidate.id == substep.id)
+    };
+    let mut common = Vec::new();
+    for substep in new {
+        match place_in(old, substep) {
+            Some(place) => {
+                common.push(place);
+                compare_substeps(lines, &old[place], substep);
+            }
+            None => lines.say(format_args!("substep {} added", substep.id)),
+        }
+    }
+    for substep in old.iter().filter(|substep| place_in(new, substep).is_none()) {
+        lines.say(format_args!("substep {} removed", substep.id));
+    }
+    if !common.is_sorted() {
+        lines.say("order of substeps changed");
+    }
+}
+
+fn compare_substeps(lines: &mut Lines, old: &PlanSubstep, new: &PlanSubstep) {
+    let within = format!("{}: substep {}", lines.of, new.id);
+    let step = std::mem::replace(&mut lines.of, within);
+    lines.texts("title", &old.title, &new.title);
+    items(lines, &old.items, &new.items);
+    lines.of = step;
 }
 
 /// A duration as it would be written in a plan.

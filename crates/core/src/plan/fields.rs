@@ -2,6 +2,7 @@
 //! becomes a finding; what they mean together is not known here.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -90,12 +91,9 @@ impl<'a, 'f> Fields<'a, 'f> {
     /// A string of one line that can be shown to people.
     pub(super) fn label(&mut self, key: &str) -> Option<String> {
         let text = self.script(key)?;
-        if text.chars().any(char::is_control) {
-            let message = format!("`{key}` contains a line break or another control character");
-            self.findings.add(self.place_of(key), message, "write it in one line of plain text");
-            return None;
-        }
-        Some(text)
+        let at = self.place_of(key);
+        is_one_line(&format!("`{key}`"), &Spanned::new(at..at, &text), self.findings)
+            .then_some(text)
     }
 
     /// An array of strings.
@@ -119,16 +117,17 @@ impl<'a, 'f> Fields<'a, 'f> {
         Some(Spanned::new(text.span(), name))
     }
 
-    /// A whole number from 0 to `max`.
-    pub(super) fn number(&mut self, key: &str, max: u32) -> Option<u32> {
+    /// A whole number in this range.
+    pub(super) fn number(&mut self, key: &str, range: RangeInclusive<u32>) -> Option<u32> {
         let value = self.table.get(key)?;
         let number = match value.get_ref() {
             DeValue::Integer(digits) => u32::from_str_radix(digits.as_str(), digits.radix()).ok(),
             _ => None,
         };
-        let number = number.filter(|number| *number <= max);
+        let number = number.filter(|number| range.contains(number));
         if number.is_none() {
-            let message = format!("`{key}` must be a whole number from 0 to {max}");
+            let (min, max) = range.into_inner();
+            let message = format!("`{key}` must be a whole number from {min} to {max}");
             self.findings.add(value.span().start, message, format!("write {key} = 2, for example"));
         }
         number
@@ -188,6 +187,16 @@ pub(super) fn name_of<T: TryFrom<String, Error = BadName>>(
     T::try_from(text.to_ascii_lowercase()).ok()
 }
 
+/// Whether people can be shown the text, which is `what`, on one line.
+pub(super) fn is_one_line(what: &str, text: &Spanned<&str>, findings: &mut Findings) -> bool {
+    let plain = !text.get_ref().chars().any(char::is_control);
+    if !plain {
+        let message = format!("{what} contains a line break or another control character");
+        findings.add(text.span().start, message, "write it in one line of plain text");
+    }
+    plain
+}
+
 pub(super) fn did_you_mean(meant: &str) -> String {
     format!("did you mean `{meant}`?")
 }
@@ -224,7 +233,7 @@ fn text_of<'a>(
     Some(Spanned::new(value.span(), text))
 }
 
-fn wrong_type(key: &str, expected: &str, found: &DeValue<'_>) -> String {
+pub(super) fn wrong_type(key: &str, expected: &str, found: &DeValue<'_>) -> String {
     let found = match found {
         DeValue::Array(_) => "an array",
         DeValue::Integer(_) => "an integer",

@@ -8,11 +8,15 @@ use jiff::fmt::friendly::SpanParser;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::ids::{AgentName, BadName, GroupId, StepId};
-use crate::limits::{PLAN_NAME_MAX, PLAN_STEPS_MAX, RETRIES_MAX, TIMEOUT_MAX};
+use crate::ids::{AgentName, BadName, GroupId, LockName, StepId};
+use crate::limits::{LOCK_SLOTS_MAX, PLAN_NAME_MAX, PLAN_STEPS_MAX, RETRIES_MAX, TIMEOUT_MAX};
 use crate::plan::fields::{Fields, Keys, name_of, shown};
 use crate::plan::source::Findings;
 use crate::plan::{Agent, Group, PromptBy, Work};
+
+pub(super) use checklist::DraftSubstep;
+
+mod checklist;
 
 /// What a file says. Where something is missing that a plan must have, there is a finding.
 #[derive(Default)]
@@ -22,10 +26,11 @@ pub(super) struct Draft {
     pub(super) inputs: BTreeMap<String, String>,
     pub(super) groups: BTreeMap<GroupId, Group>,
     pub(super) agents: BTreeMap<AgentName, Agent>,
+    pub(super) locks: BTreeMap<LockName, u32>,
     pub(super) steps: Vec<DraftStep>,
 }
 
-/// A step whose needs and group are still words.
+/// A step whose needs, group and locks are still words.
 pub(super) struct DraftStep {
     /// Where its id stands.
     pub(super) at: usize,
@@ -38,6 +43,9 @@ pub(super) struct DraftStep {
     pub(super) timeout: Option<Duration>,
     pub(super) retries: u32,
     pub(super) env: BTreeMap<String, String>,
+    pub(super) items: Vec<String>,
+    pub(super) substeps: Vec<DraftSubstep>,
+    pub(super) locks: Vec<Spanned<LockName>>,
 }
 
 /// The agent of steps that name none.
@@ -48,14 +56,15 @@ enum DefaultAgent {
     Named(AgentName),
 }
 
-const FILE: Keys = Keys { known: &["plan", "inputs", "group", "agent", "step"], later: LATER };
+const FILE: Keys =
+    Keys { known: &["plan", "inputs", "group", "agent", "locks", "step"], later: LATER };
 const PLAN: Keys = Keys { known: &["name", "base", "agent", "isolation"], later: LATER };
 const GROUP: Keys = Keys { known: &["title"], later: &[] };
 const AGENT: Keys = Keys { known: &["command", "prompt", "env"], later: &[] };
 const STEP: Keys = Keys {
     known: &[
         "id", "title", "group", "needs", "run", "prompt", "agent", "verify", "timeout", "retries",
-        "env",
+        "env", "items", "substeps", "locks",
     ],
     later: LATER,
 };
@@ -64,10 +73,8 @@ const STEP: Keys = Keys {
 const LATER: &[&str] = &[
     "copy",
     "idempotent",
-    "items",
     "jobs",
     "labels",
-    "locks",
     "loop",
     "max_attempts",
     "max_cost",
@@ -77,7 +84,6 @@ const LATER: &[&str] = &[
     "plan_from",
     "setup",
     "skip_if",
-    "substeps",
     "until_items",
 ];
 
@@ -89,6 +95,7 @@ pub(super) fn draft(root: &DeTable<'_>, findings: &mut Findings) -> Draft {
     let default_agent = plan(&mut file, &mut draft);
     draft.groups = named_tables(&mut file, "group", group);
     draft.agents = named_tables(&mut file, "agent", |_, fields| agent(fields));
+    draft.locks = locks(&mut file);
     draft.steps = steps(&mut file, &default_agent);
     draft
 }
@@ -218,6 +225,24 @@ fn prompt_by(fields: &mut Fields<'_, '_>) -> PromptBy {
     }
 }
 
+/// `[locks]`: each name with its slots.
+fn locks(file: &mut Fields<'_, '_>) -> BTreeMap<LockName, u32> {
+    let Some(value) = file.table.get("locks") else {
+        return BTreeMap::new();
+    };
+    let Some(mut all) = Fields::of("locks", value, file.findings) else {
+        return BTreeMap::new();
+    };
+    let mut locks = BTreeMap::new();
+    for key in all.table.keys() {
+        if let Some(name) = name_of(key.span().start, key.get_ref(), all.findings) {
+            // A lock with a bad number is known all the same, so that its steps are not found too.
+            locks.insert(name, all.number(key.get_ref(), 1..=LOCK_SLOTS_MAX).unwrap_or(1));
+        }
+    }
+    locks
+}
+
 fn steps(file: &mut Fields<'_, '_>, default_agent: &DefaultAgent) -> Vec<DraftStep> {
     let no_steps = "add a [[step]] with an id and a run or a prompt";
     let Some(value) = file.table.get("step") else {
@@ -251,6 +276,7 @@ fn step(fields: &mut Fields<'_, '_>, default_agent: &DefaultAgent) -> DraftStep 
         fields.findings.add(fields.at, "the step has no id", "add id = \"…\"");
     }
     let id = id.map(Spanned::into_inner);
+    let (items, substeps) = checklist::parts(fields);
     DraftStep {
         at: fields.place_of("id"),
         title: fields.label("title").or_else(|| id.as_ref().map(StepId::to_string)),
@@ -260,9 +286,21 @@ fn step(fields: &mut Fields<'_, '_>, default_agent: &DefaultAgent) -> DraftStep 
         work: work(fields, default_agent),
         verify: fields.script("verify"),
         timeout: timeout(fields),
-        retries: fields.number("retries", RETRIES_MAX).unwrap_or(0),
+        retries: fields.number("retries", 0..=RETRIES_MAX).unwrap_or(0),
         env: fields.env(),
+        items,
+        substeps,
+        locks: held_locks(fields),
     }
+}
+
+fn held_locks(fields: &mut Fields<'_, '_>) -> Vec<Spanned<LockName>> {
+    let locks = fields.texts("locks").unwrap_or_default().into_iter();
+    let name = |text: Spanned<&str>| {
+        let name = name_of(text.span().start, text.get_ref(), fields.findings)?;
+        Some(Spanned::new(text.span(), name))
+    };
+    locks.filter_map(name).collect()
 }
 
 fn needs(fields: &mut Fields<'_, '_>) -> Vec<Spanned<String>> {
@@ -279,11 +317,7 @@ fn work(fields: &mut Fields<'_, '_>, default_agent: &DefaultAgent) -> Option<Wor
             fields.findings.add(fields.at, "the step has both `run` and `prompt`", hint);
             None
         }
-        (false, false) => {
-            let hint = "add run = \"command\" or prompt = \"what an agent shall do\"";
-            fields.findings.add(fields.at, "the step has neither `run` nor `prompt`", hint);
-            None
-        }
+        (false, false) => by_hand(fields),
         (true, false) => {
             if fields.has("agent") {
                 let hint = "remove `agent`, or write `prompt` instead of `run`";
@@ -297,6 +331,24 @@ fn work(fields: &mut Fields<'_, '_>, default_agent: &DefaultAgent) -> Option<Wor
             Some(Work::Agent { agent: agent?, prompt: prompt? })
         }
     }
+}
+
+/// Without `run` and `prompt`: somebody claims the step, piton starts nothing for it.
+fn by_hand(fields: &mut Fields<'_, '_>) -> Option<Work> {
+    if fields.has("agent") {
+        let hint = "add prompt = \"what the agent shall do\", or remove `agent`";
+        let message = "the step has an agent, but no prompt";
+        fields.findings.add(fields.place_of("agent"), message, hint);
+        return None;
+    }
+    for key in ["timeout", "env"] {
+        if fields.has(key) {
+            let message = format!("nothing is started for this step, so `{key}` has no meaning");
+            let hint = format!("add `run` or `prompt`, or remove `{key}`");
+            fields.findings.add(fields.place_of(key), message, hint);
+        }
+    }
+    Some(Work::ByHand)
 }
 
 fn agent_or_default(

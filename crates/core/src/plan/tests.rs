@@ -9,7 +9,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::limits::{PLAN_BYTES_MAX, PLAN_FINDINGS_MAX, PLAN_STEPS_MAX};
 
-/// Every key that there is.
+mod claims;
+
+/// Every key but those that concern claims; `claims::CLAIMED` has these.
 const GOOD: &str = r#"
 [plan]
 name      = "auth-system"
@@ -248,8 +250,6 @@ fn nothing_there() {
         add name = "…" to [plan]
     2:1 the step has no id
         add id = "…"
-    2:1 the step has neither `run` nor `prompt`
-        add run = "command" or prompt = "what an agent shall do"
     "#);
     assert_snapshot!(found("plan = 'x'\nstep = []"), @"
     1:8 `plan` must be a table, not a string
@@ -268,8 +268,6 @@ fn nothing_there() {
         make `step` a table of keys and values
     1:12 the step has no id
         add id = "…"
-    1:12 the step has neither `run` nor `prompt`
-        add run = "command" or prompt = "what an agent shall do"
     2:11 `group.a` must be a table, not an integer
         make `group.a` a table of keys and values
     3:11 `agent.b` must be a table, not a string
@@ -287,13 +285,13 @@ fn unknown_keys() {
     7:1 unknown key `Title`
         did you mean `title`?
     8:1 unknown key `owner`
-        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env
+        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks
     9:1 unknown key `\u{1b}[31m`
-        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env
+        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks
     "#);
     assert_snapshot!(found("name = 'x'\n[plan]\nnmae = 'x'\n[[steps]]\nid = 'a'\n"), @r#"
     1:1 unknown key `name`
-        the keys here are: plan, inputs, group, agent, step
+        the keys here are: plan, inputs, group, agent, locks, step
     1:1 the plan has no steps
         add a [[step]] with an id and a run or a prompt
     2:1 the plan has no name
@@ -311,36 +309,33 @@ fn unknown_keys() {
     ");
     assert_snapshot!(found(step_with(&format!("{} = 1", "k".repeat(1000)))), @"
     6:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…`
-        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env
+        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks
     ");
 }
 
 #[test]
 fn keys_of_later_versions() {
-    assert_snapshot!(found(step_with("substeps = []\nitems = ['x']\nneeds = ['a:out']\nplan_form = 1")), @"
-    6:1 `substeps` is not supported by this version of piton
+    assert_snapshot!(found(step_with("setup = []\nskip_if = ['x']\nneeds = ['a:out']\nplan_form = 1")), @"
+    6:1 `setup` is not supported by this version of piton
         remove it
-    7:1 `items` is not supported by this version of piton
+    7:1 `skip_if` is not supported by this version of piton
         remove it
     8:10 a need on an output, `a:out`, is not supported by this version
         need the step: `a`
     9:1 unknown key `plan_form`
         did you mean `plan_from`?
     ");
-    assert_snapshot!(found("[plan]\nname = 'x'\njobs = 3\nisolation = 'step'\n[loop.improve]\nmax = 1\n[locks]\nx = 1\n[[step]]\nid = 'a'\nrun = 'x'"), @r#"
+    assert_snapshot!(found("[plan]\nname = 'x'\njobs = 3\nisolation = 'step'\n[loop.improve]\nmax = 1\n[labels]\nx = 1\n[[step]]\nid = 'a'\nrun = 'x'"), @r#"
     3:1 `jobs` is not supported by this version of piton
         remove it
     4:13 isolation = "step" is not supported by this version
         write isolation = "run" or leave it out
     5:2 `loop` is not supported by this version of piton
         remove it
-    7:2 `locks` is not supported by this version of piton
+    7:2 `labels` is not supported by this version of piton
         remove it
     "#);
     for key in [
-        "items",
-        "substeps",
-        "locks",
         "skip_if",
         "idempotent",
         "setup",
@@ -506,12 +501,12 @@ fn what_a_step_does() {
     6:9 a step with `run` has no agent
         remove `agent`, or write `prompt` instead of `run`
     ");
-    assert_snapshot!(found("[plan]\nname = 'x'\n[[step]]\nid = 'a'\n[[step]]\nid = 'b'\nprompt = 'x'\n[[step]]\nid = 'c'\nrun = ''"), @r#"
-    3:1 the step has neither `run` nor `prompt`
-        add run = "command" or prompt = "what an agent shall do"
-    7:10 the step has a prompt, but no agent
+    assert_snapshot!(found("[plan]\nname = 'x'\n[[step]]\nid = 'a'\nagent = 'x'\n[[step]]\nid = 'b'\nprompt = 'x'\n[[step]]\nid = 'c'\nrun = ''"), @r#"
+    5:9 the step has an agent, but no prompt
+        add prompt = "what the agent shall do", or remove `agent`
+    8:10 the step has a prompt, but no agent
         add agent = "…" to the step or to [plan]
-    10:7 `run` is empty
+    11:7 `run` is empty
         give it a text; an optional key can be left out
     "#);
     assert_snapshot!(found("[plan]\nname = 'x'\nagent = '!'\n[[step]]\nid = 'a'\nprompt = 'x'\n"), @"
@@ -648,7 +643,7 @@ fn mistakes_without_end_are_counted() {
         format!("plan.name = 'x'\nstep = [{}]", "{ id = 'ä', x = 1 }, ".repeat(PLAN_STEPS_MAX));
     let error = parse(one_line.as_bytes()).unwrap_err();
     assert_eq!(error.findings.len(), PLAN_FINDINGS_MAX + 1);
-    assert_eq!((error.findings[3].line, error.findings[3].column), (2, 30));
+    assert_eq!((error.findings[2].line, error.findings[2].column), (2, 37));
 
     for garbage in ["=\n", "[", "]", "\"", "'''", "a.", "{", "x = [\n", "[[a]]\n", "a=", "\r"] {
         let text = garbage.repeat(PLAN_BYTES_MAX / garbage.len());
@@ -862,6 +857,11 @@ fn piece() -> impl Strategy<Value = String> {
         "env = { ",
         "[step.env]",
         "[step.step]",
+        "[[step.substeps]]",
+        "[locks]",
+        "substeps",
+        "items",
+        "test-slot",
         "a.b",
     ]);
     prop_oneof![4 => words.prop_map(str::to_owned), 1 => any::<String>()]
@@ -871,7 +871,7 @@ fn piece() -> impl Strategy<Value = String> {
 fn mutated() -> impl Strategy<Value = Vec<u8>> {
     let cut = (any::<prop::sample::Index>(), 0..12usize, piece());
     prop::collection::vec(cut, 1..6).prop_map(|cuts| {
-        let mut bytes = GOOD.as_bytes().to_vec();
+        let mut bytes = format!("{GOOD}{}", claims::CLAIMED).into_bytes();
         for (at, length, piece) in cuts {
             let at = at.index(bytes.len() + 1);
             let end = (at + length).min(bytes.len());

@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 
 use piton_core::event::{
     BadEvent, Cause, Check, Claimed, EVENT_VERSION, Entry, Event, Exit, Failure, Grounds, Haste,
-    Holder, Omission, Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth,
+    Holder, Mark, Omission, Priority, ReleasedBy, Report, ReportedFile, Repository, RunOpened,
+    Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
 };
-use piton_core::ids::{AttemptId, BootId, Fence, Handle, Hash, RunId, StepRef};
+use piton_core::ids::{AttemptId, BootId, Fence, Handle, Hash, RunId, StepRef, SubstepId};
 use piton_core::time::{BootClock, Millis, Moment};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::history::{host, id, oid};
+use crate::history::{host, id, item, oid, outside};
 
 const SAMPLES: &str = include_str!("../fixtures/events-v1.jsonl");
 
@@ -75,23 +76,30 @@ fn a_torn_body_is_unreadable() {
     }
 }
 
-/// One of every kind, and every variant of what they carry.
+/// One of every kind, and every variant of what they carry: what was written first, then what came
+/// with claims from outside.
 fn samples() -> Vec<Event> {
+    let mut all = first_samples();
+    all.extend(samples_from_outside());
+    all
+}
+
+fn first_samples() -> Vec<Event> {
     let step = StepRef::first(id("jwt"));
     let fence = Fence(7);
     let mut all = vec![
         opened(Some("https://example.org/repo.git".to_owned()), None),
         opened(None, None),
         opened(None, Some("/home/somebody/side".to_owned())),
-        Event::Started { step: step.clone(), fence, base: oid(3) },
+        Event::Started { step: step.clone(), fence, base: Some(oid(3)) },
         Event::LandingIntended { step: step.clone(), fence, onto: oid(3), to: oid(4) },
-        Event::Completed { step: step.clone(), fence, commit: oid(4) },
+        Event::Completed { step: step.clone(), fence, commit: Some(oid(4)), waived: None },
         Event::Resumed { host: host("here"), confirmed: false },
         Event::Resumed { host: host("here"), confirmed: true },
     ];
     for entry in [Entry::Fresh, Entry::Continue, Entry::Verify, Entry::Land] {
         for grounds in [Grounds::Free, Grounds::LeaseOver] {
-            all.push(claimed(entry, grounds));
+            all.push(Event::Claimed(claimed(entry, grounds)));
         }
     }
     for reason in [
@@ -100,7 +108,8 @@ fn samples() -> Vec<Event> {
         SnapshotReason::Recovery,
         SnapshotReason::Reset,
     ] {
-        all.push(Event::Checkpointed { step: step.clone(), fence, snapshot: kept(reason) });
+        let (step, snapshot) = (step.clone(), Some(kept(reason)));
+        all.push(Event::Checkpointed { step, fence, snapshot, report: None });
     }
     for truth in [Truth::Verified, Truth::Claimed, Truth::Unknown] {
         let check = (truth == Truth::Verified).then(|| Check {
@@ -146,6 +155,91 @@ fn samples() -> Vec<Event> {
     all
 }
 
+fn samples_from_outside() -> Vec<Event> {
+    let (step, fence) = (StepRef::first(id("jwt")), Fence(7));
+    let substep = || SubstepId::new("validate").unwrap();
+    let mut all = vec![
+        Event::Started { step: step.clone(), fence, base: None },
+        Event::Completed { step: step.clone(), fence, commit: None, waived: None },
+        Event::Completed {
+            step: step.clone(),
+            fence,
+            commit: None,
+            waived: Some(Waived {
+                reason: "the fixture is gone".to_owned(),
+                substeps: vec![substep()],
+                items: vec![item("2"), item("validate.1")],
+            }),
+        },
+        Event::SubstepCompleted { step: step.clone(), fence, substep: substep() },
+        Event::Reset { step: step.clone(), reason: None },
+        Event::Reset { step: step.clone(), reason: Some("wrong approach".to_owned()) },
+    ];
+    for (grounds, displaces) in [
+        (Grounds::Free, None),
+        (Grounds::LeaseOver, Some(Fence(5))),
+        (Grounds::SameOwner, Some(Fence(5))),
+        (Grounds::Forced, Some(Fence(5))),
+    ] {
+        let holder = outside("here", "/home/ü/trees/jwt");
+        all.push(Event::Claimed(Claimed { holder, displaces, ..claimed(Entry::Fresh, grounds) }));
+    }
+    for report in [report(), Report { note: Some("half way".to_owned()), ..Report::default() }] {
+        let (step, report) = (step.clone(), Some(Box::new(report)));
+        all.push(Event::Checkpointed { step, fence, snapshot: None, report });
+    }
+    let (snapshot, both) = (Some(kept(SnapshotReason::Cadence)), Some(Box::new(report())));
+    all.push(Event::Checkpointed { step: step.clone(), fence, snapshot, report: both });
+    for priority in [Priority::Critical, Priority::Important, Priority::Minor] {
+        let (step, text) = (step.clone(), "clock skew is not handled".to_owned());
+        all.push(Event::ItemAdded { step, fence, text, priority });
+    }
+    for mark in [Mark::Done, Mark::Deferred { reason: "needs a key".to_owned() }] {
+        let (step, items) = (step.clone(), vec![item("1"), item("validate.2")]);
+        all.push(Event::ItemsMarked { step, fence, items, mark });
+    }
+    for by in [ReleasedBy::Owner, ReleasedBy::Force] {
+        all.push(Event::Released { step: step.clone(), fence, by });
+    }
+    for why in [
+        Failure::Reported { reason: "no access".to_owned() },
+        Failure::Unfinished { open: "substep refresh".to_owned() },
+    ] {
+        all.push(Event::Failed { step: step.clone(), fence, why });
+    }
+    all.sort_by_key(kind);
+    all
+}
+
+fn report() -> Report {
+    let file = |path: &str| ReportedFile {
+        path: path.to_owned(),
+        line: None,
+        done: None,
+        confidence: None,
+    };
+    Report {
+        progress: Some(40),
+        confidence: Some("0.8".to_owned()),
+        note: Some("the key rotation is next".to_owned()),
+        task: Some("validateToken".to_owned()),
+        eta: Some("20m".to_owned()),
+        done: Some("parsing".to_owned()),
+        next: Some("expiry".to_owned()),
+        session: Some("s-1".to_owned()),
+        files: vec![
+            ReportedFile {
+                line: Some(12),
+                done: Some(false),
+                confidence: Some("0.5".to_owned()),
+                ..file("src/auth.ts")
+            },
+            file("src/key.ts"),
+        ],
+        data: Some(r#"{"dependencies":["jose"]}"#.to_owned()),
+    }
+}
+
 /// The order of the samples. A new kind of event does not compile until it is listed here.
 fn kind(event: &Event) -> u8 {
     match event {
@@ -160,6 +254,11 @@ fn kind(event: &Event) -> u8 {
         Event::Interrupted { .. } => 8,
         Event::StopRequested { .. } => 9,
         Event::Resumed { .. } => 10,
+        Event::SubstepCompleted { .. } => 11,
+        Event::ItemAdded { .. } => 12,
+        Event::ItemsMarked { .. } => 13,
+        Event::Released { .. } => 14,
+        Event::Reset { .. } => 15,
     }
 }
 
@@ -178,10 +277,10 @@ fn opened(remote: Option<String>, opened_in: Option<String>) -> Event {
     })
 }
 
-fn claimed(entry: Entry, grounds: Grounds) -> Event {
+fn claimed(entry: Entry, grounds: Grounds) -> Claimed {
     let boot = BootId("b1".to_owned());
     let clock = (grounds == Grounds::Free).then(|| BootClock { boot: boot.clone(), ms: 61_000 });
-    Event::Claimed(Claimed {
+    Claimed {
         step: StepRef { step: id("review"), iteration: 3 },
         attempt: AttemptId(Uuid::from_u128(2)),
         holder: Holder::Keeper { host: host("here"), boot },
@@ -189,7 +288,8 @@ fn claimed(entry: Entry, grounds: Grounds) -> Event {
         grounds,
         until: Moment { wall: Millis(1_767_225_660_000), clock },
         plan: Hash::of(b"plan"),
-    })
+        displaces: None,
+    }
 }
 
 fn kept(reason: SnapshotReason) -> Snapshot {

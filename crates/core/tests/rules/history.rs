@@ -1,20 +1,25 @@
 //! A run's log in memory, driven by commands written as text: what a store and the appender do, in a
-//! few lines. `claim a, start a, verify a` is a history; `complete a@7` names a fence of its own.
+//! few lines. `claim a, start a, verify a` is a history; `complete a@7` names a fence of its own, and
+//! `claim a from x` is made by somebody who works in worktree `x`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_core::decide::{AgentExit, Claim, Command, Corpse, Refusal, Urge, decide, open};
+use piton_core::claim::{Asker, lease_key};
+use piton_core::decide::{
+    AgentExit, Claim, Command, Corpse, Insist, Refusal, Urge, Which, decide, open,
+};
 use piton_core::decided::{KeyFate, Lease};
 use piton_core::event::{
-    Cause, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Repository, RunOpened, Scope,
-    Snapshot, SnapshotReason, Stage, Truth,
+    Cause, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, Priority, ReleasedBy, Report,
+    Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth,
 };
 use piton_core::ids::{
-    AgentName, AttemptId, BootId, Fence, GroupId, Handle, Hash, HostId, Oid, RunId, StepId, StepRef,
+    AgentName, AttemptId, BootId, Fence, GroupId, Handle, Hash, HostId, ItemRef, LockName, Oid,
+    RunId, StepId, StepRef, SubstepId,
 };
-use piton_core::plan::{Group, Isolation, Need, Plan, PlanStep, Work};
+use piton_core::plan::{Group, Isolation, Need, Plan, PlanStep, PlanSubstep, Work};
 use piton_core::record::{Cursor, Record};
 use piton_core::recover::{Observed, Sighting};
 use piton_core::run::Run;
@@ -79,7 +84,9 @@ impl History {
         }
         for lease in decided.leases() {
             self.leases.retain(|row| row.key != lease.key);
-            self.leases.push(lease.clone());
+            if !lease.until.is_over(&self.now) {
+                self.leases.push(lease.clone());
+            }
         }
         if decided.key() == KeyFate::Freed {
             self.key = KeyFate::Freed;
@@ -94,12 +101,28 @@ impl History {
     /// Plays commands separated by commas; stops at the first refusal.
     pub(crate) fn try_play(&mut self, script: &str) -> Result<(), Refusal> {
         for text in script.split(',').map(str::trim).filter(|text| !text.is_empty()) {
-            match text.strip_prefix("wait ") {
-                Some(seconds) => self.pass(Duration::from_secs(seconds.parse().unwrap())),
-                None => self.say(text).map(drop)?,
+            match text.split_once(' ') {
+                Some(("wait", seconds)) => self.pass(Duration::from_secs(seconds.parse().unwrap())),
+                Some(("heartbeat", name)) => drop(self.heartbeat(name)),
+                _ => self.say(text).map(drop)?,
             }
         }
         Ok(())
+    }
+
+    /// What a store does about a renewal: only where key and fence match and the deadline grows.
+    /// Says whether it was renewed.
+    pub(crate) fn heartbeat(&mut self, name: &str) -> bool {
+        let (step, fence) = self.named(name);
+        let (key, until) = (lease_key(&step), self.now.after(LEASE));
+        let mut rows = self.leases.iter_mut();
+        match rows.find(|row| row.key == key && row.fence == fence) {
+            Some(row) if until.is_later_than(&row.until) => {
+                row.until = until;
+                true
+            }
+            _ => false,
+        }
     }
 
     pub(crate) fn play(&mut self, script: &str) {
@@ -124,22 +147,52 @@ impl History {
             _ => (StepRef::first(id("none")), Fence(0)),
         };
         match words[0] {
-            "claim" => Command::Claim(self.claim(step, rest)),
-            "start" => Command::Start { step, fence, base: oid(3) },
+            "claim" => Command::Claim(self.claim(words[1], rest)),
+            "start" => Command::Start { step, fence, base: Some(oid(3)) },
             "checkpoint" => {
-                Command::Checkpoint { step, fence, snapshot: snapshot(rest[0].parse().unwrap()) }
+                let snapshot = Some(snapshot(rest[0].parse().unwrap()));
+                Command::Checkpoint { step, fence, snapshot, report: None }
             }
             "set-aside" => {
                 let reason = SnapshotReason::Reset;
-                let snapshot = Snapshot { reason, ..snapshot(rest[0].parse().unwrap()) };
-                Command::Checkpoint { step, fence, snapshot }
+                let snapshot = Some(Snapshot { reason, ..snapshot(rest[0].parse().unwrap()) });
+                Command::Checkpoint { step, fence, snapshot, report: None }
+            }
+            "note" => {
+                let report = Report { note: Some(rest.join(" ")), ..Report::default() };
+                Command::Checkpoint { step, fence, snapshot: None, report: Some(Box::new(report)) }
+            }
+            "substep" => Command::CompleteSubstep { step, fence, substep: substep(rest[0]) },
+            "gap" => {
+                let (text, priority) = (rest.join(" "), Priority::Critical);
+                Command::AddItem { step, fence, text, priority }
+            }
+            "check" => {
+                let (items, mark) = (rest.iter().map(|text| item(text)).collect(), Mark::Done);
+                Command::MarkItems { step, fence, items, mark }
+            }
+            "defer" => {
+                let mark = Mark::Deferred { reason: "later".to_owned() };
+                let items = rest.iter().map(|text| item(text)).collect();
+                Command::MarkItems { step, fence, items, mark }
             }
             "verify" => {
                 let (commit, tree) = (oid(4), oid(5));
                 Command::Verify { step, fence, commit, tree, truth: Truth::Verified, check: None }
             }
             "land" => Command::Land { step, fence, onto: oid(3), to: oid(4) },
-            "complete" => Command::Complete { step, fence, commit: oid(4) },
+            "complete" => Command::Complete { step, fence, commit: Some(oid(4)), waive: None },
+            "finish" => Command::Complete { step, fence, commit: None, waive: None },
+            "waive" => {
+                let waive = Some("it does not matter".to_owned());
+                Command::Complete { step, fence, commit: None, waive }
+            }
+            "release" => Command::Release { step, fence: Some(fence) },
+            "force-release" => Command::Release { step, fence: None },
+            "reset" => {
+                let reason = (!rest.is_empty()).then(|| rest.join(" "));
+                Command::Reset { step, reason }
+            }
             "fail" => Command::Fail { step, fence, why: failure(rest[0]) },
             "interrupt" => Command::Interrupt {
                 step,
@@ -166,22 +219,32 @@ impl History {
         }
     }
 
-    fn claim(&self, step: StepRef, words: &[&str]) -> Claim {
-        let there = words.contains(&"there");
-        let sighting = match words.iter().find(|word| !matches!(**word, "there")) {
+    /// `a`, or `any` for the first that can be had; then any of `there` (on another host), `from x`
+    /// (by somebody outside, in worktree `x`), `force`, and what is seen of the present holders:
+    /// `alive`, or the exit record of the dead.
+    fn claim(&self, name: &str, words: &[&str]) -> Claim {
+        let on = host(if words.contains(&"there") { "there" } else { "here" });
+        let worktree = words.iter().skip_while(|word| **word != "from").nth(1);
+        let holder = match worktree {
+            Some(worktree) => outside(&on.0, worktree),
+            None => Holder::Keeper { host: on.clone(), boot: BootId("boot".to_owned()) },
+        };
+        let said = |word: &&&str| !["there", "from", "force"].contains(*word);
+        let sighting = match words.iter().filter(said).find(|word| Some(*word) != worktree) {
             None => Sighting::Elsewhere,
             Some(&"alive") => Sighting::Alive,
             Some(exit) => Sighting::Dead(corpse(exit)),
         };
         Claim {
-            step,
-            attempt: AttemptId(Uuid::from_u128(self.attempts)),
-            holder: Holder::Keeper {
-                host: host(if there { "there" } else { "here" }),
-                boot: BootId("boot".to_owned()),
+            which: match name {
+                "any" => Which::First,
+                name => Which::Step(self.named(name).0),
             },
+            attempt: AttemptId(Uuid::from_u128(self.attempts)),
+            holder,
             until: self.now.after(LEASE),
-            sighting,
+            observed: Observed { host: on, ..self.seeing(&sighting) },
+            insist: if words.contains(&"force") { Insist::Force } else { Insist::Never },
         }
     }
 
@@ -208,10 +271,38 @@ impl History {
         run
     }
 
-    /// What is seen of the machine when every open attempt looks like this.
+    /// What is seen of the machine when every keeper of an open attempt looks like this. Nobody can
+    /// look at those outside.
     pub(crate) fn seeing(&self, sighting: &Sighting) -> Observed {
-        let seen = self.run.held().map(|(_, attempt)| (attempt.id, sighting.clone()));
-        Observed { attempts: seen.collect() }
+        let kept = self.run.held().filter(|(_, held)| matches!(held.holder, Holder::Keeper { .. }));
+        let seen = kept.map(|(_, attempt)| (attempt.id, sighting.clone()));
+        Observed { host: host("here"), attempts: seen.collect() }
+    }
+
+    /// Somebody who asks now.
+    pub(crate) fn asker<'a>(&'a self, holder: &'a Holder, observed: &'a Observed) -> Asker<'a> {
+        Asker { holder, observed, leases: &self.leases, now: &self.now }
+    }
+}
+
+/// What comes of a command, in a few words.
+pub(crate) fn answer(history: &mut History, command: &str) -> String {
+    match history.say(command) {
+        Ok(events) if events.is_empty() => "nothing".to_owned(),
+        Ok(events) => events.iter().map(told).collect::<Vec<_>>().join(", "),
+        Err(refusal) => format!("no: {refusal}"),
+    }
+}
+
+/// In this history, after `log`, `command` is answered by `expect`.
+#[track_caller]
+pub(crate) fn check_in(mut history: History, log: &str, command: &str, expect: &str) {
+    history.play(log);
+    let before = history.records.len();
+    let got = answer(&mut history, command);
+    assert_eq!(got, expect, "after {log:?}: {command}");
+    if got.starts_with("no:") || got == "nothing" {
+        assert_eq!(history.records.len(), before, "nothing is written");
     }
 }
 
@@ -223,16 +314,37 @@ pub(crate) fn told(event: &Event) -> String {
             let grounds = match claimed.grounds {
                 Grounds::Free => "",
                 Grounds::LeaseOver => ", lease over",
+                Grounds::SameOwner => ", same owner",
+                Grounds::Forced => ", forced",
             };
             format!("claimed {} {}{grounds}", claimed.step, entry_word(claimed.entry))
         }
         Event::Started { step, .. } => format!("started {step}"),
-        Event::Checkpointed { step, snapshot, .. } => {
+        Event::Checkpointed { step, snapshot: Some(snapshot), .. } => {
             format!("checkpointed {step} {}", snapshot.changed)
+        }
+        Event::Checkpointed { step, .. } => format!("checkpointed {step}"),
+        Event::SubstepCompleted { step, substep, .. } => {
+            format!("substep completed {step} {substep}")
+        }
+        Event::ItemAdded { step, text, .. } => format!("item added {step} {text}"),
+        Event::ItemsMarked { step, items, mark, .. } => {
+            let word = if *mark == Mark::Done { "done" } else { "deferred" };
+            let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+            format!("items {word} {step} {}", items.join(" "))
         }
         Event::Verified { step, .. } => format!("verified {step}"),
         Event::LandingIntended { step, .. } => format!("landing intended {step}"),
+        Event::Completed { step, waived: Some(waived), .. } => {
+            let parts = waived.substeps.iter().map(ToString::to_string);
+            let items = waived.items.iter().map(ToString::to_string);
+            let skipped: Vec<String> = parts.chain(items).collect();
+            format!("completed {step} without {}", skipped.join(" "))
+        }
         Event::Completed { step, .. } => format!("completed {step}"),
+        Event::Released { step, by: ReleasedBy::Owner, .. } => format!("released {step}"),
+        Event::Released { step, by: ReleasedBy::Force, .. } => format!("released {step} by force"),
+        Event::Reset { step, .. } => format!("reset {step}"),
         Event::Failed { step, why, .. } => format!("failed {step}: {why}"),
         Event::Interrupted { step, cause, left_at, .. } => {
             format!("interrupted {step} at {}: {cause}", stage_word(*left_at))
@@ -285,6 +397,8 @@ fn failure(word: &str) -> Failure {
         "verify" => Failure::Verify { exit, tail },
         "timeout" => Failure::Timeout { ms: 5_000 },
         "landing" => Failure::Landing { message },
+        "reported" => Failure::Reported { reason: message },
+        "unfinished" => Failure::Unfinished { open: message },
         other => panic!("no such failure: {other}"),
     }
 }
@@ -331,13 +445,28 @@ pub(crate) fn oid(number: u128) -> Oid {
     Oid::new(format!("{number:040x}")).unwrap()
 }
 
-/// A plan from lines such as `b agent retries=1 needs=a,g in=g`; the step's kind is `agent` or `command`.
+pub(crate) fn item(text: &str) -> ItemRef {
+    ItemRef::try_from(text.to_owned()).unwrap()
+}
+
+fn substep(text: &str) -> SubstepId {
+    SubstepId::new(text).unwrap()
+}
+
+/// Whoever works in this worktree.
+pub(crate) fn outside(on: &str, worktree: &str) -> Holder {
+    Holder::External { host: host(on), worktree: worktree.to_owned() }
+}
+
+/// A plan from lines such as `b agent retries=1 needs=a,g in=g`; the step's kind is `agent`, `command`
+/// or `hand`. `items=2` gives it as many items, `parts=one:2,two` substeps with as many items each,
+/// `locks=l,m` the locks it holds; a line `lock l 2` gives a lock its slots.
 pub(crate) fn plan(lines: &str) -> Plan {
-    let rows: Vec<Vec<&str>> = lines
+    let (locks, rows): (Vec<Vec<&str>>, Vec<Vec<&str>>) = lines
         .lines()
         .map(|line| line.split_whitespace().collect())
         .filter(|row: &Vec<&str>| !row.is_empty())
-        .collect();
+        .partition(|row: &Vec<&str>| row[0] == "lock");
     let value = |row: &[&str], key: &str| {
         row.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
     };
@@ -350,6 +479,15 @@ pub(crate) fn plan(lines: &str) -> Plan {
         group if groups.contains_key(&group) => Need::Group(group),
         _ => Need::Step(id(name)),
     };
+    let items = |count: &str| {
+        let count: u32 = count.parse().unwrap();
+        (1..=count).map(|number| format!("item {number}")).collect::<Vec<String>>()
+    };
+    let part = |text: &str| {
+        let (name, count) = text.split_once(':').unwrap_or((text, "0"));
+        PlanSubstep { id: substep(name), title: name.to_owned(), items: items(count) }
+    };
+    let lock = |name: &str| LockName::new(name).unwrap();
     let steps = rows
         .iter()
         .map(|row| PlanStep {
@@ -359,6 +497,7 @@ pub(crate) fn plan(lines: &str) -> Plan {
             needs: value(row, "needs").map_or(Vec::new(), |all| all.split(',').map(need).collect()),
             work: match row[1] {
                 "command" => Work::Run("make".to_owned()),
+                "hand" => Work::ByHand,
                 _ => Work::Agent {
                     agent: AgentName::new("fake").unwrap(),
                     prompt: "work".to_owned(),
@@ -368,6 +507,10 @@ pub(crate) fn plan(lines: &str) -> Plan {
             timeout: None,
             retries: value(row, "retries").map_or(0, |text| text.parse().unwrap()),
             env: BTreeMap::new(),
+            items: value(row, "items").map_or(Vec::new(), |count| items(&count)),
+            substeps: value(row, "parts")
+                .map_or(Vec::new(), |all| all.split(',').map(part).collect()),
+            locks: value(row, "locks").iter().flat_map(|all| all.split(',')).map(lock).collect(),
         })
         .collect();
     Plan {
@@ -377,6 +520,7 @@ pub(crate) fn plan(lines: &str) -> Plan {
         inputs: BTreeMap::new(),
         groups,
         agents: BTreeMap::new(),
+        locks: locks.iter().map(|row| (lock(row[1]), row[2].parse().unwrap())).collect(),
         steps,
     }
 }

@@ -7,6 +7,8 @@
 mod history;
 
 mod bodies;
+mod checklists;
+mod claims;
 mod decisions;
 mod properties;
 mod tables;

@@ -1,16 +1,19 @@
-//! Properties over random histories: commands with right, stale and invented fences, sightings that
-//! lie, clocks that jump. Whatever is asked, the log stays one that the rules can have written.
+//! Properties over random histories: keepers and people outside, commands with right, stale and
+//! invented fences, sightings that lie, clocks that jump. Whatever is asked, the log stays one that
+//! the rules can have written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use piton_core::brief::{TreeFacts, prompt};
-use piton_core::decide::{AgentExit, Claim, Command, Corpse, Urge};
+use piton_core::claim::{believed_until, claimable};
+use piton_core::decide::{AgentExit, Claim, Command, Corpse, Insist, Urge, Which};
 use piton_core::event::{
-    Cause, Check, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Scope, Snapshot,
-    SnapshotReason, Stage, Truth,
+    Cause, Check, Claimed, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, Priority,
+    Report, Scope, Snapshot, SnapshotReason, Stage, Truth,
 };
-use piton_core::ids::{AttemptId, BootId, Fence, Hash, StepId, StepRef};
+use piton_core::ids::{AttemptId, BootId, Fence, Hash, ItemRef, StepId, StepRef, SubstepId};
+use piton_core::plan::Plan;
 use piton_core::recover::{Observed, Sighting, ready, recover};
 use piton_core::run::{Phase, Run};
 use piton_core::time::Millis;
@@ -18,22 +21,26 @@ use piton_core::view::view;
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use crate::history::{History, host, id, oid, plan};
+use crate::history::{History, host, id, item, oid, outside, plan};
 
-const STEPS: [&str; 4] = ["a", "b", "c", "d"];
+const STEPS: [&str; 5] = ["a", "b", "c", "d", "e"];
+const ITEMS: [&str; 6] = ["1", "2", "3", "one.1", "two.1", "nowhere.1"];
+const PARTS: [&str; 3] = ["one", "two", "nowhere"];
 
 fn history() -> History {
     History::open(plan(
-        "a agent retries=2 in=g
+        "a agent retries=2 in=g locks=l
          b command retries=1 needs=a in=g
-         c agent retries=3
-         d agent needs=g,c",
+         c agent retries=3 items=2 parts=one:1,two:1 locks=l,m
+         d agent needs=g,c locks=m
+         e hand items=1 parts=one:1 locks=m
+         lock m 2",
     ))
 }
 
 /// Which fence a command is given.
 #[derive(Debug, Clone, Copy)]
-enum Which {
+enum Given {
     /// The one the step has, or had last.
     Current,
     Older(u64),
@@ -43,26 +50,32 @@ enum Which {
 /// One random ask; what it needs of the history is filled in when it is made.
 #[derive(Debug, Clone)]
 enum Ask {
-    Claim { step: usize, here: bool, sighting: Sighting },
-    Start,
-    Checkpoint { changed: u64 },
+    Claim { step: Option<usize>, holder: Holder, sighting: Sighting, insist: Insist },
+    Start { based: bool },
+    Checkpoint { changed: Option<u64>, note: Option<String> },
+    Substep(usize),
+    Gap(String),
+    Items { items: Vec<usize>, mark: Mark },
     Verify { truth: Truth, check: Option<Check> },
     Land,
-    Complete,
+    Complete { landed: bool, waive: Option<String> },
+    Release { force: bool },
+    Reset { reason: Option<String> },
     Fail(Failure),
     Interrupt { cause: Cause, evidence: String, left_at: Stage },
     Bury(Corpse),
     Stop { run: bool, cause: Cause, haste: Haste },
     Resume { confirmed: bool },
+    Heartbeat,
     Wait(u64),
 }
 
 #[derive(Debug, Clone)]
 struct Move {
     ask: Ask,
-    /// Another step than the one that is held.
+    /// Another step than one that is held.
     stray: Option<usize>,
-    which: Which,
+    given: Given,
 }
 
 fn text() -> impl Strategy<Value = String> {
@@ -125,6 +138,8 @@ fn failure() -> impl Strategy<Value = Failure> {
         (exit(), text()).prop_map(|(exit, tail)| Failure::Verify { exit, tail }),
         any::<u64>().prop_map(|ms| Failure::Timeout { ms }),
         text().prop_map(|message| Failure::Landing { message }),
+        text().prop_map(|reason| Failure::Reported { reason }),
+        text().prop_map(|open| Failure::Unfinished { open }),
     ]
 }
 
@@ -137,20 +152,57 @@ fn check() -> impl Strategy<Value = Check> {
     })
 }
 
+fn holder() -> impl Strategy<Value = Holder> {
+    let on = prop::sample::select(vec!["here", "there"]);
+    let worktree = prop::option::of(prop::sample::select(vec!["x", "y"]));
+    (on, worktree).prop_map(|(on, worktree)| match worktree {
+        Some(worktree) => outside(on, worktree),
+        None => Holder::Keeper { host: host(on), boot: BootId("boot".to_owned()) },
+    })
+}
+
+fn claim() -> impl Strategy<Value = Ask> {
+    let step = prop::option::of(0..STEPS.len());
+    let insist = prop_oneof![4 => Just(Insist::Never), 1 => Just(Insist::Force)];
+    (step, holder(), sighting(), insist).prop_map(|(step, holder, sighting, insist)| Ask::Claim {
+        step,
+        holder,
+        sighting,
+        insist,
+    })
+}
+
+fn about_the_checklist() -> impl Strategy<Value = Ask> {
+    let mark = prop_oneof![
+        2 => Just(Mark::Done),
+        1 => text().prop_map(|reason| Mark::Deferred { reason }),
+    ];
+    let items = prop::collection::vec(0..ITEMS.len(), 1..4);
+    prop_oneof![
+        2 => (0..PARTS.len()).prop_map(Ask::Substep),
+        1 => text().prop_map(Ask::Gap),
+        4 => (items, mark).prop_map(|(items, mark)| Ask::Items { items, mark }),
+    ]
+}
+
 fn ask() -> impl Strategy<Value = Ask> {
     let stage =
         prop::sample::select(vec![Stage::Unstarted, Stage::Agent, Stage::Verify, Stage::Land]);
     let truth = prop::sample::select(vec![Truth::Verified, Truth::Claimed, Truth::Unknown]);
     let haste = prop::sample::select(vec![Haste::Graceful, Haste::Now]);
     prop_oneof![
-        12 => (0..STEPS.len(), any::<bool>(), sighting())
-            .prop_map(|(step, here, sighting)| Ask::Claim { step, here, sighting }),
-        8 => Just(Ask::Start),
-        4 => (0..4_u64).prop_map(|changed| Ask::Checkpoint { changed }),
+        14 => claim(),
+        8 => any::<bool>().prop_map(|based| Ask::Start { based }),
+        4 => (prop::option::of(0..4_u64), prop::option::of(text()))
+            .prop_map(|(changed, note)| Ask::Checkpoint { changed, note }),
+        8 => about_the_checklist(),
         6 => (truth, prop::option::of(check()))
             .prop_map(|(truth, check)| Ask::Verify { truth, check }),
         3 => Just(Ask::Land),
-        6 => Just(Ask::Complete),
+        8 => (any::<bool>(), prop::option::of(text()))
+            .prop_map(|(landed, waive)| Ask::Complete { landed, waive }),
+        3 => any::<bool>().prop_map(|force| Ask::Release { force }),
+        2 => prop::option::of(text()).prop_map(|reason| Ask::Reset { reason }),
         2 => failure().prop_map(Ask::Fail),
         3 => (cause(), text(), stage).prop_map(|(cause, evidence, left_at)| {
             Ask::Interrupt { cause, evidence, left_at }
@@ -159,61 +211,81 @@ fn ask() -> impl Strategy<Value = Ask> {
         1 => (any::<bool>(), cause(), haste)
             .prop_map(|(run, cause, haste)| Ask::Stop { run, cause, haste }),
         2 => any::<bool>().prop_map(|confirmed| Ask::Resume { confirmed }),
-        2 => (0..90_u64).prop_map(Ask::Wait),
+        3 => Just(Ask::Heartbeat),
+        3 => (0..90_u64).prop_map(Ask::Wait),
     ]
 }
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
-    let which = prop_oneof![
-        8 => Just(Which::Current),
-        1 => (1..9_u64).prop_map(Which::Older),
-        1 => any::<u64>().prop_map(Which::Invented),
+    let given = prop_oneof![
+        8 => Just(Given::Current),
+        1 => (1..9_u64).prop_map(Given::Older),
+        1 => any::<u64>().prop_map(Given::Invented),
     ];
     let stray = prop_oneof![6 => Just(None), 1 => (0..STEPS.len()).prop_map(Some)];
-    let one = (ask(), stray, which).prop_map(|(ask, stray, which)| Move { ask, stray, which });
-    prop::collection::vec(one, 1..80)
+    let one = (ask(), stray, given).prop_map(|(ask, stray, given)| Move { ask, stray, given });
+    prop::collection::vec(one, 1..100)
 }
 
-/// The command that a move makes of the history, or nothing where only time passes.
+/// The step and the fence that a move is about: one that is held, or a stray one.
+fn aim(history: &History, made: &Move, number: usize) -> (StepRef, Fence) {
+    let held: Vec<StepId> = history.run.held().map(|(step, _)| step.step).collect();
+    let step = match made.stray {
+        None if !held.is_empty() => held[number % held.len()].clone(),
+        stray => id(STEPS[stray.unwrap_or(number % STEPS.len())]),
+    };
+    let fence = match made.given {
+        Given::Current => history.fence(step.as_str()),
+        Given::Older(by) => Fence(history.fence(step.as_str()).0.saturating_sub(by)),
+        Given::Invented(fence) => Fence(fence),
+    };
+    (StepRef::first(step), fence)
+}
+
+/// The command that a move makes of the history, or nothing where none is submitted.
 fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
-    let held = history.run.held().next().map(|(step, _)| step.step);
-    let step = match (made.stray, held) {
-        (None, Some(held)) => StepRef::first(held),
-        (stray, _) => StepRef::first(id(STEPS[stray.unwrap_or(number % STEPS.len())])),
-    };
-    let fence = match made.which {
-        Which::Current => history.fence(step.step.as_str()),
-        Which::Older(by) => Fence(history.fence(step.step.as_str()).0.saturating_sub(by)),
-        Which::Invented(fence) => Fence(fence),
-    };
+    let (step, fence) = aim(history, made, number);
     Some(match made.ask.clone() {
-        Ask::Claim { step, here, sighting } => Command::Claim(Claim {
-            step: StepRef::first(id(STEPS[step])),
+        Ask::Claim { step, holder, sighting, insist } => Command::Claim(Claim {
+            which: step.map_or(Which::First, |step| Which::Step(StepRef::first(id(STEPS[step])))),
             attempt: AttemptId(Uuid::from_u128(number as u128)),
-            holder: Holder::Keeper {
-                host: host(if here { "here" } else { "there" }),
-                boot: BootId("boot".to_owned()),
-            },
             until: history.now.after(Duration::from_secs(60)),
-            sighting,
+            observed: Observed { host: holder.host().clone(), ..history.seeing(&sighting) },
+            holder,
+            insist,
         }),
-        Ask::Start => Command::Start { step, fence, base: oid(3) },
-        Ask::Checkpoint { changed } => {
-            let snapshot = Snapshot {
+        Ask::Start { based } => Command::Start { step, fence, base: based.then(|| oid(3)) },
+        Ask::Checkpoint { changed, note } => {
+            let snapshot = changed.map(|changed| Snapshot {
                 commit: oid(50 + u128::from(changed)),
                 tree: oid(60 + u128::from(changed)),
                 refname: format!("refs/piton/x/{number}"),
                 changed,
                 omitted: Vec::new(),
                 reason: SnapshotReason::Cadence,
-            };
-            Command::Checkpoint { step, fence, snapshot }
+            });
+            let report =
+                note.map(|note| Box::new(Report { note: Some(note), ..Report::default() }));
+            Command::Checkpoint { step, fence, snapshot, report }
+        }
+        Ask::Substep(part) => {
+            let substep = SubstepId::new(PARTS[part]).unwrap();
+            Command::CompleteSubstep { step, fence, substep }
+        }
+        Ask::Gap(text) => Command::AddItem { step, fence, text, priority: Priority::default() },
+        Ask::Items { items, mark } => {
+            let items = items.iter().map(|number| item(ITEMS[*number])).collect();
+            Command::MarkItems { step, fence, items, mark }
         }
         Ask::Verify { truth, check } => {
             Command::Verify { step, fence, commit: oid(4), tree: oid(5), truth, check }
         }
         Ask::Land => Command::Land { step, fence, onto: oid(3), to: oid(4) },
-        Ask::Complete => Command::Complete { step, fence, commit: oid(4) },
+        Ask::Complete { landed, waive } => {
+            Command::Complete { step, fence, commit: landed.then(|| oid(4)), waive }
+        }
+        Ask::Release { force } => Command::Release { step, fence: (!force).then_some(fence) },
+        Ask::Reset { reason } => Command::Reset { step, reason },
         Ask::Fail(why) => Command::Fail { step, fence, why },
         Ask::Interrupt { cause, evidence, left_at } => {
             let at = history.now.wall;
@@ -225,75 +297,174 @@ fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
             Command::Stop { scope: Scope::Attempt { step, fence }, cause, haste }
         }
         Ask::Resume { confirmed } => Command::Resume { host: host("here"), confirmed },
-        Ask::Wait(_) => return None,
+        Ask::Heartbeat | Ask::Wait(_) => return None,
     })
 }
 
 /// What must hold after every move, told from the events alone.
 #[derive(Default)]
 struct Beside {
-    open: BTreeMap<StepId, Fence>,
+    open: BTreeMap<StepId, (Fence, Holder)>,
     last_fence: u64,
-    completed: BTreeMap<StepId, String>,
-    agent_ended: BTreeMap<StepId, bool>,
+    completed: BTreeSet<StepId>,
+    agent_ended: BTreeSet<StepId>,
+    parts: BTreeMap<StepId, Parts>,
+}
+
+/// What is done of a step's checklist.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Parts {
+    substeps: BTreeSet<SubstepId>,
+    gaps: usize,
+    done: BTreeSet<ItemRef>,
+    deferred: BTreeSet<ItemRef>,
 }
 
 impl Beside {
-    fn heard(&mut self, event: &Event, position: u64) {
-        let step = event.step().map(|step| step.step.clone());
-        if let Some(step) = &step {
-            assert!(!self.completed.contains_key(step), "{step} was completed: {event:?}");
+    fn heard(&mut self, event: &Event, position: u64, plan: &Plan) {
+        let Some(step) = event.step().map(|step| step.step.clone()) else { return };
+        match event {
+            Event::Reset { reason, .. } => {
+                assert!(!self.open.contains_key(&step), "{step} is held: {event:?}");
+                assert!(reason.is_some() || !self.completed.contains(&step), "{step} needs one");
+                self.completed.remove(&step);
+                self.agent_ended.remove(&step);
+                self.parts.entry(step).or_default().deferred.clear();
+                return;
+            }
+            _ => assert!(!self.completed.contains(&step), "{step} was completed: {event:?}"),
         }
         match event {
-            Event::Claimed(claimed) => self.claimed(claimed, position),
-            Event::RunOpened(_) | Event::Resumed { .. } => {}
-            Event::StopRequested { scope: Scope::Run, .. } => {}
+            Event::Claimed(claimed) => self.claimed(claimed, position, plan),
             other => {
-                let step = step.expect("it is about a step");
-                let fence = fence_of(other).expect("and carries a fence");
-                assert_eq!(self.open.get(&step), Some(&fence), "the fence is the current one");
+                let fence = fence_of(other).expect("it carries a fence");
+                let open = self.open.get(&step).map(|(fence, _)| *fence);
+                assert_eq!(open, Some(fence), "the fence is the current one");
+                if let Event::Completed { waived: None, .. } = other {
+                    assert_eq!(self.open_part(&step, plan), None, "a part of {step} is open");
+                }
                 self.under_claim(other, step);
             }
         }
     }
 
-    fn claimed(&mut self, claimed: &piton_core::event::Claimed, position: u64) {
+    fn claimed(&mut self, claimed: &Claimed, position: u64, plan: &Plan) {
         let step = &claimed.step.step;
         assert!(position > self.last_fence, "fences grow");
         self.last_fence = position;
+        let needs = plan.needs_of(plan.index_of(step).unwrap());
+        let met = |need: &usize| self.completed.contains(&plan.steps[*need].id);
+        assert!(needs.iter().all(met), "{step} is claimed before its needs are met");
+        let before = self.open.remove(step);
+        assert_eq!(claimed.displaces, before.as_ref().map(|(fence, _)| *fence));
         match claimed.grounds {
-            Grounds::Free => assert!(self.open.is_empty(), "one open claim per run"),
-            Grounds::LeaseOver => assert_eq!(self.open.keys().collect::<Vec<_>>(), [step]),
+            Grounds::Free => assert!(before.is_none(), "{step} was free"),
+            Grounds::SameOwner => assert_eq!(before.unwrap().1, claimed.holder),
+            Grounds::LeaseOver | Grounds::Forced => assert!(before.is_some(), "{step} was held"),
         }
-        let ended = self.agent_ended.get(step).copied().unwrap_or(false);
-        if matches!(claimed.entry, Entry::Fresh | Entry::Continue) {
-            assert!(!ended, "the agent of {step} had ended");
+        let kept = |holder: &Holder| matches!(holder, Holder::Keeper { .. });
+        if kept(&claimed.holder) {
+            let others = self.open.values().filter(|(_, holder)| kept(holder)).count();
+            assert_eq!(others, 0, "one worktree, one keeper");
+            if matches!(claimed.entry, Entry::Fresh | Entry::Continue) {
+                // Unless it had left something open: then nothing of it lands.
+                let open = self.open_part(step, plan).is_some();
+                assert!(open || !self.agent_ended.contains(step), "the agent of {step} had ended");
+                self.agent_ended.remove(step);
+            }
+            if claimed.entry == Entry::Land {
+                assert_eq!(self.open_part(step, plan), None, "what lands can be completed");
+            }
+        } else {
+            assert!(matches!(claimed.entry, Entry::Fresh | Entry::Continue));
+            self.agent_ended.remove(step);
         }
-        self.open.insert(step.clone(), Fence(position));
+        let parts = self.parts.entry(step.clone()).or_default();
+        let Parts { substeps, deferred, .. } = parts;
+        deferred.retain(|item| item.substep.as_ref().is_none_or(|part| substeps.contains(part)));
+        self.open.insert(step.clone(), (Fence(position), claimed.holder.clone()));
+    }
+
+    /// Some part of a step that is open.
+    fn open_part(&self, step: &StepId, plan: &Plan) -> Option<String> {
+        let none = Parts::default();
+        let parts = self.parts.get(step).unwrap_or(&none);
+        let recipe = &plan.steps[plan.index_of(step).unwrap()];
+        let substeps = || recipe.substeps.iter();
+        if let Some(part) = substeps().find(|part| !parts.substeps.contains(&part.id)) {
+            return Some(part.id.to_string());
+        }
+        let own = (1..).take(recipe.items.len() + parts.gaps).map(|n| ItemRef::new(None, n));
+        let below = substeps().flat_map(|part| {
+            let numbers = (1..).take(part.items.len());
+            numbers.map(|number| ItemRef::new(Some(part.id.clone()), number))
+        });
+        let marked = |item: &ItemRef| parts.done.contains(item) || parts.deferred.contains(item);
+        own.chain(below).find(|item| !marked(item)).map(|item| item.to_string())
     }
 
     fn under_claim(&mut self, event: &Event, step: StepId) {
+        let parts = self.parts.entry(step.clone()).or_default();
         match event {
+            Event::SubstepCompleted { substep, .. } => {
+                parts.substeps.insert(substep.clone());
+            }
+            Event::ItemAdded { .. } => parts.gaps += 1,
+            Event::ItemsMarked { items, mark, .. } => {
+                let (into, out_of) = match mark {
+                    Mark::Done => (&mut parts.done, &mut parts.deferred),
+                    Mark::Deferred { .. } => (&mut parts.deferred, &mut parts.done),
+                };
+                into.extend(items.iter().cloned());
+                out_of.retain(|item| !items.contains(item));
+            }
             Event::Verified { .. } => {
-                self.agent_ended.insert(step, true);
+                self.agent_ended.insert(step);
             }
             Event::Interrupted { left_at, .. } => {
-                self.agent_ended.insert(step.clone(), *left_at >= Stage::Verify);
+                if *left_at >= Stage::Verify {
+                    self.agent_ended.insert(step.clone());
+                } else {
+                    self.agent_ended.remove(&step);
+                }
                 self.open.remove(&step);
             }
             // Started by its holder once more: that the rules allow.
+            Event::Started { .. } => {
+                self.agent_ended.remove(&step);
+            }
             Event::Failed { .. } => {
-                self.agent_ended.insert(step.clone(), false);
+                self.agent_ended.remove(&step);
                 self.open.remove(&step);
             }
-            Event::Started { .. } => {
-                self.agent_ended.insert(step, false);
+            Event::Released { .. } => {
+                parts.deferred.clear();
+                self.agent_ended.remove(&step);
+                self.open.remove(&step);
             }
             Event::Completed { .. } => {
                 self.open.remove(&step);
-                self.completed.insert(step, String::new());
+                self.completed.insert(step);
             }
             _ => {}
+        }
+    }
+
+    /// The fold tells the same.
+    fn agrees(&self, run: &Run) {
+        for (plan, step) in run.steps() {
+            assert_eq!(step.is_completed(), self.completed.contains(&plan.id));
+            assert_eq!(step.attempt().map(|open| open.fence), self.open.get(&plan.id).map(|o| o.0));
+            let mut told = Parts::default();
+            told.substeps.extend(step.checklist.completed.iter().cloned());
+            told.gaps = step.checklist.added.len();
+            for (item, mark) in &step.checklist.marks {
+                match mark {
+                    Mark::Done => told.done.insert(item.clone()),
+                    Mark::Deferred { .. } => told.deferred.insert(item.clone()),
+                };
+            }
+            assert_eq!(self.parts.get(&plan.id).unwrap_or(&Parts::default()), &told, "{}", plan.id);
         }
     }
 }
@@ -302,13 +473,21 @@ fn fence_of(event: &Event) -> Option<Fence> {
     match event {
         Event::Started { fence, .. }
         | Event::Checkpointed { fence, .. }
+        | Event::SubstepCompleted { fence, .. }
+        | Event::ItemAdded { fence, .. }
+        | Event::ItemsMarked { fence, .. }
         | Event::Verified { fence, .. }
         | Event::LandingIntended { fence, .. }
         | Event::Completed { fence, .. }
+        | Event::Released { fence, .. }
         | Event::Failed { fence, .. }
         | Event::Interrupted { fence, .. }
         | Event::StopRequested { scope: Scope::Attempt { fence, .. }, .. } => Some(*fence),
-        _ => None,
+        Event::RunOpened(_)
+        | Event::Claimed(_)
+        | Event::Reset { .. }
+        | Event::StopRequested { .. }
+        | Event::Resumed { .. } => None,
     }
 }
 
@@ -321,7 +500,14 @@ fn look(history: &History, sighting: &Sighting) {
         let mends = recover(&history.run, &observed, &history.leases, &history.now);
         assert_eq!(mends.len(), STEPS.len());
     }
-    ready(&history.run, &history.leases, &history.now);
+    let keeper = Holder::Keeper { host: host("here"), boot: BootId("boot".to_owned()) };
+    for holder in [keeper, outside("here", "x"), outside("there", "y")] {
+        let observed = history.seeing(sighting);
+        let asker = history.asker(&holder, &observed);
+        for step in ready(&history.run, &asker) {
+            assert!(claimable(&history.run, &step, &asker).is_ok());
+        }
+    }
     for (_, step) in history.run.steps() {
         for entry in [Entry::Fresh, Entry::Continue] {
             prompt("Do it.", step, entry, &TreeFacts::default());
@@ -336,19 +522,25 @@ fn folded(run: &Run) -> String {
 }
 
 /// The invariants that speak about the folded state.
-fn hold(history: &History, completed: &mut BTreeMap<String, String>) {
-    assert!(history.run.held().count() <= 1, "one worktree, one open claim");
-    for (plan, step) in history.run.steps() {
-        if let Phase::Completed { .. } = &step.phase {
-            let told = format!("{step:?}");
-            let before = completed.entry(plan.id.to_string()).or_insert_with(|| told.clone());
-            assert_eq!(*before, told, "a completed step never changes");
-        }
+fn hold(history: &History) {
+    let run = &history.run;
+    let kept = run.held().filter(|(_, held)| matches!(held.holder, Holder::Keeper { .. }));
+    assert!(kept.count() <= 1, "one worktree, one keeper");
+    for (plan, step) in run.steps() {
         if let Phase::Held(attempt) = &step.phase {
-            let index = history.run.plan().index_of(&plan.id).unwrap();
-            assert!(history.run.unmet(index).is_empty(), "needs are met at a claim and stay met");
-            assert!(attempt.fence.0 <= history.run.cursor.position.0);
+            assert!(attempt.fence.0 <= run.cursor.position.0);
         }
+        if let Phase::Completed { commit: None, truth, .. } = &step.phase {
+            assert_eq!(*truth, Truth::Claimed, "nobody but the holder has seen {} done", plan.id);
+        }
+    }
+    for (lock, slots) in [("l", 1), ("m", 2)] {
+        let believed = run.held().filter(|(step, attempt)| {
+            let (plan, _) = run.step(&step.step).unwrap();
+            plan.locks.iter().any(|held| held.as_str() == lock)
+                && !believed_until(step, attempt, &history.leases).is_over(&history.now)
+        });
+        assert!(believed.count() <= slots, "lock {lock} has only {slots}");
     }
 }
 
@@ -359,25 +551,38 @@ proptest! {
     fn random_histories_stay_lawful(moves in moves(), seen in sighting()) {
         let mut history = history();
         let mut beside = Beside::default();
-        let mut completed = BTreeMap::new();
         for (number, made) in moves.iter().enumerate() {
-            if let Ask::Wait(seconds) = made.ask {
-                history.pass(Duration::from_secs(seconds));
-            }
-            let Some(command) = command(&history, made, number) else { continue };
-            let (records, told) = (history.records.len(), folded(&history.run));
-            match history.submit(&command) {
-                Err(_) => {
-                    prop_assert_eq!(history.records.len(), records);
-                    prop_assert_eq!(folded(&history.run), told);
+            match made.ask {
+                Ask::Wait(seconds) => history.pass(Duration::from_secs(seconds)),
+                Ask::Heartbeat => {
+                    let (step, fence) = aim(&history, made, number);
+                    let current = history.run.held().any(|(held, attempt)| {
+                        held == step && attempt.fence == fence
+                    });
+                    let renewed = history.heartbeat(&format!("{}@{fence}", step.step));
+                    prop_assert!(current || !renewed, "a fence that is over renews nothing");
                 }
-                Ok(events) => for (event, record) in events.iter().zip(&history.records[records..]) {
-                    prop_assert_eq!(&Event::from_body(&record.body).unwrap(), event);
-                    prop_assert_eq!(&event.to_body(), &record.body);
-                    beside.heard(event, record.position.0);
-                },
+                _ => {}
             }
-            hold(&history, &mut completed);
+            if let Some(command) = command(&history, made, number) {
+                let (records, told) = (history.records.len(), folded(&history.run));
+                match history.submit(&command) {
+                    Err(_) => {
+                        prop_assert_eq!(history.records.len(), records);
+                        prop_assert_eq!(folded(&history.run), told);
+                    }
+                    Ok(events) => {
+                        let appended = history.records[records..].iter();
+                        for (event, record) in events.iter().zip(appended) {
+                            prop_assert_eq!(&Event::from_body(&record.body).unwrap(), event);
+                            prop_assert_eq!(&event.to_body(), &record.body);
+                            beside.heard(event, record.position.0, history.run.plan());
+                        }
+                    }
+                }
+            }
+            beside.agrees(&history.run);
+            hold(&history);
             look(&history, &seen);
         }
         prop_assert_eq!(folded(&history.replayed()), folded(&history.run));

@@ -1,13 +1,13 @@
 //! Truth tables of claimability and recovery: every reachable combination, one row each, kept as a
 //! snapshot for people to review. A combination that the rules themselves refuse to reach has no row.
 
-use piton_core::claim::claimable;
-use piton_core::decide::{Command, Refusal, decide};
+use piton_core::claim::{Granted, claimable};
+use piton_core::decide::{Claim, Command, Refusal, decide};
 use piton_core::event::{Event, Grounds};
 use piton_core::ids::StepRef;
-use piton_core::recover::{Action, Because, Sighting, recover};
+use piton_core::recover::{Action, Because, Observed, Sighting, recover};
 
-use crate::history::{History, LEASE, corpse, entry_word, id, plan, told};
+use crate::history::{History, LEASE, corpse, entry_word, host, id, plan, told};
 
 /// The step that the tables are about stands between `before`, which it needs, and `other`.
 const STEP: &str = "it";
@@ -17,19 +17,32 @@ struct State {
     label: &'static str,
     retries: u32,
     script: &'static str,
-    held: bool,
+    held: Held,
+}
+
+/// Who has the step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Nobody,
+    Keeper,
+    /// Whoever works in worktree `x`.
+    Outside,
 }
 
 const fn free(label: &'static str, script: &'static str) -> State {
-    State { label, retries: 1, script, held: false }
+    State { label, retries: 1, script, held: Held::Nobody }
 }
 
 const fn spent(label: &'static str, script: &'static str) -> State {
-    State { label, retries: 0, script, held: false }
+    State { label, retries: 0, script, held: Held::Nobody }
 }
 
 const fn held(label: &'static str, script: &'static str) -> State {
-    State { label, retries: 1, script, held: true }
+    State { label, retries: 1, script, held: Held::Keeper }
+}
+
+const fn outside(label: &'static str, script: &'static str) -> State {
+    State { label, retries: 1, script, held: Held::Outside }
 }
 
 const STATES: &[State] = &[
@@ -60,6 +73,12 @@ const STATES: &[State] = &[
     held("held, verified", "BEFORE, AGENT, verify it"),
     held("held, landing", "BEFORE, AGENT, verify it, land it"),
     held("held, land again", "BEFORE, AGENT, verify it, interrupt it land, claim it"),
+    outside("outside, unstarted", "BEFORE, claim it from x"),
+    outside("outside, started", "BEFORE, OUTSIDE"),
+    outside("outside, after a keeper", "BEFORE, AGENT, interrupt it agent, claim it from x"),
+    outside("outside, after a landing", "BEFORE, AGENT, verify it, LEAVE, claim it from x"),
+    outside("outside, verified", "BEFORE, OUTSIDE, verify it"),
+    outside("outside, landing", "BEFORE, OUTSIDE, verify it, land it"),
 ];
 
 /// What a step runs, and whether its last snapshot found changes.
@@ -80,9 +99,11 @@ const SIGHTINGS: [&str; 8] = [
     "dead, exit 1",
     "dead, exit 143",
     "dead, signal 9",
-    "elsewhere, leased",
-    "elsewhere, over",
+    LEASED,
+    OVER,
 ];
+const LEASED: &str = "elsewhere, leased";
+const OVER: &str = "elsewhere, over";
 
 /// The state in a run of its own, or the refusal that shows it cannot be reached.
 fn reach(
@@ -103,7 +124,9 @@ fn reach(
         .replace("AGENT", &format!("claim it, start it, checkpoint it {changed}"))
         .replace("ROUND", "interrupt it agent, claim it, start it")
         .replace("CHECK", "interrupt it verify, claim it")
-        .replace("LAND", "interrupt it land, claim it");
+        .replace("LAND", "interrupt it land, claim it")
+        .replace("LEAVE", "interrupt it land")
+        .replace("OUTSIDE", &format!("claim it from x, start it, checkpoint it {changed}"));
     history.play(&script);
     history.try_play(tree)?;
     history.try_play(run)?;
@@ -127,38 +150,51 @@ fn table(answer: impl Fn(&History, &Sighting) -> String) -> String {
     let head =
         ["step", "run", "tree or sighting", "command", "agent, no changes", "agent, changes"];
     let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).to_vec()];
+    for_every_situation(|state, run, beside| {
+        let answers = WORKS
+            .into_iter()
+            .map(|work| Ok(answer(&situation(state, work, run, beside)?, &sighting(beside))));
+        rows.extend(row(state, [run.0, beside], answers.collect()));
+    });
+    aligned(&rows)
+}
+
+/// Every state in every run, beside a tree that is free or taken, or beside what is seen of its holder.
+fn for_every_situation(mut each: impl FnMut(&State, (&str, &str), &'static str)) {
     for state in STATES {
-        for (run, run_script) in RUNS {
-            if state.held {
-                for seen in SIGHTINGS {
-                    rows.extend(row(state, [run, seen], |work| {
-                        let mut history = reach(state, work, "", run_script)?;
-                        if seen == "elsewhere, over" {
-                            history.pass(LEASE);
-                        }
-                        Ok(answer(&history, &sighting(seen)))
-                    }));
-                }
-            } else {
-                for (tree, tree_script) in TREES {
-                    rows.extend(row(state, [run, tree], |work| {
-                        let history = reach(state, work, tree_script, run_script)?;
-                        Ok(answer(&history, &Sighting::Elsewhere))
-                    }));
-                }
+        let beside: Vec<&str> = match state.held {
+            Held::Keeper => SIGHTINGS.to_vec(),
+            Held::Outside => vec![LEASED, OVER],
+            Held::Nobody => TREES.map(|(tree, _)| tree).to_vec(),
+        };
+        for run in RUNS {
+            for beside in &beside {
+                each(state, run, beside);
             }
         }
     }
-    aligned(&rows)
+}
+
+fn situation(
+    state: &State,
+    work: (&str, &str),
+    (_, run_script): (&str, &str),
+    beside: &str,
+) -> Result<History, Refusal> {
+    let tree = TREES.iter().find(|(tree, _)| *tree == beside).map_or("", |(_, script)| script);
+    let mut history = reach(state, work, tree, run_script)?;
+    if beside == OVER {
+        history.pass(LEASE);
+    }
+    Ok(history)
 }
 
 /// No row when the combination cannot be reached.
 fn row(
     state: &State,
     labels: [&str; 2],
-    answer: impl Fn((&str, &str)) -> Result<String, Refusal>,
+    answers: Result<Vec<String>, Refusal>,
 ) -> Option<Vec<String>> {
-    let answers: Result<Vec<String>, Refusal> = WORKS.into_iter().map(answer).collect();
     let labels = [state.label, labels[0], labels[1]].map(str::to_owned);
     Some(labels.into_iter().chain(answers.ok()?).collect())
 }
@@ -175,30 +211,64 @@ fn aligned(rows: &[Vec<String>]) -> String {
 
 #[test]
 fn who_may_claim_which_step() {
-    let table = table(|history, sighting| {
-        let step = StepRef::first(id(STEP));
-        let answer = claimable(&history.run, &step, sighting, &history.leases, &history.now);
-        assert_eq!(answer, claimed(history, sighting), "the claim and the question agree");
-        match answer {
-            Ok(granted) if granted.grounds == Grounds::LeaseOver => {
-                format!("{}, lease over", entry_word(granted.entry))
-            }
-            Ok(granted) => entry_word(granted.entry).to_owned(),
-            Err(refusal) => refused(&refusal),
-        }
-    });
+    let table = table(|history, sighting| asked(history, "claim it there", sighting));
     insta::assert_snapshot!("claimable", table);
 }
 
-/// What a claim from another host is given for the step.
-fn claimed(history: &History, sighting: &Sighting) -> Result<piton_core::claim::Granted, Refusal> {
-    let Command::Claim(mut claim) = history.command("claim it there") else { unreachable!() };
-    claim.sighting = sighting.clone();
-    let decided = decide(&history.run, &Command::Claim(claim), &history.leases, &history.now)?;
-    match Event::from_body(&decided.bodies()[0]).unwrap() {
-        Event::Claimed(given) => {
-            Ok(piton_core::claim::Granted { entry: given.entry, grounds: given.grounds })
+/// Who asks beside a keeper on another host, for an agent's step with changes.
+const ASKERS: [(&str, &str); 5] = [
+    ("a keeper here", "claim it"),
+    ("x", "claim it from x"),
+    ("y", "claim it from y"),
+    ("y by force", "claim it from y force"),
+    ("x on another host", "claim it from x there"),
+];
+
+#[test]
+fn who_may_claim_which_step_from_outside() {
+    let head = ["step", "run", "tree or sighting"].into_iter().chain(ASKERS.map(|(who, _)| who));
+    let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).collect()];
+    for_every_situation(|state, run, beside| {
+        let answers = ASKERS.into_iter().map(|(_, command)| {
+            let history = situation(state, ("agent", "2"), run, beside)?;
+            Ok(asked(&history, command, &sighting(beside)))
+        });
+        rows.extend(row(state, [run.0, beside], answers.collect()));
+    });
+    insta::assert_snapshot!("claimable_outside", aligned(&rows));
+}
+
+/// What a claim is answered; where it does not insist, that is what is told to who only asks.
+fn asked(history: &History, command: &str, sighting: &Sighting) -> String {
+    let Command::Claim(mut claim) = history.command(command) else { unreachable!() };
+    let host = claim.holder.host().clone();
+    claim.observed = Observed { host, ..history.seeing(sighting) };
+    let answer = claimed(history, &claim);
+    if claim.insist == piton_core::decide::Insist::Never {
+        let step = StepRef::first(id(STEP));
+        let asker = history.asker(&claim.holder, &claim.observed);
+        assert_eq!(claimable(&history.run, &step, &asker), answer, "question and claim agree");
+    }
+    match answer {
+        Ok(Granted { entry, grounds }) => {
+            let grounds = match grounds {
+                Grounds::Free => "",
+                Grounds::LeaseOver => ", lease over",
+                Grounds::SameOwner => ", same owner",
+                Grounds::Forced => ", forced",
+            };
+            format!("{}{grounds}", entry_word(entry))
         }
+        Err(refusal) => refused(&refusal),
+    }
+}
+
+/// What a claim is given.
+fn claimed(history: &History, claim: &Claim) -> Result<Granted, Refusal> {
+    let claim = Command::Claim(claim.clone());
+    let decided = decide(&history.run, &claim, &history.leases, &history.now)?;
+    match Event::from_body(&decided.bodies()[0]).unwrap() {
+        Event::Claimed(given) => Ok(Granted { entry: given.entry, grounds: given.grounds }),
         other => panic!("a claim is answered by {}", told(&other)),
     }
 }
@@ -211,6 +281,7 @@ fn refused(refusal: &Refusal) -> String {
         Refusal::HeldElsewhere { .. } => "no: leased".to_owned(),
         Refusal::NeedsUnmet { .. } => "no: needs unmet".to_owned(),
         Refusal::TreeBusy { .. } => "no: tree taken".to_owned(),
+        Refusal::LockBusy { .. } => "no: lock taken".to_owned(),
         Refusal::StepStopped(_) => "no: step stopped".to_owned(),
         Refusal::RunStopped => "no: run stopped".to_owned(),
         Refusal::RetriesUsed(_) => "no: retries used".to_owned(),
@@ -223,7 +294,9 @@ fn refused(refusal: &Refusal) -> String {
 #[test]
 fn what_recovery_does() {
     let table = table(|history, sighting| {
-        let observed = history.seeing(sighting);
+        let elsewhere = *sighting == Sighting::Elsewhere;
+        let host = host(if elsewhere { "there" } else { "here" });
+        let observed = Observed { host, ..history.seeing(sighting) };
         let mends = recover(&history.run, &observed, &history.leases, &history.now);
         done(&mends.iter().find(|mend| mend.step.step == id(STEP)).unwrap().action)
     });
@@ -250,6 +323,8 @@ fn done(action: &Action) -> String {
             format!("await {}", names.join(" "))
         }
         Action::AwaitTree { by } => format!("await tree of {by}"),
+        Action::AwaitLock { lock, .. } => format!("await lock {lock}"),
+        Action::AwaitHolder => "await holder".to_owned(),
         Action::StayStopped => "stay stopped".to_owned(),
         Action::StayFailed => "stay failed".to_owned(),
         Action::Ask { .. } => "ask".to_owned(),

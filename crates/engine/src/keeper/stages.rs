@@ -195,7 +195,7 @@ impl Keeper {
         let spec = self.agent_spec(&base)?;
         self.stop_before(Stage::Unstarted)?;
         let (step, fence) = (self.step.clone(), self.fence);
-        self.log.submit(&Command::Start { step, fence, base })?;
+        self.log.submit(&Command::Start { step, fence, base: Some(base) })?;
         crash::point("keeper.started");
         let oom_before = machine::oom_kills();
         let program = spec.program.to_string_lossy().into_owned();
@@ -246,6 +246,9 @@ impl Keeper {
         let max = self.settings.transcript_max;
         let folder = self.tree.path().to_owned();
         match &self.plan.work {
+            Work::ByHand => {
+                Err(End::trouble("there is nothing to start: the step is claimed by others"))
+            }
             Work::Run(command) => {
                 let variables = self.variables(None);
                 Ok(Spec { variables, ..Spec::shell(command, folder, output, max) })
@@ -334,7 +337,7 @@ impl Keeper {
         crash::point("keeper.verify-ran");
         let truth = match (&check, &self.plan.work) {
             (Some(_), _) | (None, Work::Run(_)) => Truth::Verified,
-            (None, Work::Agent { .. }) => Truth::Claimed,
+            (None, Work::Agent { .. } | Work::ByHand) => Truth::Claimed,
         };
         let tree = self.project.git.tree_of(&commit)?;
         let (step, fence) = (self.step.clone(), self.fence);
@@ -421,7 +424,8 @@ impl Keeper {
 
     fn complete(&mut self, commit: Oid) -> Result<(), End> {
         let (step, fence) = (self.step.clone(), self.fence);
-        self.log.submit(&Command::Complete { step, fence, commit })?;
+        let commit = Some(commit);
+        self.log.submit(&Command::Complete { step, fence, commit, waive: None })?;
         crash::point("keeper.completed");
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use piton_core::event::{BadEvent, Event, Scope};
+use piton_core::event::{BadEvent, Event, Grounds, Holder, Mark, ReleasedBy, Scope};
 use piton_core::record::{Cursor, Record};
 use piton_core::view::timestamp;
 use piton_engine::Access;
@@ -95,17 +95,53 @@ fn detail(event: &Event) -> String {
         Event::RunOpened(opened) => format!("{} from {}", opened.handle, opened.base.short()),
         Event::Claimed(claimed) => {
             let entry = to_json(claimed.entry);
-            format!("attempt {} ({})", claimed.attempt, entry.as_str().unwrap_or_default())
+            let entry = entry.as_str().unwrap_or_default();
+            let by = match &claimed.holder {
+                Holder::Keeper { .. } => format!("attempt {} ({entry})", claimed.attempt),
+                Holder::External { worktree, .. } => format!("from {worktree}"),
+            };
+            let taken = match claimed.grounds {
+                Grounds::Free => "",
+                Grounds::LeaseOver => ", after the lease of another claim",
+                Grounds::SameOwner => ", again",
+                Grounds::Forced => ", by force",
+            };
+            format!("{by}{taken}")
         }
-        Event::Started { base, .. } => format!("from {}", base.short()),
-        Event::Checkpointed { snapshot, .. } => {
-            format!("{} ({} changed)", snapshot.commit.short(), snapshot.changed)
+        Event::Started { base: Some(base), .. } => format!("from {}", base.short()),
+        Event::Started { base: None, .. } => String::new(),
+        Event::Checkpointed { snapshot, report, .. } => {
+            let kept = snapshot
+                .as_ref()
+                .map(|kept| format!("{} ({} changed)", kept.commit.short(), kept.changed));
+            let said = report.iter().flat_map(|report| crate::describe::reported(report));
+            kept.into_iter().chain(said).collect::<Vec<_>>().join("; ")
         }
+        Event::SubstepCompleted { substep, .. } => substep.to_string(),
+        Event::ItemAdded { text, priority, .. } => {
+            format!("{text} ({})", crate::describe::priority_word(*priority))
+        }
+        Event::ItemsMarked { items, mark, .. } => {
+            let items = items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            match mark {
+                Mark::Done => format!("{items} done"),
+                Mark::Deferred { reason } => format!("{items} deferred: {reason}"),
+            }
+        }
+        Event::Released { by, .. } => match by {
+            ReleasedBy::Owner => "by its owner".to_owned(),
+            ReleasedBy::Force => "by force".to_owned(),
+        },
+        Event::Reset { reason, .. } => reason.clone().unwrap_or_default(),
         Event::Verified { commit, truth, .. } => {
             format!("{} ({})", commit.short(), crate::describe::truth(*truth))
         }
         Event::LandingIntended { onto, to, .. } => format!("{} → {}", onto.short(), to.short()),
-        Event::Completed { commit, .. } => commit.short().to_owned(),
+        Event::Completed { commit, waived, .. } => {
+            let commit = commit.as_ref().map(|commit| commit.short().to_owned());
+            let waived = waived.as_ref().map(|waived| format!("in spite of: {}", waived.reason));
+            commit.into_iter().chain(waived).collect::<Vec<_>>().join(", ")
+        }
         Event::Failed { why, .. } => why.to_string(),
         Event::Interrupted { cause, evidence, .. } => {
             format!("{cause}: {}", evidence.lines().last().unwrap_or_default())

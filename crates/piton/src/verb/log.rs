@@ -130,7 +130,7 @@ fn ended(log: &Log, attempt: AttemptId) -> Option<String> {
             Some(format!("was interrupted ({}): {}", last.cause, last.evidence))
         }
         (Ending::Interrupted { cause, .. }, _) => Some(format!("was interrupted ({cause})")),
-        (Ending::Completed | Ending::Displaced, _) => None,
+        (Ending::Completed | Ending::Displaced | Ending::Released, _) => None,
     }
 }
 

@@ -62,6 +62,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     }
     refuse_failed(&project, log.run())?;
     runs::check_drift(&project, log.run())?;
+    runs::check_rest_startable(log.run())?;
     let loaded = load(&project)?;
     compare_settings(ui, &log, &loaded)?;
     if args.dry_run {
@@ -159,6 +160,8 @@ fn word_for(action: &Action) -> &'static str {
         Action::AwaitLease { .. } => "await_lease",
         Action::AwaitNeeds { .. } => "await_needs",
         Action::AwaitTree { .. } => "await_tree",
+        Action::AwaitLock { .. } => "await_lock",
+        Action::AwaitHolder => "await_holder",
         Action::StayStopped => "stay_stopped",
         Action::StayFailed => "stay_failed",
         Action::Ask { .. } => "ask",
@@ -182,6 +185,11 @@ fn told(action: &Action) -> String {
             format!("wait for {}", needs.join(", "))
         }
         Action::AwaitTree { by } => format!("wait: {by} works in the worktree first"),
+        Action::AwaitLock { lock, by } => {
+            let by: Vec<&str> = by.iter().map(|step| step.as_str()).collect();
+            format!("wait for lock {lock}, which {} has", by.join(", "))
+        }
+        Action::AwaitHolder => "wait until somebody claims it: it has nothing to start".to_owned(),
         Action::StayStopped => "leave it stopped".to_owned(),
         Action::StayFailed => "leave it failed: no retries left".to_owned(),
         Action::Ask { question } => format!("ask: {} (or --yes)", plain(question)),

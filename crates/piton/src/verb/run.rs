@@ -73,6 +73,7 @@ pub(crate) fn run(args: Args, ui: &Ui) -> Result<Answer, Problem> {
     let loaded = config::load(&Layers::of_process(Some(project.git.main_root())), &flags)?;
     let (inputs, settings) = (given.clone(), loaded.settings.clone());
     let opening = runs::prepare(&project, OpenAsk { plan_path: &args.plan, inputs, settings })?;
+    runs::check_startable(opening.plan())?;
     let consent = if args.trust { Consent::Given } else { Consent::Ask };
     let agents = config::unvouched(&loaded.settings.agents, &loaded.user_agents);
     let path = verb::absolute(&args.plan)?;
@@ -126,7 +127,8 @@ fn continued(ui: &Ui, project: &Project, log: &Log, asked: &Continued) -> Result
     resume::require_trust(ui, project, log, &asked.loaded, asked.consent)
 }
 
-fn inputs(set: &[String]) -> Result<BTreeMap<String, String>, Problem> {
+/// Values of inputs, as they were typed.
+pub(crate) fn inputs(set: &[String]) -> Result<BTreeMap<String, String>, Problem> {
     let mut inputs = BTreeMap::new();
     for text in set {
         match text.split_once('=') {
@@ -142,7 +144,7 @@ fn inputs(set: &[String]) -> Result<BTreeMap<String, String>, Problem> {
     Ok(inputs)
 }
 
-fn lease(text: &str) -> Result<Duration, String> {
+pub(crate) fn lease(text: &str) -> Result<Duration, String> {
     config::LEASE.read(text)
 }
 

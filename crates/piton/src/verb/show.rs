@@ -9,7 +9,7 @@ use piton_engine::project::Project;
 use piton_engine::runs;
 use serde_json::json;
 
-use crate::describe::{mark, run_head, step_phrase};
+use crate::describe::{checklist, mark, reported, run_head, step_phrase};
 use crate::error::Problem;
 use crate::text::{bold, count, dim, now, plain, span, word};
 use crate::ui::Ui;
@@ -94,7 +94,9 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
     for (number, attempt) in step.attempts.iter().enumerate() {
         lines.push(format!("    {}", attempt_line(number + 1, attempt, now)));
     }
-    if let Some(last) = step.attempts.last() {
+    lines.extend(step.report.iter().flat_map(reported).map(|line| format!("    {line}")));
+    lines.extend(checklist(step).into_iter().map(|line| format!("    {line}")));
+    if let Some(last) = step.attempts.last().filter(|attempt| attempt.worktree.is_none()) {
         lines.push(dim(&format!("    {}", project.folder(last.attempt).path().display())));
     }
     if let Some(snapshot) = &step.snapshot {
@@ -119,10 +121,16 @@ fn attempt_line(number: usize, attempt: &AttemptView, now: Millis) -> String {
     let entry = to_json(attempt.entry);
     let entry = entry.as_str().unwrap_or_default();
     let took = span(attempt.to.unwrap_or(now).since(attempt.from));
+    let by = attempt.worktree.as_ref().map(|path| format!(", by {}", plain(path)));
+    let lease = match attempt.to {
+        None => format!(", lease until {}", timestamp(attempt.lease_expires)),
+        Some(_) => String::new(),
+    };
     format!(
-        "attempt {number} ({entry}, fence {}) from {}, {took}: {}",
+        "attempt {number} ({entry}, fence {}) from {}, {took}: {}{}{lease}",
         attempt.fence,
         timestamp(attempt.from),
-        plain(&attempt.state)
+        plain(&attempt.state),
+        by.unwrap_or_default()
     )
 }

@@ -3,19 +3,19 @@
 
 use std::fmt;
 
-use piton_core::claim::lease_key;
 use piton_core::decide::{AgentExit, Command, Judged, Refusal, Urge, judge_exit};
 use piton_core::event::{
-    Cause, Check, Entry, Exit, Failure, Snapshot, SnapshotReason, Stage, Truth,
+    Cause, Check, Entry, Exit, Failure, Mark, Snapshot, SnapshotReason, Stage, Truth,
 };
 use piton_core::ids::{AttemptId, Fence, Hash, Oid, StepRef};
-use piton_core::run::{Step, Stop};
-use piton_core::time::{Millis, Moment};
+use piton_core::run::{Run, Step, Stop};
+use piton_core::time::Millis;
 use piton_engine::log::Log;
 
-use super::repository::{Landing, named};
+use super::referee::Writer;
+use super::repository::{Files, Landing, named};
 use super::tampered::Bug;
-use super::world::{ActorId, Agent, LEASE, Life, World, short};
+use super::world::{ActorId, Agent, Life, World, short};
 
 pub(super) struct Keeper {
     pub(super) id: ActorId,
@@ -90,7 +90,7 @@ impl Keeper {
     /// One action.
     pub(super) fn act(&mut self, world: &mut World) {
         if !world.faulty || world.rng.one_in(2) {
-            self.renew(world);
+            world.renew(&self.log, &self.step, self.fence);
         }
         let doing = format!("{self}: {:?}", self.next);
         world.note(&doing);
@@ -116,21 +116,24 @@ impl Keeper {
         }
     }
 
-    fn renew(&self, world: &World) {
-        let until = Moment::wall(Millis(world.clock)).after(LEASE);
-        let key = lease_key(&self.step);
-        let _not_renewed = self.log.store().renew(world.run, &key, self.fence, &until);
-    }
-
     fn state(&self) -> &Step {
         self.log.run().step(&self.step.step).expect("the plan has the step").1
     }
 
     fn submit(&mut self, world: &mut World, command: &Command) -> Option<Refusal> {
-        let refusal = world.submit(&mut self.log, (self.id, Some(self.fence)), command);
-        if let Some(refusal) = &refusal {
-            world.note(&format!("{self} is refused: {refusal}"));
-            self.leave(world);
+        let writer = Writer { fence: Some(self.fence), ..Writer::plain(self.id) };
+        let refusal = world.submit(&mut self.log, writer, command);
+        match &refusal {
+            None => {}
+            Some(open @ (Refusal::OpenItems { .. } | Refusal::OpenSubsteps { .. })) => {
+                world.counts.strict_refusals += 1;
+                let why = Failure::Unfinished { open: open.to_string() };
+                self.next = Next::Keep(End::Failed(why));
+            }
+            Some(refusal) => {
+                world.note(&format!("{self} is refused: {refusal}"));
+                self.leave(world);
+            }
         }
         refusal
     }
@@ -236,14 +239,14 @@ impl Keeper {
         if !self.goes_on(world, Stage::Unstarted) {
             return;
         }
-        let (step, fence, base) = (self.step.clone(), self.fence, self.base.clone());
+        let (step, fence, base) = (self.step.clone(), self.fence, Some(self.base.clone()));
         if self.submit(world, &Command::Start { step, fence, base }).is_none() {
             self.next = Next::Spawn;
         }
     }
 
     fn spawn(&mut self, world: &mut World) {
-        let agent = Agent { step: self.index, life: Life::Running, awake_at: 0 };
+        let agent = Agent { step: self.index, life: Life::Running, awake_at: 0, checked: false };
         if let Some(folder) = world.hosts[self.host].folders.get_mut(&self.attempt) {
             folder.agent = Some(agent);
         }
@@ -273,8 +276,20 @@ impl Keeper {
                 return;
             }
         }
-        if world.rng.one_in(4) {
+        if !world.faulty || world.rng.one_in(2) {
+            self.check_off(world);
+        } else if world.rng.one_in(2) {
             self.checkpoint(world, SnapshotReason::Cadence);
+        }
+    }
+
+    /// The agent says what it has done of its checklist; when nothing is open it may end.
+    fn check_off(&mut self, world: &mut World) {
+        match open_part(self.log.run(), &self.step, self.fence) {
+            Some(part) => {
+                let _refused = self.submit(world, &part);
+            }
+            None => world.agent_checked(self.host, self.attempt),
         }
     }
 
@@ -378,7 +393,7 @@ impl Keeper {
 
     fn complete(&mut self, world: &mut World, commit: Oid) {
         let (step, fence) = (self.step.clone(), self.fence);
-        let command = Command::Complete { step, fence, commit };
+        let command = Command::Complete { step, fence, commit: Some(commit), waive: None };
         if self.submit(world, &command).is_none() {
             self.leave(world);
         }
@@ -414,16 +429,42 @@ pub(super) fn snapshot(
         return None;
     }
     let (files, base) = (tree.files.clone(), tree.base.clone());
-    let commit = world.repository.commit(&files, std::slice::from_ref(&base));
-    let snapshot = Snapshot {
-        tree: named(&files, &[]),
+    let snapshot = Some(snapshot_of(world, (&files, &base), step, fence, reason));
+    Some(Command::Checkpoint { step: step.clone(), fence, snapshot, report: None })
+}
+
+/// A snapshot of a tree; its bytes are kept.
+pub(super) fn snapshot_of(
+    world: &mut World,
+    (files, base): (&Files, &Oid),
+    step: &StepRef,
+    fence: Fence,
+    reason: SnapshotReason,
+) -> Snapshot {
+    let commit = world.repository.commit(files, std::slice::from_ref(base));
+    Snapshot {
+        tree: named(files, &[]),
         refname: format!("refs/piton/simulated-otter/{}/{fence}/{commit}", step.step),
         commit,
-        changed: world.repository.changed(&base, &files),
+        changed: world.repository.changed(base, files),
         omitted: Vec::new(),
         reason,
-    };
-    Some(Command::Checkpoint { step: step.clone(), fence, snapshot })
+    }
+}
+
+/// The command that does the next open part of a step's checklist, if there is one.
+pub(super) fn open_part(run: &Run, step: &StepRef, fence: Fence) -> Option<Command> {
+    let (plan, state) = run.step(&step.step)?;
+    let step = step.clone();
+    if let Some(item) = state.checklist.open_items(plan).into_iter().next() {
+        let mark = match item.number {
+            1 => Mark::Done,
+            _ => Mark::Deferred { reason: "later".to_owned() },
+        };
+        return Some(Command::MarkItems { step, fence, items: vec![item], mark });
+    }
+    let substep = state.checklist.open_substeps(plan).into_iter().next()?;
+    Some(Command::CompleteSubstep { step, fence, substep })
 }
 
 impl fmt::Display for Keeper {

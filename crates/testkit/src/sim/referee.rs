@@ -3,8 +3,10 @@
 
 use std::fmt;
 
-use piton_core::event::{Claimed, Entry, Event, Grounds, Holder, Scope};
-use piton_core::ids::{AttemptId, Fence, HostId, StepId};
+use piton_core::decide::Insist;
+use piton_core::event::{Claimed, Entry, Event, Grounds, Holder, ReleasedBy, Scope};
+use piton_core::ids::{AttemptId, Fence, HostId, LockName, StepId};
+use piton_core::plan::Plan;
 use piton_core::record::Record;
 use piton_core::time::Moment;
 
@@ -13,16 +15,20 @@ use super::world::ActorId;
 /// What must hold whatever happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Invariant {
-    /// Every accepted write carries the current fence of its step, and its writer's own.
+    /// Every accepted write carries the current fence of its step, and its writer's own: never one
+    /// that was displaced.
     OneOwner,
     CompletedOnce,
     /// A step is claimed only when all it needs is completed.
     NeedsMet,
-    /// With one worktree, one claim is open at a time.
+    /// With one worktree, one keeper has a claim at a time.
     OneClaim,
     FencesGrow,
-    /// A claim is taken over only after its lease, and never from a live holder on the same host.
+    /// A claim is taken over only after its lease, and never from a live holder on the same host,
+    /// unless its own owner asks again, or somebody insists.
     LeaseRespected,
+    /// No lock has more believed claims than slots.
+    LocksFit,
     /// Only the dead are buried.
     BuriedDead,
     /// Never two live agents in one worktree.
@@ -59,8 +65,26 @@ pub(super) struct Circumstances<'a> {
     pub(super) believed_until: &'a dyn Fn(&Open) -> Moment,
     /// Who holds the lock of an attempt on a host, if they live.
     pub(super) lock_holder: &'a dyn Fn(&HostId, AttemptId) -> Option<ActorId>,
-    /// The actor, and the fence it holds where it is a keeper.
-    pub(super) writer: Option<(ActorId, Option<Fence>)>,
+    pub(super) writer: Option<Writer>,
+}
+
+/// Who writes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Writer {
+    pub(super) actor: ActorId,
+    /// The fence it holds, where it writes under a claim of its own.
+    pub(super) fence: Option<Fence>,
+    /// The worktree it works in, where it is somebody outside.
+    pub(super) worktree: Option<usize>,
+    /// Whether it means to take what others hold.
+    pub(super) insist: Insist,
+}
+
+impl Writer {
+    /// Somebody without a claim who does not insist.
+    pub(super) fn plain(actor: ActorId) -> Writer {
+        Writer { actor, fence: None, worktree: None, insist: Insist::Never }
+    }
 }
 
 /// An open claim.
@@ -70,6 +94,8 @@ pub(super) struct Open {
     pub(super) fence: Fence,
     pub(super) attempt: AttemptId,
     pub(super) host: HostId,
+    /// The worktree it was made from, where no keeper has it.
+    worktree: Option<usize>,
     /// The expiry inside `Claimed`.
     pub(super) until: Moment,
 }
@@ -77,6 +103,7 @@ pub(super) struct Open {
 struct Step {
     id: StepId,
     needs: Vec<usize>,
+    locks: Vec<LockName>,
     open: Option<Open>,
     completed: bool,
     /// The agent ended by itself with success, and that is on record on its host.
@@ -85,17 +112,68 @@ struct Step {
 
 pub(super) struct Referee {
     steps: Vec<Step>,
+    slots: Vec<(LockName, usize)>,
     last_fence: u64,
-    pub(super) takeovers: u64,
+    pub(super) tally: Tally,
+}
+
+/// Claims, by what they were given on.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tally {
     pub(super) claims: u64,
+    pub(super) outside: u64,
+    pub(super) takeovers: u64,
+    pub(super) reclaims: u64,
+    pub(super) forced: u64,
+    pub(super) releases: u64,
+    pub(super) waivers: u64,
 }
 
 impl Referee {
-    pub(super) fn new(steps: Vec<(StepId, Vec<usize>)>) -> Referee {
-        let step =
-            |(id, needs)| Step { id, needs, open: None, completed: false, agent_ended: false };
-        let steps = steps.into_iter().map(step).collect();
-        Referee { steps, last_fence: 0, takeovers: 0, claims: 0 }
+    pub(super) fn new(plan: &Plan) -> Referee {
+        let step = |at: usize| Step {
+            id: plan.steps[at].id.clone(),
+            needs: plan.needs_of(at),
+            locks: plan.steps[at].locks.iter().cloned().collect(),
+            open: None,
+            completed: false,
+            agent_ended: false,
+        };
+        let slots = plan.locks.iter().map(|(lock, slots)| (lock.clone(), *slots as usize));
+        Referee {
+            steps: (0..plan.steps.len()).map(step).collect(),
+            slots: slots.collect(),
+            last_fence: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Whether this fence is the one that a step is held under.
+    pub(super) fn holds(&self, step: &StepId, fence: Fence) -> bool {
+        let known = self.steps.iter().find(|known| known.id == *step);
+        let open = known.and_then(|known| known.open.as_ref());
+        open.is_some_and(|open| open.fence == fence)
+    }
+
+    /// Counts the believed claims on every lock.
+    pub(super) fn locks_fit(
+        &self,
+        now: &Moment,
+        believed_until: &dyn Fn(&Open) -> Moment,
+    ) -> Result<(), Violation> {
+        for (lock, slots) in &self.slots {
+            let holds = |step: &&Step| {
+                let open = step.open.as_ref().filter(|_| step.locks.contains(lock));
+                open.is_some_and(|open| !believed_until(open).is_over(now))
+            };
+            let by: Vec<&str> =
+                self.steps.iter().filter(holds).map(|step| step.id.as_str()).collect();
+            if by.len() > *slots {
+                let detail = format!("{lock} has {slots}, and is held by {}", by.join(", "));
+                return Err(violation(Invariant::LocksFit, detail));
+            }
+        }
+        Ok(())
     }
 
     /// An exit record was written on the host of an open claim.
@@ -128,6 +206,16 @@ impl Referee {
         }
         match &event {
             Event::Claimed(claimed) => self.claimed(index, claimed, record, at),
+            Event::Reset { .. } => match &self.steps[index].open {
+                None => {
+                    self.steps[index].agent_ended = false;
+                    Ok(())
+                }
+                Some(open) => {
+                    let detail = format!("{} is reset, and held at {}", step.step, open.fence);
+                    Err(violation(Invariant::OneOwner, detail))
+                }
+            },
             _ => self.under_claim(index, &event, at),
         }
     }
@@ -145,8 +233,12 @@ impl Referee {
             let detail = format!("{id} is claimed before {} is completed", self.steps[*need].id);
             return Err(violation(Invariant::NeedsMet, detail));
         }
-        let other = (0..self.steps.len()).find(|i| *i != index && self.steps[*i].open.is_some());
-        if let Some(other) = other {
+        let kept = matches!(claimed.holder, Holder::Keeper { .. });
+        let another = |other: &usize| {
+            let open = self.steps[*other].open.as_ref();
+            *other != index && open.is_some_and(|open| open.worktree.is_none())
+        };
+        if kept && let Some(other) = (0..self.steps.len()).find(another) {
             let detail = format!("{id} is claimed while {} is", self.steps[other].id);
             return Err(violation(Invariant::OneClaim, detail));
         }
@@ -154,31 +246,72 @@ impl Referee {
             let detail = format!("{} after {}", record.position, self.last_fence);
             return Err(violation(Invariant::FencesGrow, detail));
         }
-        let Holder::Keeper { host, .. } = &claimed.holder;
-        match (&self.steps[index].open, claimed.grounds) {
-            (Some(open), Grounds::LeaseOver) => taken_over(id, open, host, at)?,
-            (Some(open), Grounds::Free) => {
-                let detail = format!("{id} is claimed as free, and held at {}", open.fence);
-                return Err(violation(Invariant::OneOwner, detail));
-            }
-            (None, _) => {}
-        }
+        self.on_good_grounds(index, claimed, at)?;
         self.last_fence = record.position.0;
-        self.claims += 1;
+        self.count(claimed);
         let step = &mut self.steps[index];
         if step.open.is_some() {
-            self.takeovers += 1;
             // Nobody can read the exit record on a host that is lost.
             step.agent_ended &= matches!(claimed.entry, Entry::Verify | Entry::Land);
         }
+        // Whoever works outside does so from the start, or from what was kept.
+        step.agent_ended &= kept;
         step.open = Some(Open {
             key: format!("{id}#{}", claimed.step.iteration),
             fence: Fence(record.position.0),
             attempt: claimed.attempt,
-            host: host.clone(),
+            host: claimed.holder.host().clone(),
+            worktree: at.writer.and_then(|writer| writer.worktree),
             until: claimed.until.clone(),
         });
         Ok(())
+    }
+
+    fn count(&mut self, claimed: &Claimed) {
+        self.tally.claims += 1;
+        self.tally.outside += u64::from(matches!(claimed.holder, Holder::External { .. }));
+        match claimed.grounds {
+            Grounds::Free => {}
+            Grounds::LeaseOver => self.tally.takeovers += 1,
+            Grounds::SameOwner => self.tally.reclaims += 1,
+            Grounds::Forced => self.tally.forced += 1,
+        }
+    }
+
+    fn on_good_grounds(
+        &self,
+        index: usize,
+        claimed: &Claimed,
+        at: &Circumstances<'_>,
+    ) -> Result<(), Violation> {
+        let id = &claimed.step.step;
+        let open = self.steps[index].open.as_ref();
+        if claimed.displaces != open.map(|open| open.fence) {
+            let detail = format!("{id} is taken from {:?}, not {open:?}", claimed.displaces);
+            return Err(violation(Invariant::OneOwner, detail));
+        }
+        let Some(open) = open else { return Ok(()) };
+        let writer = at.writer;
+        match claimed.grounds {
+            Grounds::LeaseOver => taken_over(id, open, claimed.holder.host(), at),
+            Grounds::SameOwner => {
+                let own = writer.and_then(|writer| writer.worktree);
+                if own.is_some() && own == open.worktree {
+                    return Ok(());
+                }
+                let detail = format!("{id} at {} is taken as its own by {own:?}", open.fence);
+                Err(violation(Invariant::OneOwner, detail))
+            }
+            Grounds::Forced if writer.is_some_and(|who| who.insist == Insist::Force) => Ok(()),
+            Grounds::Forced => {
+                let detail = format!("{id} is taken from {}, and nobody insisted", open.fence);
+                Err(violation(Invariant::LeaseRespected, detail))
+            }
+            Grounds::Free => {
+                let detail = format!("{id} is claimed as free, and held at {}", open.fence);
+                Err(violation(Invariant::OneOwner, detail))
+            }
+        }
     }
 
     fn under_claim(
@@ -194,7 +327,7 @@ impl Referee {
             let detail = format!("{event:?} is not under the current fence of {}", step.id);
             return Err(violation(Invariant::OneOwner, detail));
         };
-        if let Some((_, Some(own))) = at.writer
+        if let Some(own) = at.writer.and_then(|writer| writer.fence)
             && Some(own) != fence
         {
             let detail = format!("the holder of {own} wrote {event:?}");
@@ -205,8 +338,19 @@ impl Referee {
                 let detail = format!("the agent of {} had ended", step.id);
                 return Err(violation(Invariant::AgentNotRepeated, detail));
             }
-            Event::Completed { .. } => {
+            Event::Completed { waived, .. } => {
+                self.tally.waivers += u64::from(waived.is_some());
                 step.completed = true;
+                step.open = None;
+            }
+            Event::Released { by, .. } => {
+                let insists = at.writer.is_some_and(|writer| writer.insist == Insist::Force);
+                if *by == ReleasedBy::Force && !insists {
+                    let detail = format!("{} is released by force, and nobody insisted", step.id);
+                    return Err(violation(Invariant::OneOwner, detail));
+                }
+                self.tally.releases += 1;
+                step.agent_ended = false;
                 step.open = None;
             }
             Event::Failed { .. } | Event::Interrupted { .. } => {
@@ -242,7 +386,7 @@ fn taken_over(
 fn buried_dead(id: &StepId, open: &Open, at: &Circumstances<'_>) -> Result<(), Violation> {
     let holder = (at.lock_holder)(&open.host, open.attempt);
     match (holder, at.writer) {
-        (Some(holder), Some((writer, _))) if holder != writer => {
+        (Some(holder), Some(writer)) if holder != writer.actor => {
             let detail = format!("{id} at {} is buried while its keeper lives", open.fence);
             Err(violation(Invariant::BuriedDead, detail))
         }
@@ -261,6 +405,10 @@ fn fence_of(event: &Event) -> Option<Fence> {
         | Event::Verified { fence, .. }
         | Event::LandingIntended { fence, .. }
         | Event::Completed { fence, .. }
+        | Event::SubstepCompleted { fence, .. }
+        | Event::ItemAdded { fence, .. }
+        | Event::ItemsMarked { fence, .. }
+        | Event::Released { fence, .. }
         | Event::Failed { fence, .. }
         | Event::Interrupted { fence, .. }
         | Event::StopRequested { scope: Scope::Attempt { fence, .. }, .. } => Some(*fence),

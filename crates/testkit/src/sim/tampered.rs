@@ -24,6 +24,8 @@ pub enum Bug {
     ReplacedFence,
     /// One worker is handed the plan without its needs.
     ErasedNeeds,
+    /// One worker is handed the plan without its locks.
+    ErasedLocks,
     /// The store says "kept" and keeps nothing, now and then.
     ForgottenAppend,
     /// Completions are not shown to readers.
@@ -40,6 +42,19 @@ pub enum Bug {
     CrowdedTree,
     /// Snapshots are recorded but restore nothing.
     EmptySnapshots,
+    /// Everybody outside gives the same worktree as theirs.
+    SharedName,
+    /// Everybody outside insists, without having been told to.
+    UnaskedForce,
+    /// A heartbeat renews the lease of its step whatever its fence.
+    AnyFenceRenews,
+}
+
+impl Bug {
+    /// Whether it is in the plan that a process is handed.
+    pub(super) fn is_in_the_plan(self) -> bool {
+        matches!(self, Bug::ErasedNeeds | Bug::ErasedLocks)
+    }
 }
 
 /// Lease rows that are gone, by key and fence.
@@ -71,9 +86,9 @@ impl Tampered {
                 };
                 records.retain(|record| !hidden(record));
             }
-            Some(Bug::ErasedNeeds) => {
+            Some(bug) if bug.is_in_the_plan() => {
                 for record in records.iter_mut().filter(|record| record.position == Position(1)) {
-                    self.erase_needs(record);
+                    self.change_plan(record);
                 }
             }
             _ => {}
@@ -81,20 +96,23 @@ impl Tampered {
         records
     }
 
-    fn erase_needs(&self, first: &mut Record) {
+    fn change_plan(&self, first: &mut Record) {
         if let Ok(Event::RunOpened(mut opened)) = Event::from_body(&first.body)
-            && let Ok(plan) = self.without_needs(opened.plan)
+            && let Ok(plan) = self.erased(opened.plan)
         {
             opened.plan = plan.hash();
             first.body = Event::RunOpened(opened).to_body();
         }
     }
 
-    fn without_needs(&self, plan: Hash) -> Result<Plan, StoreError> {
+    fn erased(&self, plan: Hash) -> Result<Plan, StoreError> {
         let text = self.inner.text(plan)?;
         let mut plan = Plan::from_bytes(&text).expect("it was kept by the engine");
         for step in &mut plan.steps {
-            step.needs.clear();
+            match self.bug {
+                Some(Bug::ErasedLocks) => step.locks.clear(),
+                _ => step.needs.clear(),
+            }
         }
         Ok(plan)
     }
@@ -179,6 +197,11 @@ impl Store for Tampered {
         if self.is_lost(key, fence) {
             return Ok(Renewal::NotRenewed);
         }
+        if self.bug == Some(Bug::AnyFenceRenews)
+            && let Some(row) = self.inner.leases(run)?.iter().find(|row| row.key == key)
+        {
+            return self.inner.renew(run, key, row.fence, until);
+        }
         self.inner.renew(run, key, fence, until)
     }
 
@@ -188,12 +211,12 @@ impl Store for Tampered {
 
     fn text(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {
         match self.inner.text(hash) {
-            Err(StoreError::MissingText { .. }) if self.bug == Some(Bug::ErasedNeeds) => {
-                // Asked for by the hash of the plan without needs: there is only one plan.
+            Err(StoreError::MissingText { .. }) if self.bug.is_some_and(Bug::is_in_the_plan) => {
+                // Asked for by the hash of the changed plan: there is only one plan.
                 let runs = self.inner.runs(&Runs::All)?;
                 let first = self.inner.read(runs[0].run, Cursor::START)?;
                 let plan = piton_core::run::Run::plan_of(&first[0]).expect("it was opened");
-                Ok(self.without_needs(plan)?.to_bytes())
+                Ok(self.erased(plan)?.to_bytes())
             }
             answer => answer,
         }

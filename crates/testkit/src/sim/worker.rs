@@ -1,19 +1,19 @@
 //! A simulated worker: look, ask the rules what to mend, act; each durable action on its own, so that
-//! it can die or stall between any two. The user is here too: stops, resumes, says yes.
+//! it can die or stall between any two. The user is here too: stops, resumes, says yes, gives back and
+//! resets what others left.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use piton_core::decide::{Claim, Command, Corpse};
+use piton_core::decide::{Claim, Command, Corpse, Insist, Refusal, Which};
 use piton_core::event::{Cause, Haste, Holder, Scope, SnapshotReason};
 use piton_core::ids::{AttemptId, Fence, StepRef};
 use piton_core::recover::{Action, Observed, Sighting, recover};
-use piton_core::time::Millis;
+use piton_core::run::Phase;
 use piton_engine::log::Log;
 
 use super::keeper::{Keeper, Order, snapshot};
-use super::tampered::Bug;
+use super::referee::Writer;
 use super::world::{ActorId, Folder, LEASE, World, short};
 
 pub(super) struct Worker {
@@ -40,8 +40,8 @@ enum Next {
     Sweep(Dead),
     Keep(Dead),
     Bury(Dead),
-    Lock(StepRef),
-    Claim(StepRef, AttemptId),
+    Lock(StepRef, Observed),
+    Claim(StepRef, AttemptId, Observed),
     Spawn(StepRef, AttemptId),
 }
 
@@ -68,13 +68,15 @@ impl Worker {
             }
             Next::Keep(dead) => self.keep(world, &mut log, dead),
             Next::Bury(dead) => self.bury(world, &mut log, dead),
-            Next::Lock(step) => {
+            Next::Lock(step, observed) => {
                 let attempt = world.new_attempt();
                 let folder = Folder { lock: Some(self.id), ..Folder::default() };
                 world.hosts[self.host].folders.insert(attempt, folder);
-                Next::Claim(step, attempt)
+                Next::Claim(step, attempt, observed)
             }
-            Next::Claim(step, attempt) => self.claim(world, &mut log, step, attempt),
+            Next::Claim(step, attempt, observed) => {
+                self.claim(world, &mut log, (step, attempt), observed)
+            }
             Next::Spawn(step, attempt) => self.spawn(world, &log, step, attempt),
         };
         self.log = Some(log);
@@ -87,7 +89,7 @@ impl Worker {
         } else {
             world.refresh(log);
         }
-        let observed = self.observe(world, log);
+        let observed = world.observe(self.host, log.run());
         let leases = log.store().leases(world.run).unwrap_or_default();
         let Ok(now) = log.now() else { return Next::Look };
         for mend in recover(log.run(), &observed, &leases, &now) {
@@ -98,44 +100,19 @@ impl Worker {
                     let Sighting::Dead(corpse) = observed.of(attempt).clone() else { continue };
                     return Next::Sweep(Dead { step: mend.step, fence, attempt, corpse });
                 }
-                Action::Enter { .. } => return Next::Lock(mend.step),
+                Action::Enter { .. } => return Next::Lock(mend.step, observed),
                 _ => {}
             }
         }
         Next::Look
     }
 
-    fn observe(&self, world: &World, log: &Log) -> Observed {
-        let sight = |attempt: &piton_core::run::Attempt| {
-            let Holder::Keeper { host, boot } = &attempt.holder;
-            if *host != world.hosts[self.host].id {
-                return Sighting::Elsewhere;
-            }
-            let blind = world.bug == Some(Bug::BlindLocks);
-            if world.lock_holder(self.host, attempt.id).is_some() && !blind {
-                return Sighting::Alive;
-            }
-            let folder = world.hosts[self.host].folders.get(&attempt.id);
-            let unread = world.bug == Some(Bug::UnreadExits);
-            let rebooted = *boot != world.boot(self.host);
-            Sighting::Dead(Corpse {
-                exit: folder.and_then(|folder| folder.exit).filter(|_| !unread),
-                cause: if rebooted { Cause::Reboot } else { Cause::ProcessKill },
-                at: Millis(world.clock),
-                evidence: "the keeper's lock is free".to_owned(),
-                changed: None,
-            })
-        };
-        let seen: BTreeMap<AttemptId, Sighting> =
-            log.run().held().map(|(_, attempt)| (attempt.id, sight(attempt))).collect();
-        Observed { attempts: seen }
-    }
-
     /// The bytes of the dead are kept under its own fence.
     fn keep(&self, world: &mut World, log: &mut Log, dead: Dead) -> Next {
         let reason = SnapshotReason::Recovery;
         let command = snapshot(world, self.host, dead.attempt, &dead.step, dead.fence, reason);
-        let refusal = command.and_then(|command| world.submit(log, (self.id, None), &command));
+        let refusal =
+            command.and_then(|command| world.submit(log, Writer::plain(self.id), &command));
         match refusal {
             None => Next::Bury(dead),
             Some(_) => Next::Look,
@@ -145,26 +122,36 @@ impl Worker {
     fn bury(&self, world: &mut World, log: &mut Log, dead: Dead) -> Next {
         let Dead { step, fence, corpse, .. } = dead;
         let command = Command::Bury { step, fence, corpse };
-        if world.submit(log, (self.id, None), &command).is_none() {
+        if world.submit(log, Writer::plain(self.id), &command).is_none() {
             world.counts.burials += 1;
         }
         Next::Look
     }
 
-    fn claim(&self, world: &mut World, log: &mut Log, step: StepRef, attempt: AttemptId) -> Next {
+    fn claim(
+        &self,
+        world: &mut World,
+        log: &mut Log,
+        (step, attempt): (StepRef, AttemptId),
+        observed: Observed,
+    ) -> Next {
         let Ok(now) = log.now() else { return Next::Look };
         let holder =
             Holder::Keeper { host: world.hosts[self.host].id.clone(), boot: world.boot(self.host) };
         let command = Command::Claim(Claim {
-            step: step.clone(),
+            which: Which::Step(step.clone()),
             attempt,
             holder,
             until: now.after(LEASE),
-            sighting: Sighting::Elsewhere,
+            observed,
+            insist: Insist::Never,
         });
-        match world.submit(log, (self.id, None), &command) {
+        match world.submit(log, Writer::plain(self.id), &command) {
             None => Next::Spawn(step, attempt),
             Some(refusal) => {
+                if let Refusal::LockBusy { .. } = refusal {
+                    world.counts.lock_waits += 1;
+                }
                 world.note(&format!("{self} is refused: {refusal}"));
                 world.hosts[self.host].folders.remove(&attempt);
                 Next::Look
@@ -201,7 +188,7 @@ impl User {
     /// Mostly they only watch.
     pub(super) fn act(&mut self, world: &mut World) {
         let whim = world.rng.below(40);
-        if world.faulty && whim > 5 {
+        if world.faulty && whim > 7 {
             return;
         }
         let store = Arc::new(world.store.clone());
@@ -211,9 +198,12 @@ impl User {
             world.note(&format!("user: {command:?}"));
             match command {
                 Command::Stop { .. } => world.counts.stops += 1,
+                Command::Release { .. } => world.counts.forced_releases += 1,
+                Command::Reset { .. } => world.counts.resets += 1,
                 _ => world.counts.resumes += 1,
             }
-            let _refused = world.submit(&mut log, (ActorId(0), None), &command);
+            let writer = Writer { insist: Insist::Force, ..Writer::plain(ActorId(0)) };
+            let _refused = world.submit(&mut log, writer, &command);
         }
         self.log = Some(log);
     }
@@ -228,13 +218,25 @@ fn ask(world: &mut World, log: &Log, whim: u64) -> Option<Command> {
         return needed.then_some(Command::Resume { host, confirmed: true });
     }
     let haste = if world.rng.one_in(2) { Haste::Graceful } else { Haste::Now };
-    let held = log.run().held().next().map(|(step, attempt)| (step, attempt.fence));
+    let held: Vec<_> = log.run().held().map(|(step, attempt)| (step, attempt.fence)).collect();
+    let held = match held.len() {
+        0 => None,
+        count => Some(held[world.rng.index(count)].clone()),
+    };
     match (whim, held) {
         (0, _) => Some(Command::Stop { scope: Scope::Run, cause, haste }),
         (1, Some((step, fence))) => {
             Some(Command::Stop { scope: Scope::Attempt { step, fence }, cause, haste })
         }
-        (1, None) => None,
+        (6, Some((step, _))) => Some(Command::Release { step, fence: None }),
+        (7, _) => {
+            let left = log.run().steps().find(|(_, step)| {
+                matches!(step.phase, Phase::Failed { .. } | Phase::Interrupted(_))
+            });
+            let step = StepRef::first(left?.0.id.clone());
+            Some(Command::Reset { step, reason: None })
+        }
+        (1 | 6, None) => None,
         _ => Some(Command::Resume { host, confirmed: world.rng.one_in(2) }),
     }
 }
@@ -252,8 +254,8 @@ impl fmt::Display for Next {
             Next::Sweep(dead) => write!(f, "sweep {}", short(dead.attempt)),
             Next::Keep(dead) => write!(f, "keep the bytes of {}", short(dead.attempt)),
             Next::Bury(dead) => write!(f, "bury {} ({:?})", short(dead.attempt), dead.corpse.exit),
-            Next::Lock(step) => write!(f, "take a lock for {step}"),
-            Next::Claim(step, attempt) => write!(f, "claim {step} for {}", short(*attempt)),
+            Next::Lock(step, _) => write!(f, "take a lock for {step}"),
+            Next::Claim(step, attempt, _) => write!(f, "claim {step} for {}", short(*attempt)),
             Next::Spawn(step, attempt) => write!(f, "start the keeper {} {step}", short(*attempt)),
         }
     }

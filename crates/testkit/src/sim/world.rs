@@ -6,24 +6,28 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use piton_core::decide::{AgentExit, Command, Refusal};
+use piton_core::claim::lease_key;
+use piton_core::decide::{AgentExit, Command, Corpse, Refusal};
 use piton_core::decided::Lease;
-use piton_core::event::{Exit, Repository as RepositoryId, RunOpened};
+use piton_core::event::{Cause, Exit, Holder, Repository as RepositoryId, RunOpened};
 use piton_core::ids::{
-    AgentName, AttemptId, BootId, Fence, Handle, Hash, HostId, Oid, RunId, StepId,
+    AgentName, AttemptId, BootId, Fence, Handle, Hash, HostId, LockName, Oid, RunId, StepId,
+    StepRef, SubstepId,
 };
 use piton_core::limits::RETRIES_MAX;
-use piton_core::plan::{Isolation, Need, Plan, PlanStep, Work};
+use piton_core::plan::{Isolation, Need, Plan, PlanStep, PlanSubstep, Work};
 use piton_core::record::Cursor;
+use piton_core::recover::{Observed, Sighting};
+use piton_core::run::{Attempt, Run};
 use piton_core::time::{Millis, Moment};
 use piton_engine::log::{Log, LogError, Opened};
 use piton_store::mem::MemStore;
-use piton_store::{NewRun, RunKey, Store, StoreError};
+use piton_store::{NewRun, Renewal, RunKey, Store, StoreError};
 use uuid::Uuid;
 
 use super::Counts;
 use super::keeper::Keeper;
-use super::referee::{Circumstances, Invariant, Open, Referee, Violation};
+use super::referee::{Circumstances, Invariant, Open, Referee, Violation, Writer};
 use super::repository::{Files, Repository, Tree};
 use super::rng::Rng;
 use super::tampered::{Bug, Lost, Tampered};
@@ -49,6 +53,8 @@ pub(super) struct Agent {
     pub(super) life: Life,
     /// Frozen until then, alive all the same.
     pub(super) awake_at: i64,
+    /// It has said all that it has to say about its checklist.
+    pub(super) checked: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +73,12 @@ pub(super) struct Host {
     pub(super) folders: BTreeMap<AttemptId, Folder>,
 }
 
+/// A worktree of somebody outside.
+pub(super) struct Worktree {
+    pub(super) host: usize,
+    pub(super) tree: Tree,
+}
+
 pub(super) struct World {
     pub(super) rng: Rng,
     pub(super) clock: i64,
@@ -80,6 +92,7 @@ pub(super) struct World {
     sizes: Vec<usize>,
     pub(super) repository: Repository,
     pub(super) hosts: Vec<Host>,
+    pub(super) worktrees: Vec<Worktree>,
     pub(super) alive: BTreeSet<ActorId>,
     pub(super) born: Vec<Keeper>,
     referee: Referee,
@@ -87,7 +100,7 @@ pub(super) struct World {
     /// Lease rows as they were before the present action.
     rows: Vec<Lease>,
     acknowledged: Vec<Cursor>,
-    writer: Option<(ActorId, Option<Fence>)>,
+    writer: Option<Writer>,
     violation: Option<Violation>,
     pub(super) history: Vec<String>,
     pub(super) counts: Counts,
@@ -96,19 +109,20 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(mut rng: Rng, hosts: usize, bug: Option<Bug>) -> World {
-        let (plan, sizes) = random_plan(&mut rng);
+    /// As many hosts, and worktrees outside on these of them.
+    pub(super) fn new(mut rng: Rng, hosts: usize, outside: &[usize], bug: Option<Bug>) -> World {
+        let (plan, sizes) = random_plan(&mut rng, outside.len());
         let plan = Arc::new(plan);
         let repository = Repository::new();
         let clock = 1_000_000;
         let store = MemStore::with_clock(Moment::wall(Millis(clock)));
         let run = RunId(Uuid::from_u128(1));
         open_run(&store, run, &plan, &repository.tip());
-        let steps = (0..plan.steps.len()).map(|at| (plan.steps[at].id.clone(), plan.needs_of(at)));
+        let tree = || Tree { files: Files::new(), base: repository.tip(), of: None };
         let host = |number: usize| Host {
             id: HostId(format!("host-{number}")),
             boot: 1,
-            tree: Tree { files: Files::new(), base: repository.tip(), of: None },
+            tree: tree(),
             tree_lock: None,
             folders: BTreeMap::new(),
         };
@@ -122,10 +136,11 @@ impl World {
             run,
             sizes,
             hosts: (0..hosts).map(host).collect(),
+            worktrees: outside.iter().map(|host| Worktree { host: *host, tree: tree() }).collect(),
             repository,
             alive: BTreeSet::new(),
             born: Vec::new(),
-            referee: Referee::new(steps.collect()),
+            referee: Referee::new(&plan),
             judged: Cursor::START,
             rows: Vec::new(),
             acknowledged: Vec::new(),
@@ -161,7 +176,7 @@ impl World {
 
     /// The store as the processes of a worker see it.
     pub(super) fn store_for(&self, worker: usize) -> Arc<dyn Store> {
-        let bug = self.bug.filter(|bug| *bug != Bug::ErasedNeeds || worker == 0);
+        let bug = self.bug.filter(|bug| !bug.is_in_the_plan() || worker == 0);
         Arc::new(Tampered {
             inner: self.store.clone(),
             lost: Arc::clone(&self.lost),
@@ -186,11 +201,57 @@ impl World {
         }
     }
 
-    /// Submits a command for an actor: the only way to write. `None` is a refusal.
+    /// Moves a lease, beside the log. A fence that is over must not.
+    pub(super) fn renew(&mut self, log: &Log, step: &StepRef, fence: Fence) {
+        let until = Moment::wall(Millis(self.clock)).after(LEASE);
+        let renewed = log.store().renew(self.run, &lease_key(step), fence, &until);
+        match renewed {
+            Ok(Renewal::Renewed) if self.referee.holds(&step.step, fence) => {
+                self.counts.renewals += 1;
+            }
+            Ok(Renewal::Renewed) => {
+                let detail = format!("a heartbeat at {fence} renewed the lease of {step}");
+                let invariant = Invariant::OneOwner;
+                self.violation.get_or_insert(Violation { invariant, detail });
+            }
+            Ok(Renewal::NotRenewed) | Err(_) => {}
+        }
+    }
+
+    /// What is seen of the holders of open claims from a host.
+    pub(super) fn observe(&self, host: usize, run: &Run) -> Observed {
+        let sight = |attempt: &Attempt| {
+            let (id, boot) = match &attempt.holder {
+                Holder::Keeper { host, boot } => (host, boot),
+                Holder::External { .. } => return Sighting::Elsewhere,
+            };
+            if *id != self.hosts[host].id {
+                return Sighting::Elsewhere;
+            }
+            let blind = self.bug == Some(Bug::BlindLocks);
+            if self.lock_holder(host, attempt.id).is_some() && !blind {
+                return Sighting::Alive;
+            }
+            let folder = self.hosts[host].folders.get(&attempt.id);
+            let unread = self.bug == Some(Bug::UnreadExits);
+            let rebooted = *boot != self.boot(host);
+            Sighting::Dead(Corpse {
+                exit: folder.and_then(|folder| folder.exit).filter(|_| !unread),
+                cause: if rebooted { Cause::Reboot } else { Cause::ProcessKill },
+                at: Millis(self.clock),
+                evidence: "the keeper's lock is free".to_owned(),
+                changed: None,
+            })
+        };
+        let attempts = run.held().map(|(_, attempt)| (attempt.id, sight(attempt))).collect();
+        Observed { host: self.hosts[host].id.clone(), attempts }
+    }
+
+    /// Submits a command for an actor: the only way to write. `None` means that it was accepted.
     pub(super) fn submit(
         &mut self,
         log: &mut Log,
-        who: (ActorId, Option<Fence>),
+        who: Writer,
         command: &Command,
     ) -> Option<Refusal> {
         self.writer = Some(who);
@@ -261,12 +322,22 @@ impl World {
         }
         let step = agent.step;
         let next = self.wanted(step, &self.hosts[host].tree.files);
+        let checked = agent.checked;
         let lazy = faulty && self.plan.steps[step].verify.is_some() && self.rng.one_in(15);
+        let forgetful = faulty && self.rng.one_in(15);
         match next.into_iter().next() {
             Some((path, text)) if !lazy => {
                 self.hosts[host].tree.files.insert(path, text);
             }
+            None if !(checked || forgetful) => {}
             _ => self.set_life(host, attempt, Life::Ended(Exit::Code(0))),
+        }
+    }
+
+    pub(super) fn agent_checked(&mut self, host: usize, attempt: AttemptId) {
+        let folder = self.hosts[host].folders.get_mut(&attempt);
+        if let Some(agent) = folder.and_then(|folder| folder.agent.as_mut()) {
+            agent.checked = true;
         }
     }
 
@@ -335,7 +406,8 @@ impl World {
 
     pub(super) fn lose_a_lease(&mut self) {
         let rows = self.store.leases(self.run).unwrap_or_default();
-        if let Some(row) = rows.last() {
+        if !rows.is_empty() {
+            let row = &rows[self.rng.index(rows.len())];
             self.note(&format!("the lease row of {} at {} is lost", row.key, row.fence));
             self.counts.lost_leases += 1;
             let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
@@ -372,11 +444,8 @@ impl World {
         }
         let records = self.store.read(self.run, self.judged).unwrap_or_default();
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let believed_until = |open: &Open| {
-            let row = self.rows.iter().find(|row| row.key == open.key && row.fence == open.fence);
-            let row = row.filter(|row| !lost.contains(&(row.key.clone(), row.fence)));
-            row.map_or(open.until.clone(), |row| row.until.clone())
-        };
+        let rows = &self.rows;
+        let believed_until = |open: &Open| believed(open, rows, &lost);
         let (hosts, alive) = (&self.hosts, &self.alive);
         let lock_holder = |host: &HostId, attempt: AttemptId| {
             let host = hosts.iter().find(|known| known.id == *host)?;
@@ -397,10 +466,25 @@ impl World {
         }
         self.writer = None;
         self.rows = self.store.leases(self.run).unwrap_or_default();
-        self.counts.claims = self.referee.claims;
-        self.counts.takeovers = self.referee.takeovers;
+        let now = Moment::wall(Millis(self.clock));
+        self.referee.locks_fit(&now, &|open| believed(open, &self.rows, &lost))?;
         self.ended = self.referee.all_completed();
         self.one_agent()
+    }
+
+    /// How often each thing happened, what the referee counted included.
+    pub(super) fn counted(&self) -> Counts {
+        let tally = self.referee.tally;
+        Counts {
+            claims: tally.claims,
+            outside_claims: tally.outside,
+            takeovers: tally.takeovers,
+            reclaims: tally.reclaims,
+            forced_claims: tally.forced,
+            releases: tally.releases,
+            waivers: tally.waivers,
+            ..self.counts
+        }
     }
 
     fn one_agent(&self) -> Result<(), Violation> {
@@ -459,6 +543,13 @@ impl World {
     }
 }
 
+/// Until when a claim is believed, by these rows without those that are lost.
+fn believed(open: &Open, rows: &[Lease], lost: &BTreeSet<(String, Fence)>) -> Moment {
+    let row = rows.iter().find(|row| row.key == open.key && row.fence == open.fence);
+    let row = row.filter(|row| !lost.contains(&(row.key.clone(), row.fence)));
+    row.map_or(open.until.clone(), |row| row.until.clone())
+}
+
 /// What a step writes: made of its own name and of what the steps that it needs have written.
 fn written(plan: &Plan, sizes: &[usize], step: usize, files: &Files) -> Files {
     let own = plan.steps[step].id.as_str();
@@ -477,31 +568,25 @@ fn written(plan: &Plan, sizes: &[usize], step: usize, files: &Files) -> Files {
         .collect()
 }
 
-fn random_plan(rng: &mut Rng) -> (Plan, Vec<usize>) {
+const LOCKS: [(&str, u32); 2] = [("one", 1), ("two", 2)];
+
+/// Where nobody is outside, nothing is left to be done by hand.
+fn random_plan(rng: &mut Rng, outside: usize) -> (Plan, Vec<usize>) {
     let count = 2 + rng.index(5);
     let mut steps = Vec::new();
     let mut sizes = Vec::new();
     for number in 0..count {
-        let id = |number: usize| StepId::new(format!("s{number}")).expect("a valid id");
-        let needs = (0..number).filter(|_| rng.one_in(3)).map(|need| Need::Step(id(need)));
-        let needs = needs.collect();
-        let agent = AgentName::new("fake").expect("a valid name");
-        steps.push(PlanStep {
-            id: id(number),
-            title: format!("step {number}"),
-            group: None,
-            needs,
-            work: match rng.one_in(3) {
-                true => Work::Run("make".to_owned()),
-                false => Work::Agent { agent, prompt: "work".to_owned() },
-            },
-            verify: rng.one_in(2).then(|| "make test".to_owned()),
-            timeout: None,
-            retries: RETRIES_MAX,
-            env: BTreeMap::new(),
+        let mut step = random_step(rng, number);
+        if outside == 0 && step.work == Work::ByHand {
+            step.work = Work::Run("make".to_owned());
+        }
+        sizes.push(match step.work {
+            Work::ByHand => rng.index(3),
+            Work::Run(_) | Work::Agent { .. } => 1 + rng.index(6),
         });
-        sizes.push(1 + rng.index(6));
+        steps.push(step);
     }
+    let locks = LOCKS.iter().map(|(lock, slots)| (named_lock(lock), *slots));
     let plan = Plan {
         name: "simulated".to_owned(),
         base: None,
@@ -509,9 +594,46 @@ fn random_plan(rng: &mut Rng) -> (Plan, Vec<usize>) {
         inputs: BTreeMap::new(),
         groups: BTreeMap::new(),
         agents: BTreeMap::new(),
+        locks: locks.collect(),
         steps,
     };
     (plan, sizes)
+}
+
+fn random_step(rng: &mut Rng, number: usize) -> PlanStep {
+    let id = |number: usize| StepId::new(format!("s{number}")).expect("a valid id");
+    let needs = (0..number).filter(|_| rng.one_in(3)).map(|need| Need::Step(id(need))).collect();
+    let agent = AgentName::new("fake").expect("a valid name");
+    let items = |rng: &mut Rng, most: usize| {
+        (0..rng.index(most + 1)).map(|item| format!("item {item}")).collect::<Vec<String>>()
+    };
+    let part = |rng: &mut Rng, number: usize| PlanSubstep {
+        id: SubstepId::new(format!("part{number}")).expect("a valid id"),
+        title: format!("part {number}"),
+        items: items(rng, 1),
+    };
+    PlanStep {
+        id: id(number),
+        title: format!("step {number}"),
+        group: None,
+        needs,
+        work: match rng.below(6) {
+            0 => Work::ByHand,
+            1 | 2 => Work::Run("make".to_owned()),
+            _ => Work::Agent { agent, prompt: "work".to_owned() },
+        },
+        verify: rng.one_in(2).then(|| "make test".to_owned()),
+        timeout: None,
+        retries: RETRIES_MAX,
+        env: BTreeMap::new(),
+        items: items(rng, 2),
+        substeps: (0..rng.index(3)).map(|number| part(rng, number)).collect(),
+        locks: LOCKS.iter().filter(|_| rng.one_in(3)).map(|(lock, _)| named_lock(lock)).collect(),
+    }
+}
+
+fn named_lock(lock: &str) -> LockName {
+    LockName::new(lock).expect("a valid name")
 }
 
 fn open_run(store: &MemStore, run: RunId, plan: &Arc<Plan>, base: &Oid) {

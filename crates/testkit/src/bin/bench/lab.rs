@@ -1,5 +1,6 @@
 //! A repository with a store, and runs in any state, made through the library: what ours is measured on.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -8,13 +9,13 @@ use std::process::Command as Program;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_core::decide::{Claim, Command};
+use piton_core::decide::{Claim, Command, Insist, Which};
 use piton_core::event::{
     Failure, Holder, Omission, Repository, RunOpened, Snapshot, SnapshotReason, Truth,
 };
 use piton_core::ids::{AttemptId, Fence, Handle, Hash, Oid, RunId, StepId, StepRef};
 use piton_core::plan::{self, Plan};
-use piton_core::recover::Sighting;
+use piton_core::recover::Observed;
 use piton_engine::config::{self, Flags, Layers, Settings};
 use piton_engine::log::{Log, Opened};
 use piton_engine::project::Project;
@@ -131,18 +132,19 @@ impl Lab {
     pub(crate) fn claim(&self, log: &mut Log, step: &StepRef, attempt: AttemptId) -> Fence {
         let (host, boot) = (self.project.host.clone(), self.project.boot.clone());
         let claim = Claim {
-            step: step.clone(),
+            which: Which::Step(step.clone()),
             attempt,
             holder: Holder::Keeper { host, boot },
             until: log.now().expect("a clock").after(Duration::from_secs(60)),
-            sighting: Sighting::Elsewhere,
+            observed: Observed { host: self.project.host.clone(), attempts: BTreeMap::new() },
+            insist: Insist::Never,
         };
         tell(log, Command::Claim(claim));
         Fence(log.run().cursor.position.0)
     }
 
     pub(crate) fn start(&self, log: &mut Log, step: &StepRef, fence: Fence) {
-        tell(log, Command::Start { step: step.clone(), fence, base: self.base.clone() });
+        tell(log, Command::Start { step: step.clone(), fence, base: Some(self.base.clone()) });
     }
 
     /// From `Started` to `Completed`: three transitions.
@@ -153,7 +155,8 @@ impl Lab {
         tell(log, Command::Verify { step: step(), fence, commit, tree, truth, check });
         let (onto, to) = (self.base.clone(), self.base.clone());
         tell(log, Command::Land { step: step(), fence, onto, to });
-        tell(log, Command::Complete { step: step(), fence, commit: self.base.clone() });
+        let commit = Some(self.base.clone());
+        tell(log, Command::Complete { step: step(), fence, commit, waive: None });
     }
 
     /// Everything that the log says about a step that went well: five transitions.
@@ -201,7 +204,7 @@ pub(crate) fn checkpoint(log: &Log, step: &StepRef, fence: Fence, detail: usize)
         omitted,
         reason: SnapshotReason::Cadence,
     };
-    Command::Checkpoint { step: step.clone(), fence, snapshot }
+    Command::Checkpoint { step: step.clone(), fence, snapshot: Some(snapshot), report: None }
 }
 
 /// A plan of plain commands, each of which needs the one before.

@@ -1,0 +1,700 @@
+//! Claims from outside: steps that agents, scripts and people take for themselves and work on in a
+//! worktree of their own. The rules are the core's; here a worktree's path becomes an owner, bytes are
+//! kept before facts, and whoever is displaced on this host is ended before the answer.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use piton_core::claim::{Asker, believed_until, lease_key};
+use piton_core::decide::{Claim, Command, Insist, Refusal, Which};
+use piton_core::event::{
+    Failure, Grounds, Holder, Mark, Priority, Report, Snapshot, SnapshotReason,
+};
+use piton_core::ids::{AttemptId, Fence, Handle, ItemRef, RunId, StepId, StepRef, SubstepId};
+use piton_core::plan::PlanStep;
+use piton_core::recover::{Sighting, ready};
+use piton_core::run::{Attempt, Phase};
+use piton_core::time::Millis;
+use piton_store::Renewal;
+use serde::Serialize;
+
+use crate::bury::bury;
+use crate::error::EngineError;
+use crate::git::GitError;
+use crate::keeper::{snapshot_message, snapshot_ref};
+use crate::log::{Log, LogError};
+use crate::machine;
+use crate::observe::{Depth, observe};
+use crate::project::Project;
+use crate::runs::settings_of;
+use crate::snapshot;
+use crate::worktree::{TreeState, Worktree};
+
+/// What `claim` asks for.
+pub struct ClaimAsk<'a> {
+    pub step: Option<&'a StepId>,
+    /// Where the work will be done; with this host it is the owner.
+    pub worktree: &'a Path,
+    pub lease: Duration,
+    pub insist: Insist,
+}
+
+/// How a write names the claim it is made under.
+#[derive(Debug, Clone)]
+pub enum Under {
+    Fence(Fence),
+    /// The worktree that the claim was made from.
+    Worktree(PathBuf),
+}
+
+/// What `claim` answers. Nothing ready is a normal answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ClaimAnswer {
+    pub claimed: bool,
+    pub run: RunId,
+    pub handle: Handle,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<ClaimView>,
+    pub remaining_ready: usize,
+    pub total_remaining: usize,
+    pub all_completed: bool,
+    /// Why steps that are not completed could not be had.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub blocked: BTreeMap<StepId, String>,
+}
+
+/// A claim that was given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ClaimView {
+    pub step: StepId,
+    pub title: String,
+    pub index: usize,
+    pub fence: Fence,
+    pub lease_expires: String,
+    /// The step was claimed or in progress before.
+    pub reclaimed: bool,
+    pub grounds: Grounds,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub displaces: Option<Fence>,
+    /// Whether checkpoints can keep the worktree's bytes.
+    pub snapshots: bool,
+}
+
+/// What a heartbeat answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pulse {
+    Continue,
+    StopRequested,
+    Fenced,
+}
+
+/// Takes a step. Dead attempts on this host that are in the way are recovered first.
+pub fn claim(
+    project: &Project,
+    log: &mut Log,
+    ask: &ClaimAsk<'_>,
+) -> Result<ClaimAnswer, EngineError> {
+    let worktree = canonical(ask.worktree)?;
+    let holder = Holder::External { host: project.host.clone(), worktree: text(&worktree) };
+    let which = match ask.step {
+        Some(step) => Which::Step(StepRef::first(step.clone())),
+        None => Which::First,
+    };
+    bury_the_dead(project, log, ask.step)?;
+    let before = touched(log);
+    let claim = Claim {
+        which,
+        attempt: AttemptId(uuid::Uuid::now_v7()),
+        holder: holder.clone(),
+        until: log.now()?.after(ask.lease),
+        observed: observe(project, log, Depth::Locks),
+        insist: ask.insist,
+    };
+    let attempt = claim.attempt;
+    let refused = match log.submit(&Command::Claim(claim)) {
+        Ok(_) => None,
+        Err(LogError::Refused(Refusal::UnknownStep(step))) => {
+            return Err(Refusal::UnknownStep(step).into());
+        }
+        Err(LogError::Refused(refusal)) => Some(refusal),
+        Err(error) => return Err(error.into()),
+    };
+    let held = log.run().held().find(|(_, held)| held.id == attempt);
+    let claim = match held.map(|(step, attempt)| (step, attempt.clone())) {
+        Some((step, attempt)) if refused.is_none() => {
+            end_displaced(project, log, &step, &attempt)?;
+            let tree = Worktree::at(&project.git, &worktree);
+            let snapshots = matches!(tree.state(), Ok(TreeState::Present { .. }));
+            Some(given(log, &step, &attempt, before.contains(&step.step), snapshots))
+        }
+        _ => None,
+    };
+    answer(project, log, &holder, claim)
+}
+
+/// The claim of the attempt that this process runs inside of, if its fence is still the step's.
+pub fn own_claim(
+    project: &Project,
+    log: &Log,
+    fence: Fence,
+) -> Result<Option<ClaimAnswer>, EngineError> {
+    let held = log.run().held().find(|(_, attempt)| attempt.fence == fence);
+    let Some((step, attempt)) = held else { return Ok(None) };
+    let claim = given(log, &step, attempt, false, true);
+    Ok(Some(answer(project, log, &attempt.holder.clone(), Some(claim))?))
+}
+
+/// Steps that were held, interrupted or failed: claiming one of these is a re-claim.
+fn touched(log: &Log) -> Vec<StepId> {
+    let was = |(_, state): &(&_, &piton_core::run::Step)| {
+        matches!(
+            state.phase,
+            piton_core::run::Phase::Held(_) | piton_core::run::Phase::Interrupted(_)
+        )
+    };
+    log.run().steps().filter(was).map(|(plan, _)| plan.id.clone()).collect()
+}
+
+fn bury_the_dead(
+    project: &Project,
+    log: &mut Log,
+    step: Option<&StepId>,
+) -> Result<(), EngineError> {
+    let observed = observe(project, log, Depth::Locks);
+    let dead: Vec<(StepRef, Fence, _)> = log
+        .run()
+        .held()
+        .filter(|(held, _)| step.is_none_or(|step| held.step == *step))
+        .filter_map(|(held, attempt)| match observed.of(attempt.id) {
+            Sighting::Dead(corpse) => Some((held, attempt.fence, corpse.clone())),
+            _ => None,
+        })
+        .collect();
+    if dead.is_empty() {
+        return Ok(());
+    }
+    let settings = settings_of(log)?;
+    for (step, fence, corpse) in dead {
+        bury(project, log, &settings, &step, fence, corpse)?;
+    }
+    Ok(())
+}
+
+/// A keeper of this host whose claim was taken by force: it may append nothing any more; its processes
+/// are ended and its bytes kept under its own fence before the new holder is answered.
+fn end_displaced(
+    project: &Project,
+    log: &Log,
+    step: &StepRef,
+    attempt: &Attempt,
+) -> Result<(), EngineError> {
+    let (_, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
+    match state.history.last() {
+        Some(past) if attempt.grounds == Grounds::Forced => end(project, log, step, &past.attempt),
+        _ => Ok(()),
+    }
+}
+
+/// Ends the processes of an attempt that may write no more, if it is a keeper's on this host, and
+/// keeps what they left.
+fn end(project: &Project, log: &Log, step: &StepRef, attempt: &Attempt) -> Result<(), EngineError> {
+    let Holder::Keeper { host, .. } = &attempt.holder else { return Ok(()) };
+    if *host != project.host {
+        return Ok(());
+    }
+    machine::end_attempt(attempt.id, &project.folder(attempt.id));
+    let settings = settings_of(log)?;
+    let path = project.worktree(&settings.worktree_root, &log.run().opened.handle);
+    let (fence, reason, author) = (attempt.fence, SnapshotReason::Recovery, Author::Piton);
+    let keep = Keep { step, fence, path: &path, reason, author, report: None };
+    keep_bytes(project, log, &keep)?;
+    Ok(())
+}
+
+fn given(
+    log: &Log,
+    step: &StepRef,
+    attempt: &Attempt,
+    reclaimed: bool,
+    snapshots: bool,
+) -> ClaimView {
+    let index = log.run().plan().index_of(&step.step).unwrap_or_default();
+    let plan = &log.run().plan().steps[index];
+    let displaces = match attempt.grounds {
+        Grounds::Free => None,
+        _ => {
+            let (_, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
+            state.history.last().map(|past| past.attempt.fence)
+        }
+    };
+    ClaimView {
+        step: step.step.clone(),
+        title: plan.title.clone(),
+        index,
+        fence: attempt.fence,
+        lease_expires: piton_core::view::timestamp(attempt.until.wall),
+        reclaimed,
+        grounds: attempt.grounds,
+        displaces,
+        snapshots,
+    }
+}
+
+fn answer(
+    project: &Project,
+    log: &Log,
+    holder: &Holder,
+    claim: Option<ClaimView>,
+) -> Result<ClaimAnswer, EngineError> {
+    let run = log.run();
+    let leases = log.store().leases(run.opened.run)?;
+    let (observed, now) = (observe(project, log, Depth::Locks), log.now()?);
+    let asker = Asker { holder, observed: &observed, leases: &leases, now: &now };
+    let own = claim.as_ref().map(|claim| claim.step.clone());
+    let more = ready(run, &asker).into_iter().filter(|step| Some(&step.step) != own.as_ref());
+    let remaining_ready = more.count();
+    let open = run.steps().filter(|(_, state)| !state.is_completed());
+    let total_remaining = open.count();
+    let mut blocked = BTreeMap::new();
+    if claim.is_none() {
+        for (plan, state) in run.steps().filter(|(_, state)| !state.is_completed()) {
+            let step = StepRef::first(plan.id.clone());
+            if let Err(refusal) = piton_core::claim::claimable(run, &step, &asker) {
+                let why = match state.attempt() {
+                    Some(attempt) => held_by(&step, attempt, &refusal, &leases),
+                    None => refusal.to_string(),
+                };
+                blocked.insert(plan.id.clone(), why);
+            }
+        }
+    }
+    Ok(ClaimAnswer {
+        claimed: claim.is_some(),
+        run: run.opened.run,
+        handle: run.opened.handle.clone(),
+        claim,
+        remaining_ready,
+        total_remaining,
+        all_completed: run.is_completed(),
+        blocked,
+    })
+}
+
+fn held_by(
+    step: &StepRef,
+    attempt: &Attempt,
+    refusal: &Refusal,
+    leases: &[piton_core::decided::Lease],
+) -> String {
+    let until = piton_core::view::timestamp(believed_until(step, attempt, leases).wall);
+    match &attempt.holder {
+        Holder::External { worktree, host } => {
+            format!("claimed from {worktree} on {host} until {until}")
+        }
+        Holder::Keeper { host, .. } => format!(
+            "{refusal}: a keeper on {host} has it; `piton resume` watches it, `piton stop` stops \
+             it, --force takes it"
+        ),
+    }
+}
+
+/// What `ready` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReadyAnswer {
+    pub run: RunId,
+    pub handle: Handle,
+    pub ready: Vec<ReadyStep>,
+    pub total_remaining: usize,
+    pub all_completed: bool,
+    /// Why the other steps that are not completed cannot be had.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub blocked: BTreeMap<StepId, String>,
+}
+
+/// A step that can be claimed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReadyStep {
+    pub step: StepId,
+    pub title: String,
+    pub index: usize,
+}
+
+/// The steps that somebody who holds none could claim now.
+pub fn ready_steps(project: &Project, log: &Log) -> Result<ReadyAnswer, EngineError> {
+    let nobody = Holder::External { host: project.host.clone(), worktree: String::new() };
+    let whole = answer(project, log, &nobody, None)?;
+    let run = log.run();
+    let open = run.steps().enumerate().filter(|(_, (_, state))| !state.is_completed());
+    let ready = open.filter(|(_, (plan, _))| !whole.blocked.contains_key(&plan.id));
+    let row = |(index, (plan, _)): (usize, (&PlanStep, _))| {
+        let (step, title) = (plan.id.clone(), plan.title.clone());
+        ReadyStep { step, title, index }
+    };
+    Ok(ReadyAnswer {
+        ready: ready.map(row).collect(),
+        run: whole.run,
+        handle: whole.handle,
+        total_remaining: whole.total_remaining,
+        all_completed: whole.all_completed,
+        blocked: whole.blocked,
+    })
+}
+
+/// The fence that a write is made under.
+pub fn fence_of(
+    project: &Project,
+    log: &Log,
+    step: &StepId,
+    under: &Under,
+) -> Result<Fence, EngineError> {
+    let worktree = match under {
+        Under::Fence(fence) => return Ok(*fence),
+        Under::Worktree(path) => text(&canonical(path)?),
+    };
+    let (_, state) = log.run().step(step).ok_or_else(|| Refusal::UnknownStep(step.clone()))?;
+    let owner = Holder::External { host: project.host.clone(), worktree };
+    let ours = |attempt: &&Attempt| attempt.holder.is_same_owner(&owner);
+    if let Some(attempt) = state.attempt().filter(ours) {
+        return Ok(attempt.fence);
+    }
+    // The last claim that this worktree had: the core says what became of it.
+    let mut past = state.history.iter().rev().map(|past| &past.attempt);
+    match (past.find(|attempt| attempt.holder.is_same_owner(&owner)), &state.phase) {
+        (Some(attempt), _) => Ok(attempt.fence),
+        (None, Phase::Pending) => Err(Refusal::Pending(step.clone()).into()),
+        (None, Phase::Completed { .. }) => Err(Refusal::Completed(step.clone()).into()),
+        (None, _) => Err(EngineError::NotOwner { step: step.clone() }),
+    }
+}
+
+/// Writes under a claim. Whoever lost theirs is told so, also where the step has ended since.
+fn submit(
+    log: &mut Log,
+    step: &StepId,
+    fence: Fence,
+    command: &Command,
+) -> Result<(), EngineError> {
+    match log.submit(command) {
+        Ok(_) => Ok(()),
+        Err(LogError::Refused(Refusal::Completed(_) | Refusal::NotClaimed { .. })) => {
+            Err(lost(log, step, fence).into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Why a fence is not, or no longer, that of its step.
+pub fn lost(log: &Log, step: &StepId, given: Fence) -> Refusal {
+    let Some((_, state)) = log.run().step(step) else { return Refusal::UnknownStep(step.clone()) };
+    let past = state.history.iter().map(|past| &past.attempt);
+    let newest = past.chain(state.attempt()).map(|attempt| attempt.fence).max();
+    match newest {
+        Some(current) if current > given => {
+            Refusal::StaleFence { step: step.clone(), given, current }
+        }
+        _ if state.is_completed() => Refusal::Completed(step.clone()),
+        _ => Refusal::NotClaimed { step: step.clone(), given },
+    }
+}
+
+/// Says that the work has begun.
+pub fn start(log: &mut Log, step: &StepId, fence: Fence) -> Result<(), EngineError> {
+    let at = StepRef::first(step.clone());
+    submit(log, step, fence, &Command::Start { step: at, fence, base: None })
+}
+
+/// Moves the lease, by as much as it was claimed for unless told; appends nothing. A lapsed claim
+/// that nobody took is renewed.
+pub fn heartbeat(
+    log: &mut Log,
+    step: &StepId,
+    fence: Fence,
+    lease: Option<Duration>,
+) -> Result<(Pulse, Millis), EngineError> {
+    log.refresh()?;
+    let held = log.run().step(step).and_then(|(_, state)| state.attempt());
+    let claimed = held.map_or(Duration::ZERO, |held| held.until.wall.since(held.claimed_at));
+    let lease = lease.unwrap_or(claimed);
+    let until = log.now()?.after(lease);
+    let step_ref = StepRef::first(step.clone());
+    let renewed = log.store().renew(log.run().opened.run, &lease_key(&step_ref), fence, &until)?;
+    log.refresh()?;
+    let (_, state) = log.run().step(step).ok_or_else(|| Refusal::UnknownStep(step.clone()))?;
+    let Some(attempt) = state.attempt().filter(|attempt| attempt.fence == fence) else {
+        return Ok((Pulse::Fenced, log.now()?.wall));
+    };
+    let beat = match log.run().stop_for(attempt) {
+        Some(_) => Pulse::StopRequested,
+        None => Pulse::Continue,
+    };
+    let until = match renewed {
+        Renewal::Renewed => until.wall,
+        Renewal::NotRenewed => {
+            let leases = log.store().leases(log.run().opened.run)?;
+            believed_until(&step_ref, attempt, &leases).wall
+        }
+    };
+    Ok((beat, until))
+}
+
+/// Keeps the worktree's bytes, where it is one of this repository, and records the report.
+pub fn checkpoint(
+    project: &Project,
+    log: &mut Log,
+    step: &StepId,
+    fence: Fence,
+    report: Report,
+) -> Result<Option<Snapshot>, EngineError> {
+    let at = StepRef::first(step.clone());
+    let held = log.run().held().find(|(held, attempt)| *held == at && attempt.fence == fence);
+    let place = match held.map(|(_, attempt)| attempt.holder.clone()) {
+        Some(Holder::External { worktree, .. }) => Some((PathBuf::from(worktree), Author::Piton)),
+        Some(Holder::Keeper { .. }) => {
+            let root = settings_of(log)?.worktree_root;
+            Some((project.worktree(&root, &log.run().opened.handle), Author::Agent))
+        }
+        None => None,
+    };
+    let snapshot = match place {
+        Some((path, author)) => {
+            let (reason, report) = (SnapshotReason::Cadence, Some(&report));
+            keep_bytes(
+                project,
+                log,
+                &Keep { step: &at, fence, path: &path, reason, author, report },
+            )?
+        }
+        None => None,
+    };
+    let report = (report != Report::default()).then(|| Box::new(report));
+    let kept = snapshot.clone();
+    submit(log, step, fence, &Command::Checkpoint { step: at, fence, snapshot, report })?;
+    Ok(kept)
+}
+
+/// Bytes that are to be kept.
+struct Keep<'a> {
+    step: &'a StepRef,
+    fence: Fence,
+    path: &'a Path,
+    reason: SnapshotReason,
+    author: Author,
+    /// What is told with them.
+    report: Option<&'a Report>,
+}
+
+/// Who keeps them: a keeper counts its own snapshots, so those of its agent have names beside them.
+#[derive(Clone, Copy)]
+enum Author {
+    Piton,
+    Agent,
+}
+
+/// How often a name that somebody else took meanwhile is passed over.
+const NAME_TRIES: u32 = 20;
+
+/// A snapshot under the next free number of a fence; none where there is nothing new or no worktree.
+fn keep_bytes(
+    project: &Project,
+    log: &Log,
+    keep: &Keep<'_>,
+) -> Result<Option<Snapshot>, EngineError> {
+    let tree = Worktree::at(&project.git, keep.path);
+    if !matches!(tree.state()?, TreeState::Present { .. }) {
+        return Ok(None);
+    }
+    let stem = snapshot_ref(log, keep.step, keep.fence, 0);
+    let stem = stem.strip_suffix('0').expect("a snapshot's name ends with its number");
+    let name = |number: u64| match keep.author {
+        Author::Piton => format!("{stem}{number}"),
+        Author::Agent => format!("{stem}a{number}"),
+    };
+    let (mut number, mut tries) = (1, 0);
+    loop {
+        while project.git.ref_target(&name(number))?.is_some() {
+            number += 1;
+        }
+        match take(project, log, &tree, keep, name(number)) {
+            Err(GitError::RefTaken { .. }) if tries < NAME_TRIES => tries += 1,
+            taken => return Ok(taken?),
+        }
+    }
+}
+
+fn take(
+    project: &Project,
+    log: &Log,
+    tree: &Worktree,
+    keep: &Keep<'_>,
+    refname: String,
+) -> Result<Option<Snapshot>, GitError> {
+    let Keep { step, fence, reason, .. } = *keep;
+    let (_, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
+    let last = state.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());
+    let message = with_report(&snapshot_message(log, step, fence, reason), keep.report);
+    let index = project.state.join(format!("index-{fence}-{}", std::process::id()));
+    let base = state.base.clone().unwrap_or_else(|| log.run().opened.base.clone());
+    let ask = snapshot::Ask {
+        refname,
+        base: Some(&base),
+        message: &message,
+        reason,
+        last: last.as_ref(),
+        index: &index,
+    };
+    let taken = snapshot::take(tree, &ask);
+    let _not_there = std::fs::remove_file(&index);
+    taken
+}
+
+/// A snapshot's message with what was reported, in front of its trailers.
+fn with_report(message: &str, report: Option<&Report>) -> String {
+    let Some(report) = report.filter(|report| **report != Report::default()) else {
+        return message.to_owned();
+    };
+    let progress = report.progress.map(|percent| format!("{percent} %"));
+    let fields = [
+        ("progress", &progress),
+        ("confidence", &report.confidence),
+        ("task", &report.task),
+        ("note", &report.note),
+        ("done", &report.done),
+        ("next", &report.next),
+        ("eta", &report.eta),
+    ];
+    let said = fields.into_iter().filter_map(|(name, text)| Some((name, text.as_ref()?)));
+    let lines: Vec<String> = said.map(|(name, text)| format!("  {name}: {text}")).collect();
+    let reported = format!("Reported:\n{}", lines.join("\n"));
+    match message.split_once("\n\n") {
+        Some((subject, rest)) => format!("{subject}\n\n{reported}\n\n{rest}"),
+        None => format!("{}\n\n{reported}\n", message.trim_end()),
+    }
+}
+
+/// Says that a substep is done.
+pub fn complete_substep(
+    log: &mut Log,
+    step: &StepId,
+    fence: Fence,
+    substep: SubstepId,
+) -> Result<(), EngineError> {
+    let at = StepRef::first(step.clone());
+    submit(log, step, fence, &Command::CompleteSubstep { step: at, fence, substep })
+}
+
+/// Says what became of items.
+pub fn mark_items(
+    log: &mut Log,
+    step: &StepId,
+    fence: Fence,
+    items: Vec<ItemRef>,
+    mark: Mark,
+) -> Result<(), EngineError> {
+    let at = StepRef::first(step.clone());
+    submit(log, step, fence, &Command::MarkItems { step: at, fence, items, mark })
+}
+
+/// Adds a gap; answers with the number it can be checked by.
+pub fn add_item(
+    log: &mut Log,
+    step: &StepId,
+    fence: Fence,
+    text: String,
+    priority: Priority,
+) -> Result<ItemRef, EngineError> {
+    let at = StepRef::first(step.clone());
+    submit(log, step, fence, &Command::AddItem { step: at, fence, text, priority })?;
+    let (plan, state) = log.run().step(step).expect("it was just written to");
+    let own = plan.items.len() + state.checklist.added.len();
+    Ok(ItemRef::new(None, u32::try_from(own).unwrap_or(u32::MAX)))
+}
+
+/// Completes a step without a commit: nothing lands, and nobody but the holder has seen it done.
+pub fn complete(
+    log: &mut Log,
+    step: &StepId,
+    fence: Fence,
+    waive: Option<String>,
+) -> Result<(), EngineError> {
+    let at = StepRef::first(step.clone());
+    submit(log, step, fence, &Command::Complete { step: at, fence, commit: None, waive })
+}
+
+/// Says that the attempt failed.
+pub fn fail(log: &mut Log, step: &StepId, fence: Fence, reason: String) -> Result<(), EngineError> {
+    let (at, why) = (StepRef::first(step.clone()), Failure::Reported { reason });
+    submit(log, step, fence, &Command::Fail { step: at, fence, why })
+}
+
+/// What `release` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReleaseAnswer {
+    pub plan: String,
+    pub run: RunId,
+    pub step: StepId,
+    pub released: bool,
+    pub was_claimed_by: String,
+}
+
+/// Gives a claim back: the owner's, or anybody's without a fence. A keeper of this host that loses
+/// its claim so is ended, and its bytes are kept, before the answer.
+pub fn release(
+    project: &Project,
+    log: &mut Log,
+    step: &StepId,
+    fence: Option<Fence>,
+) -> Result<ReleaseAnswer, EngineError> {
+    log.refresh()?;
+    let held = log.run().step(step).and_then(|(_, state)| state.attempt()).cloned();
+    let was_claimed_by = match held.as_ref().map(|attempt| &attempt.holder) {
+        Some(Holder::External { worktree, .. }) => worktree.clone(),
+        Some(Holder::Keeper { host, .. }) => format!("a keeper on {host}"),
+        None => String::new(),
+    };
+    let at = StepRef::first(step.clone());
+    match fence {
+        Some(fence) => {
+            submit(log, step, fence, &Command::Release { step: at, fence: Some(fence) })?
+        }
+        None => {
+            log.submit(&Command::Release { step: at.clone(), fence: None })?;
+            if let Some(attempt) = &held {
+                end(project, log, &at, attempt)?;
+            }
+        }
+    }
+    let opened = &log.run().opened;
+    Ok(ReleaseAnswer {
+        plan: opened.plan_path.clone(),
+        run: opened.run,
+        step: step.clone(),
+        released: true,
+        was_claimed_by,
+    })
+}
+
+/// Makes a step pending again, after a dead attempt's bytes were kept; answers with the steps that need it.
+pub fn reset(
+    project: &Project,
+    log: &mut Log,
+    step: &StepId,
+    reason: Option<String>,
+) -> Result<Vec<StepId>, EngineError> {
+    bury_the_dead(project, log, Some(step))?;
+    log.submit(&Command::Reset { step: StepRef::first(step.clone()), reason })?;
+    let run = log.run();
+    let needs = |index: usize| run.needs_of(index).contains(step);
+    let all = run.plan().steps.iter().enumerate();
+    Ok(all.filter(|(index, _)| needs(*index)).map(|(_, plan)| plan.id.clone()).collect())
+}
+
+fn canonical(path: &Path) -> Result<PathBuf, EngineError> {
+    let what = format!("the worktree {} cannot be used", path.display());
+    std::fs::canonicalize(path).map_err(EngineError::io(what))
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

@@ -1,0 +1,165 @@
+//! What the verbs for agents and scripts share: which run and step they are about, and the claim that
+//! they write under. Inside an attempt the keeper's variables answer all three.
+
+use std::path::{Path, PathBuf};
+
+use piton_core::ids::{Fence, RunId, StepId};
+use piton_engine::claims::{self, Under};
+use piton_engine::config::{self, Flags, Layers};
+use piton_engine::log::Log;
+use piton_engine::project::Project;
+use piton_engine::runs::{self, OpenAsk, OpenedRun, Unfinished};
+use piton_engine::{Access, Store};
+use serde_json::{Value, json};
+
+use crate::error::{Kind, Problem};
+use crate::verb::{self, stop::step_of};
+
+/// What the environment says: set by the keeper for everything inside an attempt.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Inside {
+    pub(crate) run: Option<String>,
+    pub(crate) step: Option<String>,
+    pub(crate) fence: Option<Fence>,
+}
+
+impl Inside {
+    pub(crate) fn of_process() -> Inside {
+        let var = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+        Inside {
+            run: var("PITON_RUN"),
+            // A step of a loop is spelled `review#3`.
+            step: var("PITON_STEP").map(|text| text.split('#').next().unwrap_or("").to_owned()),
+            fence: var("PITON_FENCE").and_then(|text| text.parse().ok()).map(Fence),
+        }
+    }
+}
+
+/// Which step a verb is about.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Which {
+    /// The run: its handle, id, the beginning of either, or its plan [default: PITON_RUN, else the
+    /// unfinished one]
+    #[arg(value_name = "PLAN|RUN")]
+    pub(crate) run: Option<String>,
+
+    /// The step [default: PITON_STEP]
+    pub(crate) step: Option<String>,
+}
+
+/// How a write names its claim.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ByClaim {
+    /// The claim's fence, as `piton claim` answered [default: PITON_FENCE inside an attempt]
+    #[arg(long, value_name = "N")]
+    pub(crate) fence: Option<u64>,
+
+    /// The worktree that the step was claimed from
+    #[arg(long, value_name = "PATH", conflicts_with = "fence")]
+    pub(crate) worktree: Option<PathBuf>,
+}
+
+/// A step that a verb writes to.
+pub(crate) struct Target {
+    pub(crate) project: Project,
+    pub(crate) log: Log,
+    pub(crate) step: StepId,
+}
+
+impl Target {
+    pub(crate) fn find(which: &Which) -> Result<Target, Problem> {
+        let inside = Inside::of_process();
+        let project = verb::project()?;
+        let store = verb::store_with_runs(&project, Access::Existing)?;
+        let log = find(&project, &store, which.run.as_deref())?;
+        let Some(step) = which.step.as_ref().or(inside.step.as_ref()) else {
+            return Err(Problem::new(Kind::Usage, "which step? none was named")
+                .hint("piton VERB RUN STEP; inside an attempt PITON_STEP says it"));
+        };
+        let step = step_of(&log, step)?;
+        Ok(Target { project, log, step })
+    }
+
+    /// The fence to write under.
+    pub(crate) fn fence(&self, by: &ByClaim) -> Result<Fence, Problem> {
+        match self.named(by)? {
+            Some(fence) => Ok(fence),
+            None => {
+                Err(Problem::new(Kind::Usage, "which claim? a write names the one it is under")
+                    .hint("add --fence N as `piton claim` answered, or --worktree PATH"))
+            }
+        }
+    }
+
+    /// The fence that was named, here or by the environment of the attempt that this is inside of.
+    pub(crate) fn named(&self, by: &ByClaim) -> Result<Option<Fence>, Problem> {
+        let under = match (by.fence, &by.worktree) {
+            (Some(fence), _) => Under::Fence(Fence(fence)),
+            (None, Some(path)) => Under::Worktree(path.clone()),
+            (None, None) => return Ok(self.own_fence()),
+        };
+        Ok(Some(claims::fence_of(&self.project, &self.log, &self.step, &under)?))
+    }
+
+    fn own_fence(&self) -> Option<Fence> {
+        let inside = Inside::of_process();
+        let run = inside.run.is_some_and(|run| is_run(&self.log, &run));
+        let step = inside.step.is_none_or(|step| step == self.step.as_str());
+        inside.fence.filter(|_| run && step)
+    }
+
+    /// What every answer about a step begins with.
+    pub(crate) fn answer(&self, more: Value) -> Value {
+        let opened = &self.log.run().opened;
+        let mut data = json!({ "run": opened.run, "handle": opened.handle, "step": self.step });
+        if let (Value::Object(data), Value::Object(more)) = (&mut data, more) {
+            data.extend(more);
+        }
+        data
+    }
+}
+
+/// Whether a text names this run.
+pub(crate) fn is_run(log: &Log, text: &str) -> bool {
+    let opened = &log.run().opened;
+    opened.handle.as_str() == text || opened.run.to_string() == text
+}
+
+/// The run somebody means, the one that this is inside of unless told.
+pub(crate) fn find(
+    project: &Project,
+    store: &std::sync::Arc<dyn Store>,
+    asked: Option<&str>,
+) -> Result<Log, Problem> {
+    let inside = Inside::of_process().run;
+    let asked = asked.or(inside.as_deref());
+    match asked.and_then(|text| text.parse::<RunId>().ok()) {
+        Some(run) => Ok(Log::load(std::sync::Arc::clone(store), run)?),
+        None => verb::find(project, store, asked),
+    }
+}
+
+/// Opens a run of a plan without executing anything, or finds the unfinished one.
+pub(crate) fn open(
+    project: &Project,
+    plan: &Path,
+    inputs: std::collections::BTreeMap<String, String>,
+) -> Result<OpenedRun, Problem> {
+    let layers = Layers::of_process(Some(project.git.main_root()));
+    let settings = config::load(&layers, &Flags::default())?.settings;
+    let opening = runs::prepare(project, OpenAsk { plan_path: plan, inputs, settings })?;
+    let store = project.store(Access::Create)?;
+    Ok(runs::open(project, store, opening, Unfinished::GoOn)?)
+}
+
+/// The words in front of a verb's own: `RUN STEP WORD`, `RUN WORD` or `WORD`.
+pub(crate) fn before_last(words: &[String]) -> (Which, String) {
+    let word = |n: usize| words.get(n).cloned();
+    let last = words.last().cloned().unwrap_or_default();
+    let (run, step) = match words.len() {
+        0 | 1 => (None, None),
+        2 => (word(0), None),
+        _ => (word(0), word(1)),
+    };
+    (Which { run, step }, last)
+}

@@ -1,0 +1,81 @@
+//! `piton check`: says what became of items of a step's checklist.
+
+use piton_core::event::Mark;
+use piton_core::ids::ItemRef;
+use piton_engine::claims;
+use serde_json::json;
+
+use crate::claiming::{ByClaim, Inside, Target, Which};
+use crate::error::{Kind, Problem};
+use crate::ui::Ui;
+use crate::verb::Answer;
+
+/// Mark items of a step's checklist as done, or defer them
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("mark").required(true).args(["done", "defer"]), after_help = "\
+Examples:
+  piton check 1 2 --done                                  inside an attempt
+  piton check auth-calm-otter jwt 1 validate.2 --done --fence 7
+  piton check auth-calm-otter jwt 3 --defer --reason 'needs the new API' --worktree .
+
+An item is its number in the step, or SUBSTEP.NUMBER; `piton show` lists them.")]
+pub(crate) struct Args {
+    /// The items; in front of them the run and the step, unless PITON_RUN and PITON_STEP say them
+    #[arg(value_name = "[PLAN|RUN STEP] ITEM", required = true)]
+    words: Vec<String>,
+
+    #[command(flatten)]
+    by: ByClaim,
+
+    /// They are done
+    #[arg(long)]
+    done: bool,
+
+    /// They are left for later
+    #[arg(long, requires = "reason")]
+    defer: bool,
+
+    /// Why they are deferred
+    #[arg(long, value_name = "WHY", conflicts_with = "done")]
+    reason: Option<String>,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let (which, items) = split(&args.words)?;
+    let mut target = Target::find(&which)?;
+    let fence = target.fence(&args.by)?;
+    let mark = match &args.reason {
+        Some(reason) if args.defer => Mark::Deferred { reason: reason.clone() },
+        _ => Mark::Done,
+    };
+    claims::mark_items(&mut target.log, &target.step, fence, items.clone(), mark)?;
+    let word = if args.defer { "deferred" } else { "done" };
+    let names: Vec<String> = items.iter().map(ToString::to_string).collect();
+    let _ = ui.line(format!("step {}: {} {word}", target.step, names.join(", ")));
+    let data = target.answer(json!({ "fence": fence, "items": items, "state": word }));
+    Ok(Answer::new(data).after_writing(target.log.store()))
+}
+
+/// Inside an attempt numbers alone are items; elsewhere the run and the step come first.
+fn split(words: &[String]) -> Result<(Which, Vec<ItemRef>), Problem> {
+    let read = |words: &[String]| -> Result<Vec<ItemRef>, Problem> {
+        let item = |word: &String| ItemRef::try_from(word.clone());
+        let all: Result<Vec<ItemRef>, _> = words.iter().map(item).collect();
+        all.map_err(|error| Problem::from_error(Kind::Usage, &error))
+    };
+    let inside = Inside::of_process();
+    if inside.run.is_some()
+        && inside.step.is_some()
+        && let Ok(items) = read(words)
+    {
+        return Ok((Which { run: None, step: None }, items));
+    }
+    match words {
+        [run, step, items @ ..] if !items.is_empty() => {
+            let which = Which { run: Some(run.clone()), step: Some(step.clone()) };
+            Ok((which, read(items)?))
+        }
+        _ => Err(Problem::new(Kind::Usage, "which items of which step?")
+            .hint("piton check RUN STEP ITEM…; inside an attempt the items are enough")),
+    }
+}

@@ -1,0 +1,197 @@
+//! `piton checkpoint`: keeps the worktree's bytes and what its holder reports. What is reported is
+//! shown as reported; piton believes none of it.
+
+use std::io::Read as _;
+
+use piton_core::event::{Report, ReportedFile};
+use piton_engine::claims;
+use serde_json::json;
+
+use crate::claiming::{ByClaim, Target, Which};
+use crate::error::{Kind, Problem};
+use crate::text::count;
+use crate::ui::Ui;
+use crate::verb::Answer;
+
+/// The most that `--data` may hold.
+const DATA_BYTES_MAX: usize = 64 * 1024;
+/// The most that another text of a report may hold.
+const TEXT_BYTES_MAX: usize = 8 * 1024;
+
+/// Keep the worktree's bytes, and what you report about the work
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton checkpoint --note 'parser done, tests next'      inside an attempt
+  piton checkpoint auth-calm-otter jwt --fence 7 --progress 40 --next refresh
+  piton checkpoint auth-calm-otter jwt --worktree . --file src/auth.ts:120=open@0.6
+  piton checkpoint auth-calm-otter jwt --worktree . --data @state.json
+
+Every part may be left out; what was reported before stays. Bytes are kept where the worktree is one of
+this repository.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    which: Which,
+
+    #[command(flatten)]
+    by: ByClaim,
+
+    /// How much is done, in percent
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100))]
+    progress: Option<u8>,
+
+    /// How sure you are, from 0 to 1
+    #[arg(long, value_name = "X", value_parser = confidence)]
+    confidence: Option<String>,
+
+    /// What whoever goes on should know
+    #[arg(long, value_name = "TEXT", value_parser = text)]
+    note: Option<String>,
+
+    /// What you are at
+    #[arg(long, value_name = "TEXT", value_parser = text)]
+    task: Option<String>,
+
+    /// When you expect to be done, in your words
+    #[arg(long, value_name = "TEXT", value_parser = text)]
+    eta: Option<String>,
+
+    /// The section that was done last
+    #[arg(long, value_name = "SECTION", value_parser = text)]
+    done: Option<String>,
+
+    /// The section that comes next
+    #[arg(long, value_name = "SECTION", value_parser = text)]
+    next: Option<String>,
+
+    /// Your own conversation, to be taken up again
+    #[arg(long, value_name = "ID", value_parser = text)]
+    session: Option<String>,
+
+    /// A file you work on; may be repeated
+    #[arg(long = "file", value_name = "PATH[:LINE][=done|open][@CONFIDENCE]", value_parser = file)]
+    files: Vec<ReportedFile>,
+
+    /// Anything else as JSON, or @FILE with it; at most 64 KiB
+    #[arg(long, value_name = "JSON")]
+    data: Option<String>,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let report = report(args)?;
+    let mut target = Target::find(&args.which)?;
+    let fence = target.fence(&args.by)?;
+    let Target { project, log, step } = &mut target;
+    let snapshot = claims::checkpoint(project, log, step, fence, report)?;
+    let _ = ui.line(match &snapshot {
+        Some(kept) => {
+            let changed = count(kept.changed, "changed file");
+            format!("step {step}: {changed} kept as {}", kept.refname)
+        }
+        None => format!("step {step}: recorded; there were no new bytes to keep"),
+    });
+    let data = target.answer(json!({ "fence": fence, "snapshot": snapshot }));
+    Ok(Answer::new(data).after_writing(target.log.store()))
+}
+
+fn report(args: &Args) -> Result<Report, Problem> {
+    Ok(Report {
+        progress: args.progress,
+        confidence: args.confidence.clone(),
+        note: args.note.clone(),
+        task: args.task.clone(),
+        eta: args.eta.clone(),
+        done: args.done.clone(),
+        next: args.next.clone(),
+        session: args.session.clone(),
+        files: args.files.clone(),
+        data: args.data.as_deref().map(data).transpose()?,
+    })
+}
+
+fn data(text: &str) -> Result<String, Problem> {
+    let wrong = |what: &str| Problem::new(Kind::Usage, format!("--data {what}"));
+    let text = match text.strip_prefix('@') {
+        None => text.to_owned(),
+        Some(path) => {
+            let mut text = String::new();
+            let limit = DATA_BYTES_MAX as u64 + 1;
+            let read =
+                std::fs::File::open(path).and_then(|f| f.take(limit).read_to_string(&mut text));
+            read.map_err(|error| wrong(&format!("@{path} cannot be read")).because(error))?;
+            text
+        }
+    };
+    if text.len() > DATA_BYTES_MAX {
+        return Err(
+            wrong("is too long").hint("at most 64 KiB; keep more in a file of the worktree")
+        );
+    }
+    match serde_json::from_str::<serde_json::Value>(&text) {
+        Ok(value) => Ok(value.to_string()),
+        Err(error) => Err(wrong("is not JSON").because(error)),
+    }
+}
+
+fn text(text: &str) -> Result<String, String> {
+    match text.len() > TEXT_BYTES_MAX {
+        true => Err("too long: at most 8 KiB".to_owned()),
+        false => Ok(text.to_owned()),
+    }
+}
+
+fn confidence(text: &str) -> Result<String, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..=1.0).contains(&value) => Ok(text.to_owned()),
+        _ => Err("a number from 0 to 1".to_owned()),
+    }
+}
+
+/// Read from the end, so that a path may hold the signs too.
+fn file(text: &str) -> Result<ReportedFile, String> {
+    let mut path = text;
+    let mut found = ReportedFile { path: String::new(), line: None, done: None, confidence: None };
+    if let Some((before, sure)) = path.rsplit_once('@')
+        && confidence(sure).is_ok()
+    {
+        (path, found.confidence) = (before, Some(sure.to_owned()));
+    }
+    for (sign, done) in [("=done", true), ("=open", false)] {
+        if let Some(before) = path.strip_suffix(sign) {
+            (path, found.done) = (before, Some(done));
+            break;
+        }
+    }
+    if let Some((before, line)) = path.rsplit_once(':')
+        && let Ok(line) = line.parse()
+    {
+        (path, found.line) = (before, Some(line));
+    }
+    if path.is_empty() {
+        return Err("a path is missing".to_owned());
+    }
+    Ok(ReportedFile { path: path.to_owned(), ..found })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_read_from_the_end() {
+        let told = |text| {
+            let f = file(text).expect(text);
+            (f.path, f.line, f.done, f.confidence)
+        };
+        let sure = |text: &str| Some(text.to_owned());
+        assert_eq!(told("a.rs"), ("a.rs".into(), None, None, None));
+        assert_eq!(
+            told("ä/ö.rs:12=done@0.9"),
+            ("ä/ö.rs".into(), Some(12), Some(true), sure("0.9"))
+        );
+        assert_eq!(told("a@b:c=d"), ("a@b:c=d".into(), None, None, None));
+        assert_eq!(told("a=open"), ("a".into(), None, Some(false), None));
+        assert_eq!(told("a@1"), ("a".into(), None, None, sure("1")));
+        assert!(file(":3").is_err() && file("").is_err());
+    }
+}

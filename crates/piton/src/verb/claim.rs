@@ -1,0 +1,143 @@
+//! `piton claim`: takes a step of a run, to work on it in a worktree of one's own. Nothing ready is a
+//! normal answer.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use piton_core::decide::Insist;
+use piton_core::ids::StepId;
+use piton_engine::Access;
+use piton_engine::claims::{self, ClaimAnswer, ClaimAsk};
+use piton_engine::log::Log;
+use piton_engine::project::Project;
+use piton_engine::runs::OpenedRun;
+
+use crate::claiming::{self, Inside, is_run};
+use crate::error::{Kind, Problem};
+use crate::text::{bold, plain, table};
+use crate::ui::Ui;
+use crate::verb::{self, Answer, run::lease, stop::step_of};
+
+/// Take a step, to work on it in a worktree of your own
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton claim plan.toml --worktree .               the first step that can be had
+  piton claim plan.toml --worktree . --step jwt    that one
+  piton claim plan.toml --worktree . --json        its fence is what later writes name
+
+A plan's run is opened if there is none. The same worktree asking again gets its step at once, under a
+new fence; the old fence is refused from then on. Nothing to be had is `claimed: false` and exit
+status 0. Inside an attempt of `piton run` it answers that attempt's claim.")]
+pub(crate) struct Args {
+    /// The plan, or the run: its handle, id or the beginning of either [default: PITON_RUN, else the
+    /// unfinished one]
+    #[arg(value_name = "PLAN|RUN")]
+    run: Option<String>,
+
+    /// Where you will work; with this host it is who you are
+    #[arg(long, value_name = "PATH")]
+    worktree: Option<PathBuf>,
+
+    /// Only this step
+    #[arg(long)]
+    step: Option<String>,
+
+    /// How long the claim is believed without a heartbeat
+    #[arg(long, value_name = "DURATION", default_value = "2h", value_parser = lease)]
+    lease: Duration,
+
+    /// Take it from a holder that may live
+    #[arg(long)]
+    force: bool,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let project = verb::project()?;
+    if let Some((log, answer)) = own(&project, args)? {
+        return told(ui, &log, &answer);
+    }
+    let Some(worktree) = &args.worktree else {
+        return Err(Problem::new(Kind::Usage, "where will you work? no worktree was named")
+            .hint("add --worktree PATH; `--worktree .` is the folder you are in"));
+    };
+    let mut log = log(&project, args.run.as_deref())?;
+    let step = args.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
+    let insist = if args.force { Insist::Force } else { Insist::Never };
+    let ask = ClaimAsk { step: step.as_ref(), worktree, lease: args.lease, insist };
+    let answer = claims::claim(&project, &mut log, &ask)?;
+    told(ui, &log, &answer)
+}
+
+/// The claim of the attempt that this is inside of, when that is what is asked for.
+fn own(project: &Project, args: &Args) -> Result<Option<(Log, ClaimAnswer)>, Problem> {
+    let inside = Inside::of_process();
+    let (Some(_), Some(fence)) = (&inside.run, inside.fence) else { return Ok(None) };
+    if args.step.is_some() && args.step != inside.step {
+        return Ok(None);
+    }
+    let store = verb::store_with_runs(project, Access::Existing)?;
+    let log = claiming::find(project, &store, None)?;
+    let same = match &args.run {
+        Some(asked) if is_run(&log, asked) => true,
+        Some(asked) => verb::find(project, &store, Some(asked))
+            .is_ok_and(|other| other.run().opened.run == log.run().opened.run),
+        None => true,
+    };
+    if !same {
+        return Ok(None);
+    }
+    match claims::own_claim(project, &log, fence)? {
+        Some(answer) => Ok(Some((log, answer))),
+        None if args.worktree.is_some() => Ok(None),
+        None => Err(Problem::new(
+            Kind::NotOwner,
+            format!("the attempt that this is inside of has lost its claim (fence {fence})"),
+        )
+        .hint("stop working on it; `piton show` says who has it")),
+    }
+}
+
+/// A plan's run is opened if there is none.
+fn log(project: &Project, asked: Option<&str>) -> Result<Log, Problem> {
+    match asked.filter(|text| Path::new(text).is_file()) {
+        Some(plan) => match claiming::open(project, Path::new(plan), BTreeMap::new())? {
+            OpenedRun::New(log) | OpenedRun::Existing(log) => Ok(log),
+        },
+        None => {
+            let store = verb::store_with_runs(project, Access::Existing)?;
+            claiming::find(project, &store, asked)
+        }
+    }
+}
+
+fn told(ui: &Ui, log: &Log, answer: &ClaimAnswer) -> Result<Answer, Problem> {
+    // The claim is made: whoever stopped reading has it all the same.
+    let _ = lines(ui, answer);
+    Ok(Answer::new(verb::json(answer)).after_writing(log.store()))
+}
+
+fn lines(ui: &Ui, answer: &ClaimAnswer) -> Result<(), Problem> {
+    let handle = bold(answer.handle.as_str());
+    if let Some(claim) = &answer.claim {
+        let again = if claim.reclaimed { "claimed again" } else { "claimed" };
+        let step = bold(claim.step.as_str());
+        ui.line(format!("{handle}: {again} {step}  {}", plain(&claim.title)))?;
+        ui.line(format!("  fence {}, lease until {}", claim.fence, claim.lease_expires))?;
+        if !claim.snapshots {
+            ui.line("  the worktree is not one of this repository: checkpoints keep no bytes")?;
+        }
+        ui.hint(format!("`piton start {} {} --fence {}`", answer.handle, claim.step, claim.fence));
+        return Ok(());
+    }
+    if answer.all_completed {
+        return ui.line(format!("{handle}: every step is completed"));
+    }
+    ui.line(format!("{handle}: nothing can be claimed now"))?;
+    let row = |(step, why): (&StepId, &String)| vec![format!("  {step}"), plain(why)];
+    for line in table(&answer.blocked.iter().map(row).collect::<Vec<Vec<String>>>()) {
+        ui.line(line)?;
+    }
+    Ok(())
+}

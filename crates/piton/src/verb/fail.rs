@@ -1,0 +1,43 @@
+//! `piton fail`: a holder says that its attempt failed.
+
+use piton_engine::claims;
+use serde_json::json;
+
+use crate::claiming::{ByClaim, Target, Which};
+use crate::error::Problem;
+use crate::ui::Ui;
+use crate::verb::Answer;
+
+/// Say that the work on a claimed step failed
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  piton fail auth-calm-otter jwt --fence 7 --reason 'the API it needs does not exist'
+
+It spends one of the step's retries; `piton reset` makes a failed step pending again.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    which: Which,
+
+    #[command(flatten)]
+    by: ByClaim,
+
+    /// What went wrong
+    #[arg(long, value_name = "WHY")]
+    reason: String,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let mut target = Target::find(&args.which)?;
+    let fence = target.fence(&args.by)?;
+    claims::fail(&mut target.log, &target.step, fence, args.reason.clone())?;
+    let step = &target.step;
+    let left = target
+        .log
+        .run()
+        .step(step)
+        .map_or(0, |(plan, state)| (plan.retries + 1).saturating_sub(state.failures));
+    let _ = ui.line(format!("step {step}: failed; {left} more tries"));
+    let data = target.answer(json!({ "fence": fence, "failed": true, "retries_left": left }));
+    Ok(Answer::new(data).after_writing(target.log.store()))
+}

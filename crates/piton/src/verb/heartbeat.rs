@@ -1,0 +1,55 @@
+//! `piton heartbeat`: a holder says that it lives, and hears whether it should go on.
+
+use std::time::Duration;
+
+use piton_core::view::timestamp;
+use piton_engine::claims::{self, Pulse};
+use piton_engine::error::EngineError;
+use serde_json::json;
+
+use crate::claiming::{ByClaim, Target, Which};
+use crate::error::Problem;
+use crate::ui::Ui;
+use crate::verb::{Answer, run::lease};
+
+/// Say that you live: the claim's lease is moved
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  piton heartbeat auth-calm-otter jwt --fence 7 --json | jq -r .data.beat
+
+It answers `continue` or `stop_requested`; a claim that somebody else has taken is refused with E049 and
+exit status 5. A lapsed claim that nobody took is renewed.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    which: Which,
+
+    #[command(flatten)]
+    by: ByClaim,
+
+    /// How long the claim is believed from now on [default: as long as it was claimed for]
+    #[arg(long, value_name = "DURATION", value_parser = lease)]
+    lease: Option<Duration>,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let mut target = Target::find(&args.which)?;
+    let fence = target.fence(&args.by)?;
+    let (beat, until) = claims::heartbeat(&mut target.log, &target.step, fence, args.lease)?;
+    let until = timestamp(until);
+    let step = &target.step;
+    let told = match beat {
+        Pulse::Continue => format!("step {step}: yours until {until}"),
+        Pulse::StopRequested => {
+            format!("step {step}: somebody asked for a stop; checkpoint, then release it")
+        }
+        Pulse::Fenced => {
+            let lost = EngineError::from(claims::lost(&target.log, step, fence));
+            let data = target.answer(json!({ "fence": fence, "beat": beat }));
+            return Err(Problem::from(lost).with_data(data));
+        }
+    };
+    let _ = ui.line(told);
+    let data = target.answer(json!({ "fence": fence, "beat": beat, "lease_expires": until }));
+    Ok(Answer::new(data).after_writing(target.log.store()))
+}

@@ -1,0 +1,66 @@
+//! `piton item add`: adds a gap that was found at work to a step's checklist.
+
+use piton_core::event::Priority;
+use piton_engine::claims;
+use serde_json::json;
+
+use crate::claiming::{ByClaim, Target, before_last};
+use crate::describe::priority_word;
+use crate::error::Problem;
+use crate::text::plain;
+use crate::ui::Ui;
+use crate::verb::Answer;
+
+/// Add to a step's checklist
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Add an item that was found missing at work
+    #[command(after_help = "\
+Examples:
+  piton item add 'refresh tokens are not rotated'        inside an attempt
+  piton item add auth-calm-otter jwt 'no test for expiry' --priority critical --fence 7
+
+It follows the items of the plan and is open until it is checked.")]
+    Add(Add),
+}
+
+#[derive(Debug, clap::Args)]
+struct Add {
+    /// The item; in front of it the run and the step, unless PITON_RUN and PITON_STEP say them
+    #[arg(value_name = "[PLAN|RUN STEP] TEXT", required = true, num_args = 1..=3)]
+    words: Vec<String>,
+
+    #[command(flatten)]
+    by: ByClaim,
+
+    /// How much it matters
+    #[arg(long, value_name = "critical|important|minor", default_value = "important",
+          value_parser = priority)]
+    priority: Priority,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let Verb::Add(args) = &args.verb;
+    let (which, text) = before_last(&args.words);
+    let mut target = Target::find(&which)?;
+    let fence = target.fence(&args.by)?;
+    let Target { log, step, .. } = &mut target;
+    let item = claims::add_item(log, step, fence, text.clone(), args.priority)?;
+    let _ = ui.line(format!("step {step}: item {item}  {}", plain(&text)));
+    let priority = priority_word(args.priority);
+    let data = target.answer(json!({ "fence": fence, "item": item, "priority": priority }));
+    Ok(Answer::new(data).after_writing(target.log.store()))
+}
+
+fn priority(text: &str) -> Result<Priority, String> {
+    let all = [Priority::Critical, Priority::Important, Priority::Minor];
+    all.into_iter()
+        .find(|priority| priority_word(*priority) == text)
+        .ok_or_else(|| "critical, important or minor".to_owned())
+}

@@ -1,0 +1,45 @@
+//! `piton ready`: the steps that can be claimed now, and why the others cannot. Looks and records
+//! nothing.
+
+use piton_engine::{Access, claims};
+
+use crate::claiming;
+use crate::error::Problem;
+use crate::text::{bold, dim, plain, table};
+use crate::ui::Ui;
+use crate::verb::{self, Answer};
+
+/// Show the steps that can be claimed now
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton ready
+  piton ready auth-calm-otter --json | jq -r '.data.ready[].step'")]
+pub(crate) struct Args {
+    /// The run: its handle, id, the beginning of either, or its plan [default: PITON_RUN, else the
+    /// unfinished one]
+    #[arg(value_name = "PLAN|RUN")]
+    run: Option<String>,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let project = verb::project()?;
+    let store = verb::store_with_runs(&project, Access::Look)?;
+    let log = claiming::find(&project, &store, args.run.as_deref())?;
+    let answer = claims::ready_steps(&project, &log)?;
+    let ready = answer
+        .ready
+        .iter()
+        .map(|row| vec![bold(row.step.as_str()), "ready".to_owned(), dim(&plain(&row.title))]);
+    let blocked = answer
+        .blocked
+        .iter()
+        .map(|(step, why)| vec![step.to_string(), "not now".to_owned(), plain(why)]);
+    for line in table(&ready.chain(blocked).collect::<Vec<_>>()) {
+        ui.line(line)?;
+    }
+    if answer.all_completed {
+        ui.line(format!("{}: every step is completed", bold(answer.handle.as_str())))?;
+    }
+    Ok(Answer::new(verb::json(answer)))
+}

@@ -1,0 +1,70 @@
+//! `piton release`: gives a claim back. The step is pending again; what is done of its checklist stays.
+
+use piton_core::decide::Refusal;
+use piton_engine::claims;
+use piton_engine::error::EngineError;
+
+use crate::claiming::{ByClaim, Target, Which};
+use crate::error::{Kind, Problem};
+use crate::text::plain;
+use crate::ui::Ui;
+use crate::verb::{self, Answer};
+
+/// Give a claimed step back
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton release auth-calm-otter jwt --worktree .     your own claim
+  piton release auth-calm-otter jwt --force          whoever has it
+
+The step is pending again. Completed substeps and done items stay; deferred items are open again. What
+piton runs on this host is ended first, and its work kept.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    which: Which,
+
+    #[command(flatten)]
+    by: ByClaim,
+
+    /// Release it whoever has it
+    #[arg(long, conflicts_with_all = ["worktree", "fence"])]
+    force: bool,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let mut target = Target::find(&args.which)?;
+    let fence = match args.force {
+        true => Ok(None),
+        false => target.fence(&args.by).map(Some),
+    };
+    let Target { project, log, step } = &mut target;
+    let released = fence.and_then(|fence| {
+        claims::release(project, log, step, fence).map_err(|error| told(step.as_str(), error))
+    });
+    let answer = match released {
+        // The step is what matters, whoever asked.
+        Err(problem) if problem.kind == Kind::NotClaimed && is_completed(&target) => {
+            return Err(completed(target.step.as_str()));
+        }
+        other => other?,
+    };
+    let by = plain(&answer.was_claimed_by);
+    let _ = ui.line(format!("step {}: released; it was claimed by {by}", target.step));
+    Ok(Answer::new(verb::json(answer)).after_writing(target.log.store()))
+}
+
+fn is_completed(target: &Target) -> bool {
+    target.log.run().step(&target.step).is_some_and(|(_, state)| state.is_completed())
+}
+
+fn told(step: &str, error: EngineError) -> Problem {
+    match error.refusal() {
+        Some(Refusal::CannotRelease(_)) => completed(step),
+        _ => error.into(),
+    }
+}
+
+fn completed(step: &str) -> Problem {
+    Problem::new(Kind::NotClaimed, format!("cannot release completed step {step}"))
+        .hint(format!("`piton reset RUN {step} --force --reason WHY` makes it pending again"))
+}

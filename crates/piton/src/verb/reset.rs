@@ -1,0 +1,45 @@
+//! `piton reset`: makes a step that has ended pending again, with its retries unspent.
+
+use piton_engine::claims;
+use serde_json::json;
+
+use crate::claiming::{Target, Which};
+use crate::error::{Kind, Problem};
+use crate::ui::Ui;
+use crate::verb::Answer;
+
+/// Make a failed, interrupted or completed step pending again
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton reset auth-calm-otter jwt
+  piton reset auth-calm-otter jwt --force --reason 'the API changed'    a completed one
+
+Its retries are unspent, its deferred items open again; completed substeps, done items and snapshots
+stay. Steps that need it are named: they are left as they are.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    which: Which,
+
+    /// Reset it although it is completed
+    #[arg(long, requires = "reason")]
+    force: bool,
+
+    /// Why it is reset
+    #[arg(long, value_name = "WHY", requires = "force")]
+    reason: Option<String>,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let mut target = Target::find(&args.which)?;
+    let Target { project, log, step } = &mut target;
+    let dependants = claims::reset(project, log, step, args.reason.clone())?;
+    let _ = ui.line(format!("step {step}: pending"));
+    if args.force && !dependants.is_empty() {
+        let names: Vec<&str> = dependants.iter().map(|step| step.as_str()).collect();
+        let message = format!("steps that need it are left as they are: {}", names.join(", "));
+        ui.warn(Kind::Noticed, message, None);
+    }
+    let data = target.answer(json!({ "reset": true, "dependants": dependants }));
+    Ok(Answer::new(data).after_writing(target.log.store()))
+}

@@ -1,0 +1,51 @@
+//! `piton substep complete`: says that an ordered part of a step is done.
+
+use piton_core::ids::SubstepId;
+use piton_engine::claims;
+use serde_json::json;
+
+use crate::claiming::{ByClaim, Target, before_last};
+use crate::error::{Kind, Problem};
+use crate::ui::Ui;
+use crate::verb::Answer;
+
+/// Complete the substeps of a step
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Say that a substep is done; saying it twice is harmless
+    #[command(after_help = "\
+Examples:
+  piton substep complete validate                        inside an attempt
+  piton substep complete auth-calm-otter jwt validate --fence 7")]
+    Complete(Complete),
+}
+
+#[derive(Debug, clap::Args)]
+struct Complete {
+    /// The substep; in front of it the run and the step, unless PITON_RUN and PITON_STEP say them
+    #[arg(value_name = "[PLAN|RUN STEP] SUBSTEP", required = true, num_args = 1..=3)]
+    words: Vec<String>,
+
+    #[command(flatten)]
+    by: ByClaim,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let Verb::Complete(args) = &args.verb;
+    let (which, text) = before_last(&args.words);
+    let mut target = Target::find(&which)?;
+    let substep =
+        SubstepId::new(text).map_err(|error| Problem::from_error(Kind::UnknownPart, &error))?;
+    let fence = target.fence(&args.by)?;
+    claims::complete_substep(&mut target.log, &target.step, fence, substep.clone())?;
+    let _ = ui.line(format!("step {}: substep {substep} completed", target.step));
+    let more = json!({ "fence": fence, "substep": substep, "completed": true });
+    let data = target.answer(more);
+    Ok(Answer::new(data).after_writing(target.log.store()))
+}

@@ -1,0 +1,650 @@
+//! Steps claimed from outside, with the real binary: the whole cycle, who gets a step and when, what a
+//! holder that lost its claim may still do (nothing), and what piton's variables answer inside an
+//! attempt.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use piton_testkit::runs::{
+    agent_step, command_step, events, events_named, kept, lay_plan, plan, step, view,
+};
+use piton_testkit::{Output, Sandbox, alive};
+use serde_json::Value;
+
+const PLAN: &str = "\
+[plan]
+name = 'auth'
+
+[[step]]
+id = 'jwt'
+title = 'JWT validation'
+items = ['signature check', 'expiry check']
+substeps = [
+  { id = 'validate', title = 'validateToken', items = ['Größe prüfen'] },
+  { id = 'refresh', title = 'refreshToken' },
+]
+
+[[step]]
+id = 'docs'
+
+[[step]]
+id = 'routes'
+needs = ['jwt']
+";
+
+/// A repository with the plan and two worktrees for those who claim.
+fn sandbox_of(text: &str) -> Sandbox {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    lay_plan(&sandbox, text);
+    for name in ["one", "two"] {
+        let path = tree(&sandbox, name);
+        sandbox.git(&["worktree", "add", "--quiet", "--detach", &path]);
+    }
+    sandbox
+}
+
+fn sandbox() -> Sandbox {
+    sandbox_of(PLAN)
+}
+
+fn tree(sandbox: &Sandbox, name: &str) -> String {
+    sandbox.root().join(name).to_str().expect("sandbox paths are text").to_owned()
+}
+
+#[track_caller]
+fn data(sandbox: &Sandbox, args: &[&str]) -> Value {
+    let out = sandbox.piton(args).arg("--json").output().success().json();
+    assert_eq!(out["status"], "ok");
+    out["data"].clone()
+}
+
+/// A command that is refused: its exit status and code.
+#[track_caller]
+fn refused(sandbox: &Sandbox, args: &[&str]) -> (i32, String, String) {
+    let out = sandbox.piton(args).arg("--json").output();
+    let told = out.json();
+    assert_eq!(told["status"], "error", "{args:?}\n{out}");
+    let issue = |name: &str| told["issues"][0][name].as_str().unwrap_or_default().to_owned();
+    (out.code.expect("an exit status"), issue("code"), issue("message"))
+}
+
+#[track_caller]
+fn claim(sandbox: &Sandbox, worktree: &str, more: &[&str]) -> Value {
+    data(sandbox, &[&["claim", "plan.toml", "--worktree", worktree], more].concat())
+}
+
+fn fence(claim: &Value) -> String {
+    assert_eq!(claim["claimed"], true, "{claim}");
+    claim["fence"].to_string()
+}
+
+/// Every write under a fence, each with what it needs beside it.
+const WRITES: [&[&str]; 8] = [
+    &["start", "plan.toml", "jwt"],
+    &["heartbeat", "plan.toml", "jwt"],
+    &["checkpoint", "plan.toml", "jwt", "--note", "x"],
+    &["check", "plan.toml", "jwt", "1", "--done"],
+    &["item", "add", "plan.toml", "jwt", "gap"],
+    &["substep", "complete", "plan.toml", "jwt", "validate"],
+    &["complete", "plan.toml", "jwt"],
+    &["fail", "plan.toml", "jwt", "--reason", "x"],
+];
+
+/// A fence that is over is refused everywhere, and nothing is written.
+#[track_caller]
+fn assert_fenced(sandbox: &Sandbox, fence: &str) {
+    let before = events(sandbox);
+    let release: &[&str] = &["release", "plan.toml", "jwt"];
+    for write in WRITES.iter().chain([&release]) {
+        let (exit, code, _) = refused(sandbox, &[write, &["--fence", fence][..]].concat());
+        assert_eq!((exit, code.as_str()), (5, "E049"), "{write:?}");
+    }
+    assert_eq!(events(sandbox), before);
+}
+
+#[test]
+fn the_whole_cycle() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    let opened = data(&sandbox, &["open", "plan.toml"]);
+    let again = data(&sandbox, &["open", "plan.toml"]);
+    assert_eq!((&opened["opened"], &again["opened"]), (&true.into(), &false.into()));
+    assert_eq!(opened["run"]["run"], again["run"]["run"]);
+
+    let claimed = claim(&sandbox, &one, &["--lease", "1h"]);
+    assert_eq!(claimed["run"], opened["run"]["run"]);
+    assert_eq!((&claimed["step"], &claimed["index"]), (&"jwt".into(), &0.into()));
+    assert_eq!((&claimed["reclaimed"], &claimed["grounds"]), (&false.into(), &"free".into()));
+    assert_eq!((&claimed["remaining_ready"], &claimed["total_remaining"]), (&1.into(), &3.into()));
+    let fence = fence(&claimed);
+    let under = |args: &[&str]| data(&sandbox, &[args, &["--fence", &fence]].concat());
+
+    under(&["start", "plan.toml", "jwt"]);
+    let beat = under(&["heartbeat", "plan.toml", "jwt", "--lease", "3h"]);
+    assert_eq!(beat["beat"], "continue");
+    assert!(beat["lease_expires"].as_str() > claimed["lease_expires"].as_str());
+
+    sandbox.write(format!("{one}/Prüfung.ts"), "grüße\n");
+    let kept_now = under(&[
+        "checkpoint",
+        "plan.toml",
+        "jwt",
+        "--progress",
+        "40",
+        "--confidence",
+        "0.7",
+        "--note",
+        "日本語 ✓ — half of it",
+        "--next",
+        "refresh",
+        "--session",
+        "s-1",
+        "--file",
+        "Prüfung.ts:3=open@0.5",
+        "--data",
+        r#"{"related": ["a"]}"#,
+    ]);
+    let refname = kept_now["snapshot"]["refname"].as_str().expect("a snapshot").to_owned();
+    assert_eq!(kept(&sandbox, "jwt", "Prüfung.ts"), "grüße");
+    let message = sandbox.git(&["log", "-1", "--format=%B", &refname]);
+    assert!(message.contains("note: 日本語 ✓ — half of it"), "{message}");
+
+    under(&["check", "plan.toml", "jwt", "1", "validate.1", "--done"]);
+    under(&["check", "plan.toml", "jwt", "2", "--defer", "--reason", "später"]);
+    let gap =
+        under(&["item", "add", "plan.toml", "jwt", "fehlt: Ablauf", "--priority", "critical"]);
+    assert_eq!(gap["item"], "3");
+    under(&["check", "plan.toml", "jwt", "3", "--done"]);
+    under(&["substep", "complete", "plan.toml", "jwt", "validate"]);
+    under(&["substep", "complete", "plan.toml", "jwt", "refresh"]);
+
+    let run = view(&sandbox);
+    let jwt = step(&run, "jwt");
+    assert_eq!(jwt["report"]["progress"], 40);
+    assert_eq!(jwt["report"]["files"][0]["line"], 3);
+    assert_eq!(jwt["items"][1]["reason"], "später");
+    assert_eq!(jwt["attempts"][0]["worktree"], one.as_str());
+    let shown = sandbox.piton(&["show"]).output().success().stdout;
+    for text in ["reported: 40 %", "note 日本語", "✓ substep refresh", "fehlt: Ablauf", &one] {
+        assert!(shown.contains(text), "no {text:?} in\n{shown}");
+    }
+
+    let done = under(&["complete", "plan.toml", "jwt"]);
+    assert_eq!((&done["all_completed"], &done["total_remaining"]), (&false.into(), &2.into()));
+    let before = events(&sandbox);
+    under(&["complete", "plan.toml", "jwt"]);
+    assert_eq!(events(&sandbox), before, "saying it twice is harmless");
+    let run = view(&sandbox);
+    assert_eq!(
+        (&step(&run, "jwt")["status"], &step(&run, "jwt")["truth"]),
+        (&"completed".into(), &"claimed".into())
+    );
+
+    for id in ["docs", "routes"] {
+        let next = claim(&sandbox, &one, &[]);
+        assert_eq!(next["step"], id);
+        data(&sandbox, &["complete", "plan.toml", id, "--worktree", &one]);
+    }
+    assert_eq!(view(&sandbox)["status"], "completed");
+    let run = opened["run"]["run"].as_str().expect("an id");
+    let nothing = data(&sandbox, &["claim", run, "--worktree", &one]);
+    assert_eq!((&nothing["claimed"], &nothing["all_completed"]), (&false.into(), &true.into()));
+    assert!(events_named(&sandbox, "failed").is_empty());
+}
+
+#[test]
+fn run_and_resume_say_what_is_missing() {
+    let sandbox = sandbox();
+    let (exit, code, message) = refused(&sandbox, &["run", "plan.toml", "--trust"]);
+    assert_eq!((exit, code.as_str()), (65, "E060"));
+    assert!(message.contains("jwt, docs, routes"), "{message}");
+    data(&sandbox, &["open", "plan.toml"]);
+    let (exit, _, message) = refused(&sandbox, &["resume"]);
+    assert_eq!(exit, 65);
+    assert!(message.contains("nothing to start"), "{message}");
+}
+
+#[test]
+fn open_and_claim_execute_nothing_and_need_no_trust() {
+    let sandbox = sandbox_of("[plan]\nname = 'x'\n[[step]]\nid = 'a'\nrun = 'touch ran'\n");
+    data(&sandbox, &["open", "plan.toml"]);
+    let claimed = claim(&sandbox, &tree(&sandbox, "one"), &[]);
+    assert_eq!(claimed["step"], "a");
+    assert!(sandbox.processes_with_env("PITON_ATTEMPT=").is_empty());
+}
+
+#[test]
+fn a_changed_plan_refuses_claims_by_its_path() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    let run = data(&sandbox, &["open", "plan.toml"])["run"]["handle"].clone();
+    sandbox.write("plan.toml", &PLAN.replace("expiry check", "another check"));
+    let (exit, code, message) = refused(&sandbox, &["claim", "plan.toml", "--worktree", &one]);
+    assert_eq!((exit, code.as_str()), (65, "E048"));
+    assert!(message.contains("jwt"), "it says what changed: {message}");
+    let run = run.as_str().expect("a handle");
+    assert_eq!(data(&sandbox, &["claim", run, "--worktree", &one])["claimed"], true);
+}
+
+#[test]
+fn auto_reclaim_from_the_same_worktree_is_at_once() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    let link = sandbox.root().join("link");
+    symlink(&one, &link).expect("a link");
+    sandbox.write(format!("{one}/src/deep/x"), "");
+    let first = claim(&sandbox, &one, &[]);
+    let mut last = fence(&first);
+    let slash = format!("{one}/");
+    let spellings: [(&str, PathBuf); 4] = [
+        (&one, sandbox.repo()),
+        (&slash, sandbox.repo()),
+        (link.to_str().expect("text"), sandbox.repo()),
+        ("../..", Path::new(&one).join("src/deep")),
+    ];
+    for (spelling, cwd) in spellings {
+        let run = first["handle"].as_str().expect("a handle");
+        let args = ["claim", run, "--worktree", spelling, "--json"];
+        let again = sandbox.piton(&args).cwd(cwd).output().success().json()["data"].clone();
+        assert_eq!(again["step"], "jwt", "{spelling}: its own comes first");
+        assert_eq!((&again["reclaimed"], &again["grounds"]), (&true.into(), &"same_owner".into()));
+        assert_eq!(again["displaces"].to_string(), last);
+        let new = fence(&again);
+        assert!(again["fence"].as_u64() > last.parse().ok(), "fences grow");
+        assert_fenced(&sandbox, &last);
+        last = new;
+    }
+    data(&sandbox, &["start", "plan.toml", "jwt", "--fence", &last]);
+}
+
+#[test]
+fn auto_reclaim_keeps_what_is_completed() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    claim(&sandbox, &one, &[]);
+    let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
+    by(&["check", "plan.toml", "jwt", "1", "--done"]);
+    by(&["check", "plan.toml", "jwt", "validate.1", "--defer", "--reason", "later"]);
+    by(&["substep", "complete", "plan.toml", "jwt", "refresh"]);
+    claim(&sandbox, &one, &[]);
+    let run = view(&sandbox);
+    let jwt = step(&run, "jwt");
+    assert_eq!(jwt["items"][0]["state"], "done");
+    assert_eq!(jwt["items"][2]["state"], "open", "its substep is not completed");
+    assert_eq!(jwt["substeps"][1]["completed"], true);
+}
+
+#[test]
+fn another_worktree_waits_for_the_lease() {
+    let sandbox = sandbox();
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    claim(&sandbox, &one, &["--step", "jwt"]);
+    let other = claim(&sandbox, &two, &["--step", "jwt"]);
+    assert_eq!(other["claimed"], false);
+    let why = other["blocked"]["jwt"].as_str().expect("why");
+    assert!(why.contains(&one), "{why}");
+    assert!(other["blocked"]["routes"].as_str().expect("why").contains("waits for jwt"));
+    assert_eq!(other["remaining_ready"], 1);
+    let ready = data(&sandbox, &["ready"]);
+    assert_eq!(ready["ready"][0]["step"], "docs");
+    assert_eq!(ready["ready"].as_array().map(Vec::len), Some(1));
+    assert_eq!(claim(&sandbox, &two, &[])["step"], "docs");
+}
+
+#[test]
+fn a_lease_of_a_second_is_over_after_a_second() {
+    let sandbox = sandbox();
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    let first = claim(&sandbox, &one, &["--lease", "1s"]);
+    let early = claim(&sandbox, &two, &["--step", "jwt"]);
+    let mut taken = early.clone();
+    sandbox.wait_until("the lease to be over", || {
+        taken = claim(&sandbox, &two, &["--step", "jwt"]);
+        taken["claimed"] == true
+    });
+    assert_eq!((&taken["reclaimed"], &taken["grounds"]), (&true.into(), &"lease_over".into()));
+    let claims = events_named(&sandbox, "claimed");
+    assert_eq!(claims.len(), 2);
+    let (expiry, at) = (first["lease_expires"].as_str(), claims[1]["at"].as_str());
+    assert!(at >= expiry, "{at:?} is before {expiry:?}");
+    assert_fenced(&sandbox, &fence(&first));
+    let (exit, code, _) = refused(&sandbox, &["start", "plan.toml", "jwt", "--worktree", &one]);
+    assert_eq!((exit, code.as_str()), (5, "E049"));
+
+    // Also once the other has completed it.
+    let by = ["complete", "plan.toml", "jwt", "--worktree", &two, "--force", "--reason", "x"];
+    data(&sandbox, &by);
+    let (exit, code, _) = refused(&sandbox, &["heartbeat", "plan.toml", "jwt", "--worktree", &one]);
+    assert_eq!((exit, code.as_str()), (5, "E049"));
+}
+
+#[test]
+fn a_lapsed_claim_that_nobody_took_is_renewed() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    let first = claim(&sandbox, &one, &["--lease", "1s"]);
+    let over = first["lease_expires"].as_str().expect("a time").to_owned();
+    sandbox.wait_until("the lease to be over", || {
+        let ready = data(&sandbox, &["ready"]);
+        ready["ready"].as_array().is_some_and(|ready| ready[0]["step"] == "jwt")
+    });
+    let beat =
+        data(&sandbox, &["heartbeat", "plan.toml", "jwt", "--worktree", &one, "--lease", "1h"]);
+    assert_eq!(beat["beat"], "continue");
+    assert!(beat["lease_expires"].as_str().expect("a time") > over.as_str());
+    let other = claim(&sandbox, &tree(&sandbox, "two"), &["--step", "jwt"]);
+    assert_eq!(other["claimed"], false);
+}
+
+#[test]
+fn a_heartbeat_hears_of_a_stop() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    claim(&sandbox, &one, &[]);
+    let stop = sandbox.piton(&["stop"]).spawn();
+    piton_testkit::runs::wait_event(&sandbox, "stop_requested");
+    let beat = data(&sandbox, &["heartbeat", "plan.toml", "jwt", "--worktree", &one]);
+    assert_eq!(beat["beat"], "stop_requested");
+    data(&sandbox, &["release", "plan.toml", "jwt", "--worktree", &one]);
+    stop.wait().success();
+}
+
+#[test]
+fn release_gives_the_step_back() {
+    let sandbox = sandbox();
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    let first = claim(&sandbox, &one, &[]);
+    let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
+    by(&["check", "plan.toml", "jwt", "1", "--done"]);
+    by(&["check", "plan.toml", "jwt", "2", "--defer", "--reason", "later"]);
+    by(&["substep", "complete", "plan.toml", "jwt", "validate"]);
+    let released = by(&["release", "plan.toml", "jwt"]);
+    let wanted = serde_json::json!({
+        "plan": "plan.toml",
+        "run": first["run"],
+        "step": "jwt",
+        "released": true,
+        "was_claimed_by": one,
+    });
+    assert_eq!(released, wanted);
+    let run = view(&sandbox);
+    let jwt = step(&run, "jwt");
+    assert_eq!(jwt["status"], "pending");
+    let states: Vec<&Value> = (0..2).map(|n| &jwt["items"][n]["state"]).collect();
+    assert_eq!(states, ["done", "open"]);
+    assert_eq!(jwt["substeps"][0]["completed"], true);
+    let next = claim(&sandbox, &two, &[]);
+    assert_eq!((&next["step"], &next["grounds"]), (&"jwt".into(), &"free".into()));
+    assert_fenced(&sandbox, &fence(&first));
+}
+
+#[test]
+fn release_checks_who_asks() {
+    let sandbox = sandbox();
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    data(&sandbox, &["open", "plan.toml"]);
+    let pending = refused(&sandbox, &["release", "plan.toml", "jwt", "--worktree", &one]);
+    assert_eq!((pending.0, pending.1.as_str()), (1, "E050"));
+    assert!(pending.2.contains("pending"), "{}", pending.2);
+    let pending = refused(&sandbox, &["release", "plan.toml", "jwt", "--force"]);
+    assert!(pending.1 == "E050" && pending.2.contains("pending"), "{pending:?}");
+
+    claim(&sandbox, &one, &[]);
+    let stranger = refused(&sandbox, &["release", "plan.toml", "jwt", "--worktree", &two]);
+    assert_eq!((stranger.0, stranger.1.as_str()), (5, "E049"));
+    let both = ["release", "plan.toml", "jwt", "--worktree", &one, "--force"];
+    assert_eq!(refused(&sandbox, &both).0, 2);
+    assert_eq!(refused(&sandbox, &["release", "plan.toml", "jwt"]).0, 2);
+    let forced = data(&sandbox, &["release", "plan.toml", "jwt", "--force"]);
+    assert_eq!(forced["was_claimed_by"], one.as_str());
+
+    claim(&sandbox, &one, &["--step", "docs"]);
+    data(&sandbox, &["complete", "plan.toml", "docs", "--worktree", &one]);
+    for more in [["--force", ""], ["--worktree", &one], ["--worktree", &two]] {
+        let more: Vec<&str> = more.into_iter().filter(|word| !word.is_empty()).collect();
+        let args = [&["release", "plan.toml", "docs"], more.as_slice()].concat();
+        let (exit, code, message) = refused(&sandbox, &args);
+        assert_eq!((exit, code.as_str()), (1, "E050"), "{args:?}");
+        assert!(message.contains("cannot release completed step"), "{message}");
+    }
+}
+
+#[test]
+fn force_claim_takes_a_step_from_its_holder() {
+    let sandbox = sandbox();
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    let first = claim(&sandbox, &one, &[]);
+    let forced = claim(&sandbox, &two, &["--step", "jwt", "--force"]);
+    assert_eq!((&forced["reclaimed"], &forced["grounds"]), (&true.into(), &"forced".into()));
+    assert_eq!(forced["displaces"], first["fence"]);
+    assert_fenced(&sandbox, &fence(&first));
+
+    let needs = claim(&sandbox, &one, &["--step", "routes", "--force"]);
+    assert_eq!(needs["claimed"], false, "force never breaks needs");
+    let by = ["complete", "plan.toml", "jwt", "--worktree", &two, "--force", "--reason", "x"];
+    data(&sandbox, &by);
+    let done = claim(&sandbox, &one, &["--step", "jwt", "--force"]);
+    assert_eq!(done["claimed"], false, "and never takes a completed step");
+}
+
+#[test]
+fn force_claim_against_a_live_keeper_ends_it_first() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let script = "write work.txt half; pid {agent}; touch {ready}; ignore-term; hang";
+    let steps = [agent_step(&sandbox, "jwt", script, "")];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    let one = tree(&sandbox, "one");
+    sandbox.git(&["worktree", "add", "--quiet", "--detach", &one]);
+    let worker = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    sandbox.wait_exists(sandbox.mark("ready"));
+    let agent = sandbox.wait_pid(sandbox.mark("agent"));
+    let keeper = piton_testkit::runs::keeper(&sandbox);
+
+    let polite = claim(&sandbox, &one, &[]);
+    assert_eq!(polite["claimed"], false);
+    let why = polite["blocked"]["jwt"].as_str().expect("why");
+    for offer in ["piton resume", "piton stop", "--force"] {
+        assert!(why.contains(offer), "{why}");
+    }
+    assert!(alive(agent), "nobody was harmed by asking");
+
+    let forced = claim(&sandbox, &one, &["--force"]);
+    assert_eq!(forced["grounds"], "forced");
+    assert!(!alive(agent) && !alive(keeper), "they are gone before the answer");
+    let old = events_named(&sandbox, "claimed")[0]["position"].to_string();
+    let handle = forced["handle"].as_str().expect("a handle");
+    let refs = sandbox.git(&["for-each-ref", "--format=%(refname)", "refs/piton"]);
+    let name =
+        refs.lines().rfind(|name| name.starts_with(&format!("refs/piton/{handle}/jwt/{old}/")));
+    let name = name.expect("its bytes are kept under its own fence");
+    assert_eq!(sandbox.git(&["cat-file", "blob", &format!("{name}:work.txt")]), "half");
+    let count = events(&sandbox).len();
+    for write in [
+        &["start", "plan.toml", "jwt", "--fence", &old][..],
+        &["fail", "plan.toml", "jwt", "--reason", "x", "--fence", &old],
+    ] {
+        let (exit, code, _) = refused(&sandbox, write);
+        assert_eq!((exit, code.as_str()), (5, "E049"));
+    }
+    assert_eq!(events(&sandbox).len(), count);
+    drop(worker);
+    data(&sandbox, &["complete", "plan.toml", "jwt", "--worktree", &one]);
+    assert_eq!(view(&sandbox)["status"], "completed");
+    sandbox.wait_no_processes();
+}
+
+#[test]
+fn completion_is_strict() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    claim(&sandbox, &one, &[]);
+    let complete = ["complete", "plan.toml", "jwt", "--worktree", &one];
+    let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
+    let (exit, code, message) = refused(&sandbox, &complete);
+    assert_eq!((exit, code.as_str()), (1, "E052"));
+    assert!(message.contains("validate, refresh"), "{message}");
+    by(&["substep", "complete", "plan.toml", "jwt", "validate"]);
+    by(&["substep", "complete", "plan.toml", "jwt", "refresh"]);
+    by(&["check", "plan.toml", "jwt", "2", "--defer", "--reason", "later"]);
+    let (exit, code, message) = refused(&sandbox, &complete);
+    assert_eq!((exit, code.as_str()), (1, "E051"));
+    assert!(message.contains("1, validate.1"), "{message}");
+    assert_eq!(refused(&sandbox, &[&complete[..], &["--force"]].concat()).0, 2, "why?");
+    by(&["complete", "plan.toml", "jwt", "--force", "--reason", "überflüssig"]);
+    let waived = &events_named(&sandbox, "completed")[0]["waived"];
+    assert_eq!(waived["reason"], "überflüssig");
+    assert_eq!(waived["items"], serde_json::json!(["1", "validate.1"]));
+    let run = view(&sandbox);
+    assert_eq!(step(&run, "jwt")["items"][1]["state"], "deferred", "deferred items stay deferred");
+}
+
+#[test]
+fn what_is_not_there_is_refused_by_name() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    claim(&sandbox, &one, &[]);
+    let cases: [(&[&str], i32, &str); 7] = [
+        (&["start", "plan.toml", "nope", "--worktree", &one], 2, "E059"),
+        (&["claim", "plan.toml", "--step", "nope", "--worktree", &one], 2, "E059"),
+        (&["check", "plan.toml", "jwt", "9", "--done", "--worktree", &one], 2, "E076"),
+        (&["substep", "complete", "plan.toml", "jwt", "nope", "--worktree", &one], 2, "E076"),
+        (&["start", "plan.toml", "docs", "--worktree", &one], 1, "E050"),
+        (&["start", "plan.toml", "docs", "--fence", "1"], 1, "E050"),
+        (&["claim", "plan.toml"], 2, "E071"),
+    ];
+    for (args, exit, code) in cases {
+        let told = refused(&sandbox, args);
+        assert_eq!((told.0, told.1.as_str()), (exit, code), "{args:?} {}", told.2);
+    }
+    for write in WRITES {
+        assert_eq!(refused(&sandbox, write).0, 2, "{write:?} names no claim");
+    }
+}
+
+#[test]
+fn reports_have_their_limits() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    claim(&sandbox, &one, &[]);
+    let long = format!("\"{}\"", "ü".repeat(40_000));
+    sandbox.write("long.json", &long);
+    sandbox.write("fine.json", "{\"größe\": [1]}\n");
+    let wrong: [&[&str]; 6] = [
+        &["--progress", "101"],
+        &["--confidence", "1.5"],
+        &["--data", "{"],
+        &["--data", "@long.json"],
+        &["--data", "@nowhere.json"],
+        &["--file", ":3"],
+    ];
+    let base = ["checkpoint", "plan.toml", "jwt", "--worktree", &one];
+    for more in wrong {
+        assert_eq!(refused(&sandbox, &[&base[..], more].concat()).0, 2, "{more:?}");
+    }
+    data(&sandbox, &[&base[..], &["--data", "@fine.json"]].concat());
+    let run = view(&sandbox);
+    assert_eq!(step(&run, "jwt")["report"]["data"], "{\"größe\":[1]}");
+}
+
+#[test]
+fn a_failed_step_is_reset() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    claim(&sandbox, &one, &[]);
+    let (_, code, _) = refused(&sandbox, &["reset", "plan.toml", "jwt"]);
+    assert_eq!(code, "E073", "it is held");
+    data(&sandbox, &["fail", "plan.toml", "jwt", "--worktree", &one, "--reason", "no API"]);
+    assert_eq!(view(&sandbox)["status"], "failed");
+    assert_eq!(claim(&sandbox, &one, &[])["step"], "docs", "others may go on with the rest");
+    let reset = data(&sandbox, &["reset", "plan.toml", "jwt"]);
+    assert_eq!(reset["dependants"], serde_json::json!(["routes"]));
+    let run = view(&sandbox);
+    assert_eq!(
+        (&step(&run, "jwt")["status"], &step(&run, "jwt")["failures"]),
+        (&"pending".into(), &0.into())
+    );
+    data(&sandbox, &["complete", "plan.toml", "docs", "--worktree", &one]);
+    let (_, code, _) = refused(&sandbox, &["reset", "plan.toml", "docs"]);
+    assert_eq!(code, "E073");
+    data(&sandbox, &["reset", "plan.toml", "docs", "--force", "--reason", "again"]);
+    assert_eq!(claim(&sandbox, &one, &["--step", "docs"])["claimed"], true);
+}
+
+#[test]
+fn a_closed_pipe_loses_no_claim() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    for args in [
+        &["claim", "plan.toml", "--worktree", &one][..],
+        &["start", "plan.toml", "jwt", "--worktree", &one],
+    ] {
+        let mut command = sandbox.piton(args).into_command();
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("piton starts");
+        drop(child.stdout.take());
+        assert_eq!(child.wait().expect("its end").code(), Some(0), "{args:?}");
+    }
+    assert_eq!(step(&view(&sandbox), "jwt")["status"], "running");
+}
+
+#[test]
+fn a_folder_that_is_no_worktree_keeps_facts_only() {
+    let sandbox = sandbox();
+    let elsewhere = tree(&sandbox, "elsewhere");
+    std::fs::create_dir(&elsewhere).expect("a folder");
+    let claimed = claim(&sandbox, &elsewhere, &[]);
+    assert_eq!(claimed["snapshots"], false);
+    let args = ["checkpoint", "plan.toml", "jwt", "--worktree", &elsewhere, "--note", "n"];
+    assert_eq!(data(&sandbox, &args)["snapshot"], Value::Null);
+    assert_eq!(step(&view(&sandbox), "jwt")["report"]["note"], "n");
+}
+
+/// Runs a plan whose one agent says these things to piton.
+#[track_caller]
+fn inside(commands: &[&str], more: &str) -> (Sandbox, Output) {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let said: Vec<String> = commands.iter().map(|command| format!("sh {command}")).collect();
+    let script = format!("write work.txt ähm; {}", said.join("; "));
+    let steps =
+        [agent_step(&sandbox, "jwt", &script, more), command_step(&sandbox, "end", "true", "")];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    let out = sandbox.piton(&["run", "plan.toml", "--trust", "--snapshot-every", "1s"]).output();
+    (sandbox, out)
+}
+
+#[test]
+fn inside_an_attempt_no_arguments_are_needed() {
+    let more = "items = ['a', 'b']\nsubsteps = [{ id = 'validate', title = 'v' }]";
+    let (sandbox, out) = inside(
+        &[
+            "piton claim --json > {claim}",
+            "piton checkpoint --note 'half of it' --progress 50",
+            "piton heartbeat --json > {beat}",
+            "piton check 1 2 --done",
+            "piton substep complete validate",
+            "piton item add 'one more'",
+            "piton check 3 --done",
+            "piton complete --json > {complete} || true",
+        ],
+        more,
+    );
+    out.success();
+    let claim = sandbox.read_json(sandbox.mark("claim"))["data"].clone();
+    assert_eq!((&claim["claimed"], &claim["step"]), (&true.into(), &"jwt".into()));
+    let claims = events_named(&sandbox, "claimed");
+    assert_eq!(claims[0]["position"], claim["fence"], "no second claim was made");
+    assert_eq!(claims.len(), 2, "one a step");
+    assert_eq!(sandbox.read_json(sandbox.mark("beat"))["data"]["beat"], "continue");
+    let refused = sandbox.read_json(sandbox.mark("complete"));
+    assert_eq!(refused["status"], "error", "piton completes it itself");
+    let run = view(&sandbox);
+    let jwt = step(&run, "jwt");
+    assert_eq!(
+        (&jwt["status"], &jwt["report"]["note"]),
+        (&"completed".into(), &"half of it".into())
+    );
+    let reported = events_named(&sandbox, "checkpointed");
+    let own = reported.iter().find(|event| event["report"]["progress"] == 50).expect("the report");
+    let name = own["snapshot"]["refname"].as_str().expect("its bytes are kept");
+    assert_eq!(sandbox.git(&["cat-file", "blob", &format!("{name}:work.txt")]), "ähm");
+}
