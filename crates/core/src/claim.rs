@@ -51,7 +51,7 @@ pub struct Asker<'a> {
 }
 
 /// The step that a claim gets: the named one, or the first that can be had. The same owner's own comes
-/// first; force looks at silent holders, then at free steps, then at live ones.
+/// first; force looks at what dead and silent holders left, then at free steps, then at live holders.
 pub fn choose(run: &Run, claim: &Claim, leases: &[Lease], now: &Moment) -> Result<Chosen, Refusal> {
     let asker = Asker { holder: &claim.holder, observed: &claim.observed, leases, now };
     match &claim.which {
@@ -63,8 +63,13 @@ pub fn choose(run: &Run, claim: &Claim, leases: &[Lease], now: &Moment) -> Resul
                 let held = run.held().map(|(step, _)| step);
                 held.filter_map(polite).find(|chosen| chosen.granted.grounds == grounds)
             };
+            // The dead were buried by now: what they had is interrupted.
+            let left = |(plan, state): (&PlanStep, &Step)| match &state.phase {
+                Phase::Held(_) | Phase::Interrupted(_) => polite(StepRef::first(plan.id.clone())),
+                Phase::Pending | Phase::Failed { .. } | Phase::Completed { .. } => None,
+            };
             let silent = || match claim.insist {
-                Insist::Force => of(Grounds::LeaseOver),
+                Insist::Force => run.steps().find_map(left),
                 Insist::Never => None,
             };
             let live = || match claim.insist {

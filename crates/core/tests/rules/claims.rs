@@ -297,6 +297,10 @@ fn force_claim_looks_at_silent_holders_then_free_steps_then_live_ones() {
     // d is silent, the others are live.
     let silent = "claim d from y, wait 60, claim a from y, claim c from y";
     check(silent, "claim any from x force", "claimed d fresh, lease over");
+    // c was left by somebody who died, a is free.
+    let dead = "claim c, start c, bury c none";
+    check(dead, "claim any from x force", "claimed c fresh");
+    check(dead, "claim any from x", "claimed a fresh");
     // One's own comes before all of them.
     let own = "claim c from y, wait 60, claim d from x";
     check(own, "claim any from x force", "claimed d fresh, same owner");
