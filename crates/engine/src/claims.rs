@@ -6,15 +6,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use piton_core::claim::{Asker, believed_until, lease_key};
+use piton_core::claim::{Asker, believed_until, claimable, lease_key};
 use piton_core::decide::{Claim, Command, Insist, Refusal, Which};
+use piton_core::decided::Lease;
 use piton_core::event::{
-    Failure, Grounds, Holder, Mark, Priority, Report, Snapshot, SnapshotReason,
+    Event, Failure, Grounds, Holder, Mark, Priority, Report, Snapshot, SnapshotReason,
 };
 use piton_core::ids::{AttemptId, Fence, Handle, ItemRef, RunId, StepId, StepRef, SubstepId};
 use piton_core::plan::PlanStep;
 use piton_core::recover::{Sighting, ready};
-use piton_core::run::{Attempt, Phase};
+use piton_core::run::{Attempt, Phase, Run, Step};
 use piton_core::time::Millis;
 use piton_store::Renewal;
 use serde::Serialize;
@@ -59,9 +60,12 @@ pub struct ClaimAnswer {
     pub remaining_ready: usize,
     pub total_remaining: usize,
     pub all_completed: bool,
-    /// Why steps that are not completed could not be had.
+    /// Why steps that are not completed could not be had, and the one that was asked for by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub blocked: BTreeMap<StepId, String>,
+    /// What force passed over: steps in front of the one it took, and why.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub passed_over: BTreeMap<StepId, String>,
 }
 
 /// A claim that was given.
@@ -97,7 +101,7 @@ pub fn claim(
     ask: &ClaimAsk<'_>,
 ) -> Result<ClaimAnswer, EngineError> {
     let worktree = canonical(ask.worktree)?;
-    let holder = Holder::External { host: project.host.clone(), worktree: text(&worktree) };
+    let holder = Holder::External { host: project.host.clone(), worktree: text(&worktree)? };
     let which = match ask.step {
         Some(step) => Which::Step(StepRef::first(step.clone())),
         None => Which::First,
@@ -113,25 +117,71 @@ pub fn claim(
         insist: ask.insist,
     };
     let attempt = claim.attempt;
-    let refused = match log.submit(&Command::Claim(claim)) {
-        Ok(_) => None,
+    let heard = match log.submit(&Command::Claim(claim)) {
+        Ok(events) => Ok(events),
         Err(LogError::Refused(Refusal::UnknownStep(step))) => {
             return Err(Refusal::UnknownStep(step).into());
         }
-        Err(LogError::Refused(refusal)) => Some(refusal),
+        Err(LogError::Refused(refusal)) => Err(refusal),
         Err(error) => return Err(error.into()),
     };
     let held = log.run().held().find(|(_, held)| held.id == attempt);
-    let claim = match held.map(|(step, attempt)| (step, attempt.clone())) {
-        Some((step, attempt)) if refused.is_none() => {
+    let held = held.map(|(step, attempt)| (step, attempt.clone()));
+    let mut told = match (held, &heard) {
+        (Some((step, attempt)), Ok(events)) => {
             end_displaced(project, log, &step, &attempt)?;
             let tree = Worktree::at(&project.git, &worktree);
             let snapshots = matches!(tree.state(), Ok(TreeState::Present { .. }));
-            Some(given(log, &step, &attempt, before.contains(&step.step), snapshots))
+            let reclaimed = was_touched(&before, events, &step.step);
+            let claim = given(log, &step, &attempt, reclaimed, snapshots);
+            answer(project, log, &holder, Some(claim))?
         }
-        _ => None,
+        _ => answer(project, log, &holder, None)?,
     };
-    answer(project, log, &holder, claim)
+    match (ask.step, heard) {
+        (Some(step), Err(refusal)) if !told.blocked.contains_key(step) => {
+            told.blocked.insert(step.clone(), refusal.to_string());
+        }
+        (None, Ok(_)) if ask.insist == Insist::Force => {
+            told.passed_over = passed_over(project, log, &holder, told.claim.as_ref())?;
+        }
+        _ => {}
+    }
+    Ok(told)
+}
+
+/// Whether the step was claimed or in progress when the claim was made, whatever others wrote since it
+/// was looked at. The newest of `events` about it is the claim itself.
+fn was_touched(before: &[StepId], events: &[Event], step: &StepId) -> bool {
+    let about = |event: &&Event| event.step().is_some_and(|about| about.step == *step);
+    match events.iter().rev().filter(about).nth(1) {
+        None => before.contains(step),
+        Some(last) => {
+            !matches!(last, Event::Released { .. } | Event::Reset { .. } | Event::Failed { .. })
+        }
+    }
+}
+
+/// The steps in front of the one that force took, each with why it was not that one.
+fn passed_over(
+    project: &Project,
+    log: &Log,
+    holder: &Holder,
+    claim: Option<&ClaimView>,
+) -> Result<BTreeMap<StepId, String>, EngineError> {
+    let run = log.run();
+    let leases = log.store().leases(run.opened.run)?;
+    let (observed, now) = (observe(project, log, Depth::Locks), log.now()?);
+    let asker = Asker { holder, observed: &observed, leases: &leases, now: &now };
+    let earlier = run.steps().take(claim.map_or(0, |claim| claim.index));
+    let row = |(plan, state): (&PlanStep, &Step)| {
+        let why = match why_not(run, plan, state, &asker) {
+            Some(why) => why,
+            None => "free; what a dead or silent holder left comes first".to_owned(),
+        };
+        (plan.id.clone(), why)
+    };
+    Ok(earlier.filter(|(_, state)| !state.is_completed()).map(row).collect())
 }
 
 /// The claim of the attempt that this process runs inside of, if its fence is still the step's.
@@ -146,13 +196,10 @@ pub fn own_claim(
     Ok(Some(answer(project, log, &attempt.holder.clone(), Some(claim))?))
 }
 
-/// Steps that were held, interrupted or failed: claiming one of these is a re-claim.
+/// Steps that are held or were interrupted: claiming one of these is a re-claim.
 fn touched(log: &Log) -> Vec<StepId> {
-    let was = |(_, state): &(&_, &piton_core::run::Step)| {
-        matches!(
-            state.phase,
-            piton_core::run::Phase::Held(_) | piton_core::run::Phase::Interrupted(_)
-        )
+    let was = |(_, state): &(&PlanStep, &Step)| {
+        matches!(state.phase, Phase::Held(_) | Phase::Interrupted(_))
     };
     log.run().steps().filter(was).map(|(plan, _)| plan.id.clone()).collect()
 }
@@ -260,12 +307,7 @@ fn answer(
     let mut blocked = BTreeMap::new();
     if claim.is_none() {
         for (plan, state) in run.steps().filter(|(_, state)| !state.is_completed()) {
-            let step = StepRef::first(plan.id.clone());
-            if let Err(refusal) = piton_core::claim::claimable(run, &step, &asker) {
-                let why = match state.attempt() {
-                    Some(attempt) => held_by(&step, attempt, &refusal, &leases),
-                    None => refusal.to_string(),
-                };
+            if let Some(why) = why_not(run, plan, state, &asker) {
                 blocked.insert(plan.id.clone(), why);
             }
         }
@@ -279,15 +321,21 @@ fn answer(
         total_remaining,
         all_completed: run.is_completed(),
         blocked,
+        passed_over: BTreeMap::new(),
     })
 }
 
-fn held_by(
-    step: &StepRef,
-    attempt: &Attempt,
-    refusal: &Refusal,
-    leases: &[piton_core::decided::Lease],
-) -> String {
+/// Why a step cannot be had; nothing where it can.
+fn why_not(run: &Run, plan: &PlanStep, state: &Step, asker: &Asker<'_>) -> Option<String> {
+    let step = StepRef::first(plan.id.clone());
+    let refusal = claimable(run, &step, asker).err()?;
+    Some(match state.attempt() {
+        Some(attempt) => held_by(&step, attempt, &refusal, asker.leases),
+        None => refusal.to_string(),
+    })
+}
+
+fn held_by(step: &StepRef, attempt: &Attempt, refusal: &Refusal, leases: &[Lease]) -> String {
     let until = piton_core::view::timestamp(believed_until(step, attempt, leases).wall);
     match &attempt.holder {
         Holder::External { worktree, host } => {
@@ -351,7 +399,7 @@ pub fn fence_of(
 ) -> Result<Fence, EngineError> {
     let worktree = match under {
         Under::Fence(fence) => return Ok(*fence),
-        Under::Worktree(path) => text(&canonical(path)?),
+        Under::Worktree(path) => text(&canonical(path)?)?,
     };
     let (_, state) = log.run().step(step).ok_or_else(|| Refusal::UnknownStep(step.clone()))?;
     let owner = Holder::External { host: project.host.clone(), worktree };
@@ -691,10 +739,18 @@ pub fn reset(
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, EngineError> {
-    let what = format!("the worktree {} cannot be used", path.display());
-    std::fs::canonicalize(path).map_err(EngineError::io(what))
+    std::fs::canonicalize(path)
+        .map_err(|source| EngineError::Worktree { path: path.to_owned(), source })
 }
 
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
+/// A path as events tell it. One that is no text is refused: two of them could look the same, and would
+/// be one owner.
+fn text(path: &Path) -> Result<String, EngineError> {
+    match path.to_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => {
+            let source = std::io::Error::other("its path is not UTF-8");
+            Err(EngineError::Worktree { path: path.to_owned(), source })
+        }
+    }
 }

@@ -50,6 +50,12 @@ pub enum EngineError {
     LostStore { path: PathBuf },
     #[error("step {step} is not claimed from this worktree")]
     NotOwner { step: StepId },
+    #[error("the worktree {} cannot be used", path.display())]
+    Worktree {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     #[error("steps have nothing to start: {}", steps.iter().map(StepId::as_str).collect::<Vec<_>>().join(", "))]
     NothingToStart { steps: Vec<StepId> },
     #[error("the settings kept with the run cannot be read")]
@@ -126,6 +132,9 @@ impl EngineError {
                 near => format!("did you mean {}?", names(near)),
             }),
             EngineError::AmbiguousRun { .. } => Some("name one of them".into()),
+            EngineError::Worktree { .. } => {
+                Some("name a folder that is there; a claim can also be named by its --fence".into())
+            }
             EngineError::NoRuns => Some("`piton run PLAN` starts one".into()),
             // Whoever tells it knows how the file is called where it is told.
             EngineError::PlanChanged { .. } => None,

@@ -232,6 +232,7 @@ fn kind_of(error: &EngineError) -> Kind {
         | EngineError::NothingToStart { .. }
         | EngineError::UnknownAgent { .. } => Kind::BadPlan,
         EngineError::NotOwner { .. } => Kind::NotOwner,
+        EngineError::Worktree { .. } => Kind::Usage,
         EngineError::NoSuchRun { .. } | EngineError::AmbiguousRun { .. } | EngineError::NoRuns => {
             Kind::NoSuchRun
         }

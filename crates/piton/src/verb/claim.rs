@@ -29,7 +29,9 @@ Examples:
 
 A plan's run is opened if there is none. The same worktree asking again gets its step at once, under a
 new fence; the old fence is refused from then on. Nothing to be had is `claimed: false` and exit
-status 0. Inside an attempt of `piton run` it answers that attempt's claim.")]
+status 0. With --force and no step it takes what a dead or silent holder left, else a free step, else a
+live holder's, and says what it passed over. Inside an attempt of `piton run` it answers that attempt's
+claim.")]
 pub(crate) struct Args {
     /// The plan, or the run: its handle, id or the beginning of either [default: PITON_RUN, else the
     /// unfinished one]
@@ -128,6 +130,10 @@ fn lines(ui: &Ui, answer: &ClaimAnswer) -> Result<(), Problem> {
         if !claim.snapshots {
             ui.line("  the worktree is not one of this repository: checkpoints keep no bytes")?;
         }
+        if !answer.passed_over.is_empty() {
+            ui.line("  passed over:")?;
+            reasons(ui, &answer.passed_over)?;
+        }
         ui.hint(format!("`piton start {} {} --fence {}`", answer.handle, claim.step, claim.fence));
         return Ok(());
     }
@@ -135,8 +141,13 @@ fn lines(ui: &Ui, answer: &ClaimAnswer) -> Result<(), Problem> {
         return ui.line(format!("{handle}: every step is completed"));
     }
     ui.line(format!("{handle}: nothing can be claimed now"))?;
+    reasons(ui, &answer.blocked)
+}
+
+/// Steps, each with why it was not had.
+fn reasons(ui: &Ui, why: &BTreeMap<StepId, String>) -> Result<(), Problem> {
     let row = |(step, why): (&StepId, &String)| vec![format!("  {step}"), plain(why)];
-    for line in table(&answer.blocked.iter().map(row).collect::<Vec<Vec<String>>>()) {
+    for line in table(&why.iter().map(row).collect::<Vec<Vec<String>>>()) {
         ui.line(line)?;
     }
     Ok(())
