@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use piton_testkit::runs::{
-    agent_step, command_step, events, events_named, kept, lay_plan, plan, step, view,
+    agent_step, command_step, data, events, events_named, kept, lay_plan, plan, refused, step, view,
 };
 use piton_testkit::{Output, Sandbox, alive};
 use serde_json::Value;
@@ -50,23 +50,6 @@ fn sandbox() -> Sandbox {
 
 fn tree(sandbox: &Sandbox, name: &str) -> String {
     sandbox.root().join(name).to_str().expect("sandbox paths are text").to_owned()
-}
-
-#[track_caller]
-fn data(sandbox: &Sandbox, args: &[&str]) -> Value {
-    let out = sandbox.piton(args).arg("--json").output().success().json();
-    assert_eq!(out["status"], "ok");
-    out["data"].clone()
-}
-
-/// A command that is refused: its exit status and code.
-#[track_caller]
-fn refused(sandbox: &Sandbox, args: &[&str]) -> (i32, String, String) {
-    let out = sandbox.piton(args).arg("--json").output();
-    let told = out.json();
-    assert_eq!(told["status"], "error", "{args:?}\n{out}");
-    let issue = |name: &str| told["issues"][0][name].as_str().unwrap_or_default().to_owned();
-    (out.code.expect("an exit status"), issue("code"), issue("message"))
 }
 
 #[track_caller]

@@ -39,14 +39,17 @@ pub fn signal(pid: u32, signal: Signal) -> bool {
 #[track_caller]
 pub fn freeze(pid: u32) {
     assert!(signal(pid, Signal::STOP), "process {pid} is there to be stopped");
+    crate::wait_until(crate::DEADLINE, &format!("process {pid} to stop"), || is_frozen(pid));
+}
+
+/// Whether a process is there and every thread of it is stopped.
+pub fn is_frozen(pid: u32) -> bool {
     let is_stopped = |thread: fs::DirEntry| {
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
     };
-    crate::wait_until(crate::DEADLINE, &format!("process {pid} to stop"), || {
-        let threads = fs::read_dir(format!("/proc/{pid}/task"));
-        threads.is_ok_and(|threads| threads.flatten().all(is_stopped))
-    });
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    threads.is_ok_and(|threads| threads.flatten().all(is_stopped))
 }
 
 /// Whether a signal was sent to a process that has not taken it yet: a stopped one takes none.

@@ -57,6 +57,24 @@ pub fn lay_plan(sandbox: &Sandbox, text: &str) {
     sandbox.commit("ready");
 }
 
+/// What a verb answers with `--json`.
+#[track_caller]
+pub fn data(sandbox: &Sandbox, args: &[&str]) -> Value {
+    let out = sandbox.piton(args).arg("--json").output().success().json();
+    assert_eq!(out["status"], "ok");
+    out["data"].clone()
+}
+
+/// How a verb that is refused says so: its exit status, code and message.
+#[track_caller]
+pub fn refused(sandbox: &Sandbox, args: &[&str]) -> (i32, String, String) {
+    let out = sandbox.piton(args).arg("--json").output();
+    let told = out.json();
+    assert_eq!(told["status"], "error", "{args:?}\n{out}");
+    let issue = |name: &str| told["issues"][0][name].as_str().unwrap_or_default().to_owned();
+    (out.code.expect("an exit status"), issue("code"), issue("message"))
+}
+
 /// What `piton show --json` shows of the only run.
 #[track_caller]
 pub fn view(sandbox: &Sandbox) -> Value {

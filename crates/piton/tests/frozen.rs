@@ -1,0 +1,182 @@
+//! Holders that are stopped (SIGSTOP) past their lease, in real time: somebody else has the step by then,
+//! and has completed it. When they go on, nothing of what they write is taken, and nothing of what they
+//! made is lost.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+
+use piton_testkit::processes::{freeze, is_frozen};
+use piton_testkit::runs::{
+    agent_step, attempt_folder, data, events, events_named, keeper, lay_plan, plan, refused, step,
+    view, wait_dead, worktree,
+};
+use piton_testkit::{Sandbox, Signal, alive, signal};
+use serde_json::Value;
+
+const PLAN: &str = "\
+[plan]
+name = 'auth'
+[[step]]
+id = 'jwt'
+items = ['signature check']
+substeps = [{ id = 'validate', title = 'validateToken' }]
+";
+
+fn tree(sandbox: &Sandbox, name: &str) -> String {
+    let path = sandbox.root().join(name);
+    let path = path.to_str().expect("sandbox paths are text").to_owned();
+    if !sandbox.exists(&path) {
+        sandbox.git(&["worktree", "add", "--quiet", "--detach", &path]);
+    }
+    path
+}
+
+/// Every write of a holder, each with what it needs beside its claim. `release` stands last.
+const WRITES: [&[&str]; 10] = [
+    &["start", "plan.toml", "jwt"],
+    &["heartbeat", "plan.toml", "jwt"],
+    &["checkpoint", "plan.toml", "jwt", "--note", "x"],
+    &["check", "plan.toml", "jwt", "1", "--done"],
+    &["item", "add", "plan.toml", "jwt", "gap"],
+    &["substep", "complete", "plan.toml", "jwt", "validate"],
+    &["complete", "plan.toml", "jwt"],
+    &["complete", "plan.toml", "jwt", "--force", "--reason", "x"],
+    &["fail", "plan.toml", "jwt", "--reason", "x"],
+    &["release", "plan.toml", "jwt"],
+];
+
+/// Neither by its fence nor by its worktree may a holder that lost its claim write anything.
+#[track_caller]
+fn assert_fenced(sandbox: &Sandbox, fence: &str, tree: &str) {
+    let before = events(sandbox);
+    let completed = step(&view(sandbox), "jwt")["status"] == "completed";
+    for write in WRITES {
+        for by in [["--fence", fence], ["--worktree", tree]] {
+            let (exit, code, message) = refused(sandbox, &[write, &by[..]].concat());
+            // Whoever asks: what is completed cannot be released.
+            let wanted = match write[0] {
+                "release" if completed => (1, "E050"),
+                _ => (5, "E049"),
+            };
+            assert_eq!((exit, code.as_str()), wanted, "{write:?} {by:?}: {message}");
+        }
+    }
+    assert_eq!(events(sandbox), before, "nothing was written");
+}
+
+/// What the snapshots of a fence hold of a file, in the order of their names.
+fn kept(sandbox: &Sandbox, run: &Value, step: &str, fence: &str, file: &str) -> Vec<String> {
+    let handle = run["handle"].as_str().expect("a handle");
+    let under = format!("refs/piton/{handle}/{step}/{fence}/");
+    let refs = sandbox.git(&["for-each-ref", "--format=%(refname)", &under]);
+    let blob = |name: &str| sandbox.try_git(&["cat-file", "blob", &format!("{name}:{file}")]).ok();
+    refs.lines().filter_map(blob).collect()
+}
+
+/// A script that works in its worktree for as long as its claim is good. When it hears that it is not, it
+/// tries to keep what it has; its exit status is that of this last write.
+fn script(sandbox: &Sandbox, tree: &str, fence: &str) -> Child {
+    let loops = "n=0; checkpoint() { piton checkpoint \"$RUN\" jwt --fence $FENCE --progress 10; }; \
+                 while piton heartbeat \"$RUN\" jwt --fence $FENCE --lease 1s; \
+                 do n=$((n + 1)); echo $n > work.txt; checkpoint || break; done; \
+                 echo late > late.txt; checkpoint";
+    let mut shell = sandbox.command("sh");
+    shell.args(["-c", loops]).current_dir(tree).process_group(0);
+    shell.env("RUN", view(sandbox)["run"].as_str().expect("an id")).env("FENCE", fence);
+    shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a shell")
+}
+
+#[test]
+fn a_script_that_was_frozen_past_its_lease_is_refused_and_its_work_is_kept() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    lay_plan(&sandbox, PLAN);
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    let claim = |tree: &str| {
+        data(
+            &sandbox,
+            &["claim", "plan.toml", "--worktree", tree, "--step", "jwt", "--lease", "1s"],
+        )
+    };
+    let first = claim(&one);
+    assert_eq!(first["claimed"], true);
+    let fence = first["fence"].to_string();
+    let mut holder = script(&sandbox, &one, &fence);
+    sandbox.wait_until("a few checkpoints", || events_named(&sandbox, "checkpointed").len() > 2);
+    assert_eq!(claim(&two)["claimed"], false, "it beats");
+
+    freeze(holder.id());
+    let mut taken = Value::Null;
+    sandbox.wait_until("the lease to be over", || {
+        taken = claim(&two);
+        taken["claimed"] == true
+    });
+    assert_eq!((&taken["grounds"], &taken["displaces"]), (&"lease_over".into(), &first["fence"]));
+    assert!(is_frozen(holder.id()), "it was frozen all the time");
+    assert_fenced(&sandbox, &fence, &one);
+    let by = ["complete", "plan.toml", "jwt", "--worktree", &two, "--force", "--reason", "x"];
+    data(&sandbox, &by);
+    assert_fenced(&sandbox, &fence, &one);
+
+    // It goes on where it was, with work that nobody has seen.
+    let before = events(&sandbox);
+    assert!(is_frozen(holder.id()));
+    assert!(signal(holder.id(), Signal::CONT));
+    let status = holder.wait().expect("its end");
+    assert_eq!(status.code(), Some(5), "it was told");
+    assert_eq!(events(&sandbox), before, "and nothing was written");
+    let kept = |file: &str| kept(&sandbox, &view(&sandbox), "jwt", &fence, file);
+    let last = sandbox.read(format!("{one}/work.txt"));
+    assert!(kept("work.txt").contains(&last.trim().to_owned()), "{last} is not kept");
+}
+
+#[test]
+fn a_keeper_on_another_host_that_was_frozen_past_its_lease_ends_and_its_work_is_kept() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let script = "write work.txt half; pid {agent}; touch {ready}; hang";
+    lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "jwt", script, "")]));
+    let one = tree(&sandbox, "one");
+    let there = sandbox.piton(&["run", "plan.toml", "--trust", "--lease", "1s"]);
+    let worker = there.env("PITON_HOST_ID", "there").spawn();
+    sandbox.wait_exists(sandbox.mark("ready"));
+    let agent = sandbox.wait_pid(sandbox.mark("agent"));
+    let zombie = keeper(&sandbox);
+    let claim = || data(&sandbox, &["claim", "plan.toml", "--worktree", &one]);
+    let early = claim();
+    assert_eq!(early["claimed"], false, "it beats");
+    assert!(early["blocked"]["jwt"].as_str().is_some_and(|why| why.contains("there")), "{early}");
+
+    freeze(zombie);
+    sandbox.write(worktree(&sandbox).join("late.txt"), "late");
+    let mut taken = Value::Null;
+    sandbox.wait_until("the lease to be over", || {
+        taken = claim();
+        taken["claimed"] == true
+    });
+    assert_eq!((&taken["grounds"], &taken["reclaimed"]), (&"lease_over".into(), &true.into()));
+    assert!(is_frozen(zombie) && alive(agent), "nobody here can reach it");
+    data(&sandbox, &["complete", "plan.toml", "jwt", "--worktree", &one]);
+    let (before, run) = (events(&sandbox), view(&sandbox));
+    assert_eq!(run["status"], "completed");
+
+    assert!(is_frozen(zombie));
+    assert!(signal(zombie, Signal::CONT));
+    wait_dead(zombie);
+    assert!(!alive(agent), "it ended its agent first");
+    assert_eq!(events(&sandbox), before, "its writes are refused");
+    let claims = events_named(&sandbox, "claimed");
+    let folder = attempt_folder(&sandbox, &claims[0]["attempt"]);
+    let notes = sandbox.read(folder.join("keeper.log"));
+    assert!(notes.contains("the claim was taken"), "{notes}");
+    let fence = claims[0]["position"].to_string();
+    assert!(kept(&sandbox, &run, "jwt", &fence, "work.txt").contains(&"half".to_owned()));
+    assert!(kept(&sandbox, &run, "jwt", &fence, "late.txt").contains(&"late".to_owned()));
+    for (file, text) in [("work.txt", "half"), ("late.txt", "late")] {
+        assert_eq!(
+            sandbox.read(worktree(&sandbox).join(file)).trim(),
+            text,
+            "it was left as it was"
+        );
+    }
+    worker.wait().success();
+    sandbox.wait_no_processes();
+}
