@@ -3,12 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::event::{Mark, Priority};
 use crate::ids::{ItemRef, SubstepId};
 use crate::plan::PlanStep;
 
 /// What has been done of a step's parts.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checklist {
     /// Items added at run time, after those of the plan.
     pub added: Vec<Gap>,
@@ -17,7 +19,7 @@ pub struct Checklist {
 }
 
 /// An item that was found missing at work.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
     pub text: String,
     pub priority: Priority,

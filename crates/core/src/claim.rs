@@ -57,7 +57,6 @@ pub fn choose(run: &Run, claim: &Claim, leases: &[Lease], now: &Moment) -> Resul
     match &claim.which {
         Which::Step(step) => grant(run, step, &asker, claim.insist),
         Which::First => {
-            let all = || run.plan().steps.iter().map(|plan| StepRef::first(plan.id.clone()));
             let polite = |step: StepRef| grant(run, &step, &asker, Insist::Never).ok();
             let of = |grounds: Grounds| {
                 let held = run.held().map(|(step, _)| step);
@@ -81,11 +80,30 @@ pub fn choose(run: &Run, claim: &Claim, leases: &[Lease], now: &Moment) -> Resul
             };
             of(Grounds::SameOwner)
                 .or_else(silent)
-                .or_else(|| all().find_map(polite))
+                .or_else(|| candidates(run, &asker).find_map(polite))
                 .or_else(live)
                 .ok_or(Refusal::NothingReady)
         }
     }
+}
+
+/// Steps that somebody may get without force: no other can be had, and not all of these, in plan order.
+fn candidates<'run>(run: &'run Run, asker: &Asker<'_>) -> impl Iterator<Item = StepRef> + 'run {
+    run.free(|lock| busy_by(run, lock, None, asker).is_some()).and_held()
+}
+
+/// Steps that whoever asks could claim now, in plan order.
+pub fn ready(run: &Run, asker: &Asker<'_>) -> Vec<StepRef> {
+    candidates(run, asker).filter(|step| claimable(run, step, asker).is_ok()).collect()
+}
+
+/// How many steps [`ready`] has, without a look at each.
+pub fn count_ready(run: &Run, asker: &Asker<'_>) -> usize {
+    let held = run.held().filter(|(step, _)| claimable(run, step, asker).is_ok()).count();
+    let free = run.free(|lock| busy_by(run, lock, None, asker).is_some());
+    // What else stands against one free step is the run's, or the tree's: it stands against all.
+    let open = free.first().is_some_and(|step| claimable(run, &step, asker).is_ok());
+    held + if open { free.count() } else { 0 }
 }
 
 fn grant(run: &Run, step: &StepRef, asker: &Asker<'_>, insist: Insist) -> Result<Chosen, Refusal> {
@@ -147,23 +165,32 @@ fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result
 /// Every lock of a step must have a slot that no believed claim on another step holds.
 fn free_slots(run: &Run, plan: &PlanStep, asker: &Asker<'_>) -> Result<(), Refusal> {
     for lock in &plan.locks {
-        let users = users(run, lock, &plan.id);
-        let by: Vec<StepId> = users
-            .filter(|(step, attempt)| is_believed(step, attempt, asker))
-            .map(|(step, _)| step.step)
-            .collect();
-        if by.len() >= slots(run, lock) {
+        if let Some(by) = busy_by(run, lock, Some(&plan.id), asker) {
             return Err(Refusal::LockBusy { lock: lock.clone(), by });
         }
     }
     Ok(())
 }
 
+/// Who holds every slot of a lock; a claim on the step itself does not count.
+fn busy_by(
+    run: &Run,
+    lock: &LockName,
+    but: Option<&StepId>,
+    asker: &Asker<'_>,
+) -> Option<Vec<StepId>> {
+    let by: Vec<StepId> = users(run, lock, but)
+        .filter(|(step, attempt)| is_believed(step, attempt, asker))
+        .map(|(step, _)| step.step)
+        .collect();
+    (by.len() >= slots(run, lock)).then_some(by)
+}
+
 /// The lapsed claims that leave too few slots for a claim on this step, should they be renewed.
 fn outlived(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Vec<(StepRef, Fence)> {
     let mut all = Vec::new();
     for lock in run.step(&step.step).iter().flat_map(|(plan, _)| &plan.locks) {
-        let users: Vec<_> = users(run, lock, &step.step).collect();
+        let users: Vec<_> = users(run, lock, Some(&step.step)).collect();
         if users.len() >= slots(run, lock) {
             let lapsed = users.into_iter().filter(|(step, held)| !is_believed(step, held, asker));
             all.extend(lapsed.map(|(step, held)| (step, held.fence)));
@@ -178,10 +205,11 @@ fn outlived(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Vec<(StepRef, Fence
 fn users<'run>(
     run: &'run Run,
     lock: &LockName,
-    but: &StepId,
+    but: Option<&StepId>,
 ) -> impl Iterator<Item = (StepRef, &'run Attempt)> {
-    let uses = |step: &StepRef| {
-        step.step != *but && run.step(&step.step).is_some_and(|(plan, _)| plan.locks.contains(lock))
+    let uses = move |step: &StepRef| {
+        Some(&step.step) != but
+            && run.step(&step.step).is_some_and(|(plan, _)| plan.locks.contains(lock))
     };
     run.held().filter(move |(step, _)| uses(step))
 }
@@ -229,7 +257,7 @@ fn taken_over(step: &StepRef, attempt: &Attempt, asker: &Asker<'_>) -> Result<Gr
 }
 
 /// Where the next attempt enters, or why there is none.
-fn entry_of(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
+pub(crate) fn entry_of(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
     match &state.phase {
         // Pending again after a release, perhaps: what was done stays.
         Phase::Pending => Ok(state.agent_entry(&plan.work)),

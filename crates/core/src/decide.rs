@@ -558,11 +558,9 @@ fn decide_stop(run: &Run, scope: &Scope, cause: Cause, haste: Haste) -> Result<D
 }
 
 fn decide_resume(run: &Run, host: &HostId, confirmed: bool) -> Decided {
-    let held_back = run.steps().any(|(_, step)| match &step.phase {
-        Phase::Interrupted(interruption) => interruption.held_back,
-        Phase::Held(attempt) => attempt.stop.is_some() && !attempt.lifted,
-        _ => false,
-    });
+    let stopping = run.held().any(|(_, held)| held.stop.is_some() && !held.lifted);
+    let stopped = |phase: &Phase| matches!(phase, Phase::Interrupted(last) if last.held_back);
+    let held_back = stopping || run.interrupted().any(|(_, step)| stopped(&step.phase));
     let asked = confirmed && run.steps().any(|(_, step)| step.idle > 0);
     if run.stop.is_some() || held_back || asked {
         one(Event::Resumed { host: host.clone(), confirmed })

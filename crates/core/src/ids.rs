@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::limits::NAME_MAX;
@@ -264,8 +265,7 @@ impl fmt::Display for BootId {
 }
 
 /// A git object id in hex (SHA-1 or SHA-256).
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Oid(String);
 
 impl Oid {
@@ -302,6 +302,18 @@ impl From<Oid> for String {
     }
 }
 
+impl Serialize for Oid {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        hex::serialize(&self.0, to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Oid {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Oid, D::Error> {
+        Oid::new(hex::deserialize(from)?).map_err(D::Error::custom)
+    }
+}
+
 impl fmt::Display for Oid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -309,8 +321,7 @@ impl fmt::Display for Oid {
 }
 
 /// A BLAKE3 hash, written as hex.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hash([u8; 32]);
 
 impl Hash {
@@ -351,9 +362,50 @@ impl From<Hash> for String {
     }
 }
 
+impl Serialize for Hash {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        hex::serialize(&self.to_string(), to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hash {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Hash, D::Error> {
+        Hash::try_from(hex::deserialize(from)?).map_err(D::Error::custom)
+    }
+}
+
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         blake3::Hash::from_bytes(self.0).to_hex().fmt(f)
+    }
+}
+
+/// Hex digits as text for people, as the bytes they stand for in packed data.
+mod hex {
+    use std::fmt::Write as _;
+
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
+        if to.is_human_readable() {
+            return to.serialize_str(text);
+        }
+        let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16);
+        let bytes: Result<Vec<u8>, _> = (0..text.len()).step_by(2).map(byte).collect();
+        to.serialize_bytes(&bytes.map_err(serde::ser::Error::custom)?)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+        if from.is_human_readable() {
+            return String::deserialize(from);
+        }
+        let bytes = <&[u8]>::deserialize(from)?;
+        let mut text = String::with_capacity(2 * bytes.len());
+        for byte in bytes {
+            write!(text, "{byte:02x}").map_err(D::Error::custom)?;
+        }
+        Ok(text)
     }
 }
 

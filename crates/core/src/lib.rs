@@ -1,8 +1,8 @@
 //! piton's rules, once. Plans, events, decisions and views as plain data and pure functions: no
 //! clock, no files, no processes, no network, no randomness, no printing.
 //!
-//! Reading order: [`ids`], [`time`], [`record`], [`plan`], [`event`], [`run`] (fold), [`claim`],
-//! [`decide`], [`recover`], [`view`].
+//! Reading order: [`ids`], [`time`], [`record`], [`list`], [`plan`], [`event`], [`graph`], [`run`] (fold),
+//! [`cache`], [`claim`], [`decide`], [`recover`], [`view`].
 
 pub mod ids;
 pub mod limits;
@@ -11,11 +11,14 @@ pub mod time;
 pub mod decided;
 pub mod record;
 
+pub mod list;
 pub mod plan;
 
 pub mod event;
 
+pub mod cache;
 pub mod checklist;
+pub mod graph;
 pub mod run;
 
 pub mod claim;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentName, GroupId, Hash, LockName, StepId, SubstepId};
+use crate::list::List;
 
 pub use diff::differences;
 pub use parse::{Finding, PlanError, parse};
@@ -47,7 +48,8 @@ pub struct Plan {
     /// Named resources with the number of claims that may hold each at a time.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub locks: BTreeMap<LockName, u32>,
-    pub steps: Vec<PlanStep>,
+    /// Last, because a packed graph knows where in the plan's text each of them is.
+    pub steps: List<PlanStep>,
 }
 
 /// Where steps work.
@@ -172,8 +174,8 @@ impl Plan {
         self.steps.iter().position(|candidate| candidate.id == *step)
     }
 
-    /// The indices of the steps that must be completed before this one, groups spelled out.
-    /// For many steps, [`Plan::needs_of_all`] is much faster.
+    /// The indices of the steps that must be completed before this one, groups spelled out. For many
+    /// steps a [`Graph`](crate::graph::Graph) is much faster.
     pub fn needs_of(&self, index: usize) -> Vec<usize> {
         let mut all: Vec<usize> = Vec::new();
         for need in &self.steps[index].needs {
@@ -188,28 +190,12 @@ impl Plan {
         all.dedup();
         all
     }
+}
 
-    /// [`Plan::needs_of`] for every step, in the order of the steps.
-    pub fn needs_of_all(&self) -> Vec<Vec<usize>> {
-        let ids: BTreeMap<&StepId, usize> =
-            self.steps.iter().enumerate().map(|(index, step)| (&step.id, index)).collect();
-        let mut members: BTreeMap<&GroupId, Vec<usize>> = BTreeMap::new();
-        for (index, step) in self.steps.iter().enumerate() {
-            if let Some(group) = &step.group {
-                members.entry(group).or_default().push(index);
-            }
-        }
-        let indices = |need: &Need| match need {
-            Need::Step(id) => ids.get(id).copied().into_iter().collect(),
-            Need::Group(group) => members.get(group).cloned().unwrap_or_default(),
-        };
-        let all = self.steps.iter().map(|step| {
-            let mut needs: Vec<usize> = step.needs.iter().flat_map(indices).collect();
-            needs.sort_unstable();
-            needs.dedup();
-            needs
-        });
-        all.collect()
+impl PlanStep {
+    /// As it stands in the bytes of its plan.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a step has only string keys and finite values")
     }
 }
 

@@ -126,12 +126,6 @@ pub fn on_resume(
     recover(&foreseen(run, &request, now), observed, leases, now)
 }
 
-/// Steps that whoever asks could claim now, in plan order.
-pub fn ready(run: &Run, asker: &Asker<'_>) -> Vec<StepRef> {
-    let steps = run.plan().steps.iter().map(|plan| StepRef::first(plan.id.clone()));
-    steps.filter(|step| claimable(run, step, asker).is_ok()).collect()
-}
-
 fn action_for(
     run: &Run,
     step: &StepRef,

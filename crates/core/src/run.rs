@@ -1,18 +1,28 @@
 //! A run, folded from its log. `apply` is the only way a status changes, and recovery is replay
 //! through the same function; an event that could not have happened is damage, not a surprise.
 
-use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use fixedbitset::FixedBitSet;
+use serde::{Deserialize, Serialize};
+
+use crate::cache::as_json;
 use crate::checklist::{Checklist, Gap};
+use crate::claim::entry_of;
 use crate::event::{
     BadEvent, Cause, Claimed, Entry, Event, Failure, Grounds, Haste, Holder, Report, RunOpened,
     Scope, Snapshot, SnapshotReason, Stage, Truth,
 };
-use crate::ids::{AttemptId, Fence, Hash, Oid, StepId, StepRef};
+use crate::graph::Graph;
+use crate::ids::{AttemptId, Fence, Hash, LockName, Oid, StepId, StepRef};
+use crate::list::List;
 use crate::plan::{Plan, PlanStep, Work};
 use crate::record::{Cursor, Record};
 use crate::time::{Millis, Moment};
+
+pub use packed::PackedRun;
+
+mod packed;
 
 /// One execution of a plan.
 #[derive(Debug, Clone)]
@@ -26,18 +36,57 @@ pub struct Run {
     /// The commit that the step completed last was landed with: the run's branch must contain it.
     pub landed: Option<Oid>,
     pub cursor: Cursor,
-    plan: Arc<Plan>,
-    index: Arc<HashMap<StepId, usize>>,
-    needs: Arc<[Vec<usize>]>,
-    steps: Vec<Step>,
-    /// Indices of steps, kept so that no question about the whole run walks all of it.
-    held: BTreeSet<usize>,
-    failed: BTreeSet<usize>,
-    completed: BTreeSet<usize>,
+    graph: Arc<Graph>,
+    steps: List<Step>,
+    sets: Sets,
+    /// For every node of the graph, how many of those it needs are not done.
+    waits: Vec<u32>,
+}
+
+/// Sets of steps by index, kept so that no question about the whole run walks all of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Sets {
+    held: FixedBitSet,
+    interrupted: FixedBitSet,
+    /// With no retries left.
+    failed: FixedBitSet,
+    completed: FixedBitSet,
+    /// Nobody holds them, their needs are met, and nothing that happened to them stands against another
+    /// attempt.
+    free: FixedBitSet,
+}
+
+impl Sets {
+    fn none_of(steps: usize) -> Sets {
+        let none = || FixedBitSet::with_capacity(steps);
+        Sets { held: none(), interrupted: none(), failed: none(), completed: none(), free: none() }
+    }
+}
+
+/// Steps that nobody holds, whose needs are met, and that may be attempted: run-wide reasons aside.
+pub(crate) struct Free<'run> {
+    run: &'run Run,
+    steps: FixedBitSet,
+}
+
+impl Free<'_> {
+    pub(crate) fn count(&self) -> usize {
+        self.steps.count_ones(..)
+    }
+
+    pub(crate) fn first(&self) -> Option<StepRef> {
+        self.steps.ones().next().map(|index| self.run.ref_at(index))
+    }
+
+    /// Together with the held ones, in plan order.
+    pub(crate) fn and_held(mut self) -> impl Iterator<Item = StepRef> {
+        self.steps.union_with(&self.run.sets.held);
+        self.steps.into_ones().map(|index| self.run.ref_at(index))
+    }
 }
 
 /// A stop request in force.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     pub cause: Cause,
     pub haste: Haste,
@@ -45,7 +94,7 @@ pub struct Stop {
 }
 
 /// A step's folded state, beside its recipe in the plan.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Step {
     pub phase: Phase,
     /// The commit its branch starts from, once an attempt was started.
@@ -64,12 +113,13 @@ pub struct Step {
     outdated: bool,
     pub checklist: Checklist,
     /// What holders reported last, field by field.
+    #[serde(with = "as_json")]
     pub report: Report,
     last_progress: Option<(Stage, Option<Oid>)>,
 }
 
 /// Where a step stands.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Phase {
     #[default]
     Pending,
@@ -88,7 +138,7 @@ pub enum Phase {
 }
 
 /// An attempt that ended without an outcome.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interruption {
     pub cause: Cause,
     pub at: Millis,
@@ -99,7 +149,7 @@ pub struct Interruption {
 }
 
 /// What happens under one claim.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     pub id: AttemptId,
     pub fence: Fence,
@@ -116,7 +166,7 @@ pub struct Attempt {
 }
 
 /// An attempt that is over.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastAttempt {
     pub attempt: Attempt,
     pub ended_at: Millis,
@@ -124,7 +174,7 @@ pub struct PastAttempt {
 }
 
 /// How an attempt ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
     Completed,
     Failed(Failure),
@@ -138,21 +188,22 @@ pub enum Ending {
     Released,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptSnapshot {
+    #[serde(with = "as_json")]
     pub snapshot: Snapshot,
     pub at: Millis,
     pub fence: Fence,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerifiedCommit {
     pub commit: Oid,
     pub tree: Oid,
     pub truth: Truth,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Landing {
     pub onto: Oid,
     pub to: Oid,
@@ -190,29 +241,26 @@ impl Run {
         let Event::RunOpened(opened) = event else {
             return Err(illegal(Illegal::NotOpened));
         };
-        if opened.plan != plan.hash() {
-            let (recorded, given) = (opened.plan.short(), plan.hash().short());
+        let graph = Graph::new(plan);
+        if opened.plan != graph.hash() {
+            let (recorded, given) = (opened.plan.short(), graph.hash().short());
             return Err(illegal(Illegal::OtherPlan { recorded, given }));
         }
-        let index = plan.steps.iter().enumerate().map(|(at, step)| (step.id.clone(), at));
-        let index = Arc::new(index.collect());
-        let needs = plan.needs_of_all().into();
-        let steps = vec![Step::default(); plan.steps.len()];
-        Ok(Run {
+        let steps = graph.plan().steps.len();
+        let mut run = Run {
             opened,
             opened_at: first.at,
             changed_at: first.at,
             stop: None,
             landed: None,
             cursor: first.cursor(),
-            plan,
-            index,
-            needs,
-            steps,
-            held: BTreeSet::new(),
-            failed: BTreeSet::new(),
-            completed: BTreeSet::new(),
-        })
+            waits: waits(&graph, &FixedBitSet::with_capacity(steps)),
+            graph: Arc::new(graph),
+            steps: List::of_nothing(steps),
+            sets: Sets::none_of(steps),
+        };
+        run.sets.free.extend((0..steps).filter(|step| run.waits[*step] == 0));
+        Ok(run)
     }
 
     /// Which plan a log was opened with: needed before anything can be folded.
@@ -225,16 +273,21 @@ impl Run {
     }
 
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        self.graph.plan()
     }
 
-    /// Steps in plan order, each with its recipe.
+    /// The plan that the run is folded over, with its graph.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Steps in plan order, each with its recipe. Reads all of them.
     pub fn steps(&self) -> impl Iterator<Item = (&PlanStep, &Step)> {
-        self.plan.steps.iter().zip(&self.steps)
+        self.plan().steps.iter().zip(self.steps.iter())
     }
 
     pub fn step(&self, id: &StepId) -> Option<(&PlanStep, &Step)> {
-        self.index_of(id).map(|index| (&self.plan.steps[index], &self.steps[index]))
+        self.index_of(id).map(|index| (&self.plan().steps[index], &self.steps[index]))
     }
 
     /// The state of a step in an iteration that exists: outside loops that is the first.
@@ -246,8 +299,8 @@ impl Run {
         self.index_of(&step.step).filter(|_| step.iteration == 1)
     }
 
-    pub(crate) fn index_of(&self, id: &StepId) -> Option<usize> {
-        self.index.get(id).copied()
+    pub fn index_of(&self, id: &StepId) -> Option<usize> {
+        self.graph.index_of(id)
     }
 
     pub(crate) fn step_at(&self, index: usize) -> &Step {
@@ -256,38 +309,87 @@ impl Run {
 
     /// Steps that must complete before this one and have not.
     pub fn unmet(&self, index: usize) -> Vec<StepId> {
-        let open = |need: &&usize| !self.steps[**need].is_completed();
-        self.needs[index].iter().filter(open).map(|i| self.plan.steps[*i].id.clone()).collect()
+        if self.waits[index] == 0 {
+            return Vec::new();
+        }
+        let needed = self.graph.needed_steps(index).into_iter();
+        needed.filter(|need| !self.sets.completed[*need]).map(|need| self.id_at(need)).collect()
     }
 
     /// The steps that this one needs, groups spelled out.
     pub fn needs_of(&self, index: usize) -> Vec<StepId> {
-        self.needs[index].iter().map(|need| self.plan.steps[*need].id.clone()).collect()
+        self.graph.needed_steps(index).into_iter().map(|need| self.id_at(need)).collect()
+    }
+
+    /// The steps that need this one.
+    pub fn dependants_of(&self, index: usize) -> Vec<StepId> {
+        let steps = |node: usize| match self.graph.is_step(node) {
+            true => vec![node],
+            false => self.graph.dependants(node).collect(),
+        };
+        let mut all: Vec<usize> = self.graph.dependants(index).flat_map(steps).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.into_iter().map(|step| self.id_at(step)).collect()
+    }
+
+    fn id_at(&self, index: usize) -> StepId {
+        self.plan().steps[index].id.clone()
+    }
+
+    fn ref_at(&self, index: usize) -> StepRef {
+        StepRef::first(self.id_at(index))
     }
 
     /// Attempts whose claim is open.
     pub fn held(&self) -> impl Iterator<Item = (StepRef, &Attempt)> {
-        self.held.iter().filter_map(|index| {
-            let attempt = self.steps[*index].attempt()?;
-            Some((StepRef::first(self.plan.steps[*index].id.clone()), attempt))
+        self.sets.held.ones().filter_map(|index| {
+            let attempt = self.steps[index].attempt()?;
+            Some((self.ref_at(index), attempt))
         })
     }
 
+    /// Steps whose last attempt was interrupted and that nobody has taken on since, in plan order.
+    pub fn interrupted(&self) -> impl Iterator<Item = (&PlanStep, &Step)> {
+        let at = |index: usize| (&self.plan().steps[index], &self.steps[index]);
+        self.sets.interrupted.ones().map(at)
+    }
+
+    /// Steps that are not completed, in plan order.
+    pub fn remaining(&self) -> impl Iterator<Item = (&PlanStep, &Step)> {
+        let at = |index: usize| (&self.plan().steps[index], &self.steps[index]);
+        self.sets.completed.zeroes().map(at)
+    }
+
+    /// How many steps are not completed.
+    pub fn count_remaining(&self) -> usize {
+        self.sets.completed.count_zeroes(..)
+    }
+
+    /// Steps that are free as far as the log knows, but for those with a lock that is busy.
+    pub(crate) fn free(&self, busy: impl Fn(&LockName) -> bool) -> Free<'_> {
+        let mut steps = self.sets.free.clone();
+        for (_, users) in self.graph.locks().filter(|(lock, _)| busy(lock)) {
+            users.for_each(|step| steps.set(step, false));
+        }
+        Free { run: self, steps }
+    }
+
     pub fn is_completed(&self) -> bool {
-        self.completed.len() == self.steps.len()
+        self.count_remaining() == 0
     }
 
     /// Whether every step but this one is completed.
     pub(crate) fn lacks_only(&self, step: &StepId) -> bool {
         let open = self.step(step).is_some_and(|(_, state)| !state.is_completed());
-        open && self.completed.len() + 1 == self.steps.len()
+        open && self.count_remaining() == 1
     }
 
     /// A step that failed with no retries left: it ends the run.
     pub fn failed_for_good(&self) -> Option<(&PlanStep, &Failure)> {
-        let index = *self.failed.first()?;
+        let index = self.sets.failed.ones().next()?;
         match &self.steps[index].phase {
-            Phase::Failed { why, .. } => Some((&self.plan.steps[index], why)),
+            Phase::Failed { why, .. } => Some((&self.plan().steps[index], why)),
             _ => None,
         }
     }
@@ -313,7 +415,8 @@ impl Run {
                 let index = self
                     .index_of_ref(step)
                     .ok_or_else(|| illegal(Illegal::UnknownStep(step.step.clone())))?;
-                self.steps[index].apply(about_step, record, stop).map_err(|event| {
+                let state = self.steps.get_mut(index).expect("the plan has the step");
+                state.apply(about_step, record, stop).map_err(|event| {
                     illegal(Illegal::OutOfOrder { step: step.step.clone(), event })
                 })?;
                 self.count(index);
@@ -329,33 +432,59 @@ impl Run {
 
     /// Takes in what a step has become.
     fn count(&mut self, index: usize) {
-        let step = &self.steps[index];
-        let failed = matches!(step.phase, Phase::Failed { .. })
-            && step.failures > self.plan.steps[index].retries;
-        let held = matches!(step.phase, Phase::Held(_));
+        let (plan, step) = (&self.graph.plan().steps[index], &self.steps[index]);
+        let failed = matches!(step.phase, Phase::Failed { .. }) && step.failures > plan.retries;
         let completed = step.is_completed();
-        let sets =
-            [(&mut self.held, held), (&mut self.failed, failed), (&mut self.completed, completed)];
-        for (set, member) in sets {
-            if member {
-                set.insert(index);
-            } else {
-                set.remove(&index);
+        self.sets.held.set(index, matches!(step.phase, Phase::Held(_)));
+        self.sets.interrupted.set(index, matches!(step.phase, Phase::Interrupted(_)));
+        self.sets.failed.set(index, failed);
+        if completed != self.sets.completed[index] {
+            self.sets.completed.set(index, completed);
+            self.tell_dependants(index, completed);
+        }
+        self.count_free_again(index);
+    }
+
+    /// A step or group is done, or no longer.
+    fn tell_dependants(&mut self, node: usize, done: bool) {
+        let graph = Arc::clone(&self.graph);
+        for dependant in graph.dependants(node) {
+            let before = self.waits[dependant];
+            self.waits[dependant] = if done { before - 1 } else { before + 1 };
+            let turned = if done { before == 1 } else { before == 0 };
+            match graph.is_step(dependant) {
+                true if turned => self.count_free_again(dependant),
+                false if turned => self.tell_dependants(dependant, done),
+                true | false => {}
             }
         }
+    }
+
+    fn count_free_again(&mut self, index: usize) {
+        let (plan, step) = (&self.graph.plan().steps[index], &self.steps[index]);
+        let free = self.waits[index] == 0
+            && !matches!(step.phase, Phase::Held(_))
+            && entry_of(plan, step).is_ok();
+        self.sets.free.set(index, free);
     }
 
     /// For looking ahead: the changes a recovery snapshot would find, before there is one.
     pub(crate) fn expect_changes(&mut self, step: &StepRef, changed: Option<u64>) {
         let Some(index) = self.index_of(&step.step) else { return };
-        if let Some(changed) = changed {
-            self.steps[index].changed = changed;
+        if let (Some(changed), Some(step)) = (changed, self.steps.get_mut(index)) {
+            step.changed = changed;
         }
     }
 
     fn lift(&mut self, confirmed: bool) {
         let run_stop = self.stop.take();
-        for step in &mut self.steps {
+        let sets = &self.sets;
+        let mut stopped: Vec<usize> = sets.held.union(&sets.interrupted).collect();
+        if confirmed {
+            stopped.extend((0..self.steps.len()).filter(|index| self.steps[*index].idle > 0));
+        }
+        for index in stopped {
+            let step = self.steps.get_mut(index).expect("sets hold steps of the plan");
             match &mut step.phase {
                 Phase::Interrupted(interruption) => interruption.held_back = false,
                 Phase::Held(attempt) => {
@@ -367,8 +496,24 @@ impl Run {
             if confirmed {
                 step.idle = 0;
             }
+            self.count_free_again(index);
         }
     }
+}
+
+/// How many of a node's needs are not done, for every node.
+fn waits(graph: &Graph, completed: &FixedBitSet) -> Vec<u32> {
+    let mut waits = vec![0; graph.nodes()];
+    // Groups are behind the steps and need only steps: from the back, each is known before it is asked.
+    for node in (0..graph.nodes()).rev() {
+        let open = |need: &usize| match graph.is_step(*need) {
+            true => !completed[*need],
+            false => waits[*need] > 0,
+        };
+        let open = graph.needs(node).filter(open).count();
+        waits[node] = u32::try_from(open).unwrap_or(u32::MAX);
+    }
+    waits
 }
 
 fn stronger(run: Option<Stop>, own: Option<Stop>) -> Option<Stop> {
@@ -582,7 +727,9 @@ impl Step {
     }
 
     fn end(&mut self, ending: Ending, ended_at: Millis) {
-        if let Phase::Held(attempt) = std::mem::take(&mut self.phase) {
+        if let Phase::Held(mut attempt) = std::mem::take(&mut self.phase) {
+            // It judges no more; long histories are kept small.
+            attempt.until.clock = None;
             self.history.push(PastAttempt { attempt, ended_at, ending });
         }
     }

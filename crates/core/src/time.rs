@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::ids::BootId;
 
@@ -33,11 +34,24 @@ pub struct BootClock {
 }
 
 /// A reading of a store's clock, or a deadline by it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Moment {
     pub wall: Millis,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub clock: Option<BootClock>,
+}
+
+/// A clock that is not there is left out for people; packed data must say so.
+impl Serialize for Moment {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let shown = self.clock.is_some() || !to.is_human_readable();
+        let mut fields = to.serialize_struct("Moment", 1 + usize::from(shown))?;
+        fields.serialize_field("wall", &self.wall)?;
+        if shown {
+            fields.serialize_field("clock", &self.clock)?;
+        }
+        fields.end()
+    }
 }
 
 impl Moment {

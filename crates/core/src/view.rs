@@ -288,7 +288,7 @@ fn run_status(run: &Run) -> RunStatus {
     if let Some(stop) = run.stop {
         return RunStatus::Stopped { cause: stop.cause, at: stop.at };
     }
-    let interrupted = run.steps().find_map(|(plan, step)| match &step.phase {
+    let interrupted = run.interrupted().find_map(|(plan, step)| match &step.phase {
         Phase::Interrupted(last) => Some((plan, step, last)),
         _ => None,
     });

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use piton_core::claim::{Asker, believed_until, claimable, lease_key};
+use piton_core::claim::{Asker, believed_until, claimable, lease_key, ready};
 use piton_core::decide::{Claim, Command, Insist, Refusal, Which};
 use piton_core::decided::Lease;
 use piton_core::event::{
@@ -14,7 +14,7 @@ use piton_core::event::{
 };
 use piton_core::ids::{AttemptId, Fence, Handle, ItemRef, RunId, StepId, StepRef, SubstepId};
 use piton_core::plan::PlanStep;
-use piton_core::recover::{Sighting, ready};
+use piton_core::recover::Sighting;
 use piton_core::run::{Attempt, Phase, Run, Step};
 use piton_core::time::Millis;
 use piton_store::Renewal;
@@ -267,7 +267,7 @@ fn given(
     reclaimed: bool,
     snapshots: bool,
 ) -> ClaimView {
-    let index = log.run().plan().index_of(&step.step).unwrap_or_default();
+    let index = log.run().index_of(&step.step).unwrap_or_default();
     let plan = &log.run().plan().steps[index];
     let displaces = match attempt.grounds {
         Grounds::Free => None,
@@ -733,9 +733,7 @@ pub fn reset(
     bury_the_dead(project, log, Some(step))?;
     log.submit(&Command::Reset { step: StepRef::first(step.clone()), reason })?;
     let run = log.run();
-    let needs = |index: usize| run.needs_of(index).contains(step);
-    let all = run.plan().steps.iter().enumerate();
-    Ok(all.filter(|(index, _)| needs(*index)).map(|(_, plan)| plan.id.clone()).collect())
+    Ok(run.index_of(step).map(|index| run.dependants_of(index)).unwrap_or_default())
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, EngineError> {

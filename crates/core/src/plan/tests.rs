@@ -2,11 +2,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on shall stop")]
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use insta::assert_snapshot;
 use proptest::prelude::*;
 
 use super::*;
+use crate::graph::Graph;
 use crate::limits::{PLAN_BYTES_MAX, PLAN_FINDINGS_MAX, PLAN_STEPS_MAX};
 
 mod claims;
@@ -618,7 +620,7 @@ fn as_many_steps_as_there_may_be() {
     };
     let plan = parse(chain(PLAN_STEPS_MAX).as_bytes()).unwrap();
     assert_eq!(plan.steps.len(), PLAN_STEPS_MAX);
-    assert_eq!(plan.needs_of_all()[7], [8]);
+    assert!(Graph::new(plan.into()).needs(7).eq([8]));
     let found = found(chain(PLAN_STEPS_MAX + 1));
     assert_snapshot!(found, @"
     2:977793 the plan has 20001 steps; 20000 are allowed
@@ -948,10 +950,29 @@ proptest! {
     }
 
     #[test]
-    fn needs_can_be_asked_for_one_by_one(plan in graph()) {
-        let one_by_one: Vec<_> = (0..plan.steps.len()).map(|index| plan.needs_of(index)).collect();
-        prop_assert_eq!(plan.needs_of_all(), one_by_one);
-        let ordered = plan.needs_of_all().iter().enumerate().all(|(n, needs)| needs.iter().all(|m| *m < n));
-        prop_assert!(ordered);
+    fn a_graph_knows_what_its_plan_says(plan in graph()) {
+        let worked_out = Graph::new(Arc::new(plan.clone()));
+        let packed = worked_out.pack().bytes().to_vec();
+        let unpacked = Graph::unpack(packed, plan.to_bytes(), plan.hash()).expect("what was packed");
+        for graph in [&worked_out, &unpacked] {
+            prop_assert_eq!(graph.plan(), &plan);
+            prop_assert_eq!(graph.hash(), plan.hash());
+            for (index, step) in plan.steps.iter().enumerate() {
+                let needs: Vec<usize> = graph.needed_steps(index).into_iter().collect();
+                prop_assert!(needs.iter().all(|need| *need < index));
+                prop_assert_eq!(needs, plan.needs_of(index));
+                prop_assert_eq!(graph.index_of(&step.id), Some(index));
+                let waiting = |node: &usize| graph.needs(*node).any(|need| need == index);
+                let dependants: Vec<usize> = graph.dependants(index).collect();
+                prop_assert_eq!(dependants, (0..graph.nodes()).filter(waiting).collect::<Vec<_>>());
+            }
+            prop_assert_eq!(graph.index_of(&StepId::new("nobody").unwrap()), None);
+        }
+    }
+
+    #[test]
+    fn a_graph_is_read_over_its_own_plan_only(plan in graph()) {
+        let packed = Graph::new(Arc::new(plan.clone())).pack().bytes().to_vec();
+        prop_assert!(Graph::unpack(packed, plan.to_bytes(), Hash::of(b"another")).is_none());
     }
 }

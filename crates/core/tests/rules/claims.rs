@@ -1,12 +1,12 @@
 //! Claims from outside: agents, scripts and people who take steps for themselves and work in a worktree
 //! of their own. Who may take what from whom, and what becomes of those it is taken from.
 
-use piton_core::claim::claimable;
+use piton_core::claim::{claimable, ready};
 use piton_core::decide::{Command, Refusal};
 use piton_core::decided::KeyFate;
 use piton_core::event::{Event, Holder, Truth};
 use piton_core::ids::{Fence, StepRef};
-use piton_core::recover::{Action, Observed, Sighting, ready, recover};
+use piton_core::recover::{Action, Observed, Sighting, recover};
 use piton_core::run::{Ending, Phase};
 use piton_core::view::view;
 

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use piton_core::claim::ready;
 use piton_core::decide::Command;
 use piton_core::decided::{KeyFate, Lease};
 use piton_core::event::{Exit, Failure};
 use piton_core::limits::EVIDENCE_BYTES_MAX;
-use piton_core::recover::{Observed, Sighting, ready, recover};
+use piton_core::recover::{Observed, Sighting, recover};
 use piton_core::view::{StepStatus, view};
 
 use crate::history::{History, LEASE, answer, check_in, corpse, id, plan, snapshot};

@@ -15,6 +15,7 @@ use piton_core::event::{
     Cause, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, Priority, ReleasedBy, Report,
     Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth,
 };
+use piton_core::graph::Graph;
 use piton_core::ids::{
     AgentName, AttemptId, BootId, Fence, GroupId, Handle, Hash, HostId, ItemRef, LockName, Oid,
     RunId, StepId, StepRef, SubstepId,
@@ -22,7 +23,7 @@ use piton_core::ids::{
 use piton_core::plan::{Group, Isolation, Need, Plan, PlanStep, PlanSubstep, Work};
 use piton_core::record::{Cursor, Record};
 use piton_core::recover::{Observed, Sighting};
-use piton_core::run::Run;
+use piton_core::run::{PackedRun, Run};
 use piton_core::time::{Millis, Moment};
 use uuid::Uuid;
 
@@ -283,6 +284,14 @@ impl History {
     pub(crate) fn asker<'a>(&'a self, holder: &'a Holder, observed: &'a Observed) -> Asker<'a> {
         Asker { holder, observed, leases: &self.leases, now: &self.now }
     }
+}
+
+/// A run as somebody else loads it from a store.
+pub(crate) fn repacked(run: &Run) -> Run {
+    let graph = run.graph().pack().bytes().to_vec();
+    let packed = PackedRun::read(run.pack().bytes().to_vec()).expect("it was just packed");
+    let graph = Graph::unpack(graph, run.plan().to_bytes(), packed.plan()).expect("its own plan");
+    packed.over(graph).expect("its own plan")
 }
 
 /// What comes of a command, in a few words.

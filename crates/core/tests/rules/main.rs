@@ -10,5 +10,6 @@ mod bodies;
 mod checklists;
 mod claims;
 mod decisions;
+mod packed;
 mod properties;
 mod tables;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use piton_core::brief::{TreeFacts, prompt};
-use piton_core::claim::{believed_until, claimable};
+use piton_core::claim::{believed_until, claimable, count_ready, ready};
 use piton_core::decide::{AgentExit, Claim, Command, Corpse, Insist, Urge, Which};
 use piton_core::event::{
     Cause, Check, Claimed, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, Priority,
@@ -14,14 +14,14 @@ use piton_core::event::{
 };
 use piton_core::ids::{AttemptId, BootId, Fence, Hash, ItemRef, StepId, StepRef, SubstepId};
 use piton_core::plan::Plan;
-use piton_core::recover::{Observed, Sighting, ready, recover};
+use piton_core::recover::{Observed, Sighting, recover};
 use piton_core::run::{Phase, Run};
 use piton_core::time::Millis;
 use piton_core::view::view;
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use crate::history::{History, host, id, item, oid, outside, plan};
+use crate::history::{History, host, id, item, oid, outside, plan, repacked};
 
 const STEPS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const ITEMS: [&str; 6] = ["1", "2", "3", "one.1", "two.1", "nowhere.1"];
@@ -504,9 +504,11 @@ fn look(history: &History, sighting: &Sighting) {
     for holder in [keeper, outside("here", "x"), outside("there", "y")] {
         let observed = history.seeing(sighting);
         let asker = history.asker(&holder, &observed);
-        for step in ready(&history.run, &asker) {
-            assert!(claimable(&history.run, &step, &asker).is_ok());
-        }
+        let all = history.run.steps().map(|(plan, _)| StepRef::first(plan.id.clone()));
+        let one_by_one: Vec<StepRef> =
+            all.filter(|step| claimable(&history.run, step, &asker).is_ok()).collect();
+        assert_eq!(ready(&history.run, &asker), one_by_one);
+        assert_eq!(count_ready(&history.run, &asker), one_by_one.len());
     }
     for (_, step) in history.run.steps() {
         for entry in [Entry::Fresh, Entry::Continue] {
@@ -551,6 +553,9 @@ proptest! {
     fn random_histories_stay_lawful(moves in moves(), seen in sighting()) {
         let mut history = history();
         let mut beside = Beside::default();
+        // Folded by somebody who has it from a store each time, and by one who asks nothing before the end.
+        let mut loaded = repacked(&history.run);
+        let mut unread = repacked(&history.run);
         for (number, made) in moves.iter().enumerate() {
             match made.ask {
                 Ask::Wait(seconds) => history.pass(Duration::from_secs(seconds)),
@@ -577,7 +582,12 @@ proptest! {
                             prop_assert_eq!(&Event::from_body(&record.body).unwrap(), event);
                             prop_assert_eq!(&event.to_body(), &record.body);
                             beside.heard(event, record.position.0, history.run.plan());
+                            loaded.apply(record).unwrap();
+                            unread.apply(record).unwrap();
                         }
+                        prop_assert!(loaded == history.run, "{loaded:?}");
+                        (loaded, unread) = (repacked(&loaded), repacked(&unread));
+                        prop_assert!(loaded == history.run, "{loaded:?}");
                     }
                 }
             }
@@ -586,5 +596,6 @@ proptest! {
             look(&history, &seen);
         }
         prop_assert_eq!(folded(&history.replayed()), folded(&history.run));
+        prop_assert!(history.replayed() == history.run && unread == history.run);
     }
 }

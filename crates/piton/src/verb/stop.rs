@@ -88,11 +88,12 @@ fn tell(ui: &Ui, step: &StepRef, burial: &Burial) {
 
 /// A step of the run by its id.
 pub(crate) fn step_of(log: &Log, text: &str) -> Result<StepId, Problem> {
-    let plan = log.run().plan();
-    match plan.steps.iter().find(|step| step.id.as_str() == text) {
-        Some(step) => Ok(step.id.clone()),
+    let known = StepId::new(text).ok().filter(|id| log.run().index_of(id).is_some());
+    match known {
+        Some(step) => Ok(step),
         None => {
-            let ids: Vec<&str> = plan.steps.iter().map(|step| step.id.as_str()).take(20).collect();
+            let steps = &log.run().plan().steps;
+            let ids: Vec<&str> = steps.iter().map(|step| step.id.as_str()).take(20).collect();
             Err(Problem::new(Kind::UnknownStep, format!("the plan has no step {text:?}"))
                 .hint(format!("its steps: {}", ids.join(", "))))
         }

@@ -595,7 +595,7 @@ fn random_plan(rng: &mut Rng, outside: usize) -> (Plan, Vec<usize>) {
         groups: BTreeMap::new(),
         agents: BTreeMap::new(),
         locks: locks.collect(),
-        steps,
+        steps: steps.into(),
     };
     (plan, sizes)
 }
