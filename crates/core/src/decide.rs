@@ -368,6 +368,27 @@ fn own<'run>(
     }
 }
 
+/// Whether a fence is that of the step's open attempt.
+pub fn holds(run: &Run, step: &StepRef, fence: Fence) -> Result<(), Refusal> {
+    own(run, step, fence).map(drop)
+}
+
+/// Whether a holder outside could complete a step now: asked before anything of it is verified or
+/// landed. Keepers complete what they run themselves.
+pub fn completable(
+    run: &Run,
+    step: &StepRef,
+    fence: Fence,
+    waive: Option<&str>,
+) -> Result<(), Refusal> {
+    let (state, attempt) = own(run, step, fence)?;
+    match (&attempt.holder, waive) {
+        (Holder::Keeper { .. }, _) => Err(Refusal::NotVerified { step: step.step.clone() }),
+        (Holder::External { .. }, Some(_)) => Ok(()),
+        (Holder::External { .. }, None) => nothing_open(run, step, state),
+    }
+}
+
 fn verified<'run>(run: &'run Run, step: &StepRef, fence: Fence) -> Result<&'run Step, Refusal> {
     let (state, _) = own(run, step, fence)?;
     match state.verified {

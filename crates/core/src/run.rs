@@ -619,6 +619,7 @@ impl Step {
                 self.own(*fence).ok_or("verified")?;
                 let (commit, tree, truth) = (commit.clone(), tree.clone(), *truth);
                 self.verified = Some(VerifiedCommit { commit, tree, truth });
+                self.landing = None;
             }
             Event::LandingIntended { fence, onto, to, .. } => {
                 self.own(*fence).ok_or("landing_intended")?;

@@ -264,6 +264,11 @@ pub fn step_branch(handle: &Handle, step: &StepRef) -> String {
     }
 }
 
+/// The branch of a run's worktree while no step is in it.
+pub fn idle_branch(handle: &Handle) -> String {
+    format!("piton/{handle}/idle")
+}
+
 /// The run as it will be once every death that was seen is recorded.
 fn as_seen(run: &Run, observed: &Observed, now: &Moment) -> Run {
     let mut seen = run.clone();

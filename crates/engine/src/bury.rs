@@ -1,7 +1,7 @@
 //! Ending what is left of a dead attempt, keeping its bytes, and recording it. Each part can be
 //! killed and done again by anybody to the same result; two that do it at once do no harm.
 
-use piton_core::decide::{Command, Corpse, Refusal};
+use piton_core::decide::{Command, Corpse};
 use piton_core::event::{SnapshotReason, Stage};
 use piton_core::ids::{Fence, StepRef};
 use piton_core::recover::Sighting;
@@ -71,7 +71,8 @@ pub(crate) fn bury(
     }
     let unkept = match keep(project, log, settings, step, fence) {
         Ok(()) => None,
-        Err(error) if is_taken(&error) => return Ok(Burial { swept, unkept: None }),
+        // Somebody else recorded it first: nothing is left to do.
+        Err(error) if error.is_lost() => return Ok(Burial { swept, unkept: None }),
         Err(error) => Some(chain(&error)),
     };
     if let Some(why) = &unkept {
@@ -81,17 +82,9 @@ pub(crate) fn bury(
     crash::point("bury.recorded");
     match recorded.map_err(EngineError::from) {
         Ok(_) => Ok(Burial { swept, unkept }),
-        Err(error) if is_taken(&error) => Ok(Burial { swept, unkept }),
+        Err(error) if error.is_lost() => Ok(Burial { swept, unkept }),
         Err(error) => Err(error),
     }
-}
-
-/// Somebody else recorded it first: nothing is left to do.
-fn is_taken(error: &EngineError) -> bool {
-    matches!(
-        error.refusal(),
-        Some(Refusal::StaleFence { .. } | Refusal::NotClaimed { .. } | Refusal::Completed(_))
-    )
 }
 
 fn keep(

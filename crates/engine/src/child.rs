@@ -13,9 +13,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use piton_core::event::Exit;
+use piton_core::ids::{AttemptId, Fence, StepRef};
+use piton_core::run::Run;
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
-use crate::machine;
+use crate::machine::{self, ATTEMPT_VARIABLE};
 use crate::transcript::{Secrets, record};
 
 /// What to start.
@@ -49,6 +51,27 @@ impl Spec {
             output_max,
         }
     }
+}
+
+/// Values reach commands as environment variables, never by interpolation.
+pub(crate) fn variables(
+    run: &Run,
+    step: &StepRef,
+    fence: Fence,
+    attempt: AttemptId,
+) -> BTreeMap<String, String> {
+    let opened = &run.opened;
+    let inputs = opened.inputs.iter();
+    let mut variables: BTreeMap<String, String> =
+        inputs.map(|(name, value)| (format!("PITON_INPUT_{name}"), value.clone())).collect();
+    if let Some((plan, _)) = run.step(&step.step) {
+        variables.extend(plan.env.clone());
+    }
+    variables.insert("PITON_RUN".into(), opened.run.to_string());
+    variables.insert("PITON_STEP".into(), step.to_string());
+    variables.insert("PITON_FENCE".into(), fence.to_string());
+    variables.insert(ATTEMPT_VARIABLE.into(), attempt.to_string());
+    variables
 }
 
 /// Starts a child; `exited` is sent its exit, once.

@@ -426,10 +426,15 @@ fn submit(
 ) -> Result<(), EngineError> {
     match log.submit(command) {
         Ok(_) => Ok(()),
-        Err(LogError::Refused(Refusal::Completed(_) | Refusal::NotClaimed { .. })) => {
-            Err(lost(log, step, fence).into())
-        }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(stale(log, step, fence, error.into())),
+    }
+}
+
+/// What went wrong; where the claim is lost, how.
+pub(crate) fn stale(log: &Log, step: &StepId, fence: Fence, error: EngineError) -> EngineError {
+    match error.is_lost() {
+        true => lost(log, step, fence).into(),
+        false => error,
     }
 }
 

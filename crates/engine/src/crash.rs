@@ -23,22 +23,30 @@ pub const POINTS: &[(&str, Who)] = &[
     ("keeper.leftovers-committed", Who::Keeper),
     ("keeper.verify-ran", Who::Keeper),
     ("keeper.verified", Who::Keeper),
-    ("keeper.landing-intended", Who::Keeper),
-    ("keeper.ref-moved", Who::Keeper),
-    ("keeper.completed", Who::Keeper),
+    ("land.intended", Who::Keeper),
+    ("land.ref-moved", Who::Keeper),
+    ("land.completed", Who::Keeper),
     ("keeper.snapshot-kept", Who::Keeper),
     ("keeper.checkpointed", Who::Keeper),
     ("bury.swept", Who::Worker),
     ("bury.snapshot-kept", Who::Worker),
     ("bury.checkpointed", Who::Worker),
     ("bury.recorded", Who::Worker),
+    ("complete.scratch-made", Who::Holder),
+    ("complete.verify-spawned", Who::Holder),
+    ("complete.verify-ran", Who::Holder),
+    ("complete.scratch-removed", Who::Holder),
+    ("complete.verified", Who::Holder),
 ];
 
 /// Whose code a point is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     Worker,
+    /// Landing is also what a holder outside does.
     Keeper,
+    /// Somebody outside who completes a claim with a commit.
+    Holder,
 }
 
 #[cfg(not(feature = "crash-points"))]

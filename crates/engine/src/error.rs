@@ -5,11 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use piton_core::decide::Refusal;
+use piton_core::event::{Cause, Failure};
 use piton_core::ids::{AgentName, Handle, StepId};
 use piton_core::plan::{PlanError, nearest};
 use piton_store::StoreError;
 
 use crate::git::GitError;
+use crate::land::Unlanded;
 use crate::log::LogError;
 
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +60,12 @@ pub enum EngineError {
     },
     #[error("steps have nothing to start: {}", steps.iter().map(StepId::as_str).collect::<Vec<_>>().join(", "))]
     NothingToStart { steps: Vec<StepId> },
+    #[error(transparent)]
+    Unlanded(#[from] Unlanded),
+    #[error("verify of step {step} did not pass: {why}")]
+    Unverified { step: StepId, why: Failure, tail: String },
+    #[error("verify of step {step} was ended ({cause})")]
+    VerifyEnded { step: StepId, cause: Cause },
     #[error("the settings kept with the run cannot be read")]
     Settings(#[source] serde_json::Error),
     #[error("{what}")]
@@ -98,6 +106,19 @@ impl EngineError {
             EngineError::Log(LogError::Refused(refusal)) => Some(refusal),
             _ => None,
         }
+    }
+
+    /// Whether the claim that this was done under is not, or no longer, the caller's.
+    pub fn is_lost(&self) -> bool {
+        matches!(
+            self.refusal(),
+            Some(Refusal::StaleFence { .. } | Refusal::NotClaimed { .. } | Refusal::Completed(_))
+        )
+    }
+
+    /// Whether two sides changed the same: only new work brings them together.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self, EngineError::Unlanded(Unlanded::Conflict { .. } | Unlanded::Busy { .. }))
     }
 
     /// Whether what is behind this is a disk without space.
@@ -167,11 +188,29 @@ impl EngineError {
                 "give them `run` or `prompt` and an agent, or let others take them: `piton claim`"
                     .into(),
             ),
+            EngineError::Unlanded(why) => unlanded_hint(why),
+            EngineError::Unverified { .. } => {
+                Some("the claim is still yours: mend it, commit, and complete with that commit".into())
+            }
+            EngineError::VerifyEnded { .. } => {
+                Some("nothing was landed and the claim is still yours: say it again".into())
+            }
             EngineError::Settings(_) => Some("`piton doctor`".into()),
             EngineError::Io { .. } => None,
             EngineError::KeeperLost { .. } => Some("`piton resume` tries again".into()),
         }
     }
+}
+
+fn unlanded_hint(why: &Unlanded) -> Option<String> {
+    Some(match why {
+        Unlanded::Conflict { branch, .. } => format!(
+            "the claim is still yours: `git merge {branch}` in your worktree, solve it, and complete \
+             with that commit"
+        ),
+        Unlanded::Busy { .. } => "say it again".into(),
+        Unlanded::CheckedOut { .. } | Unlanded::Rewound { .. } => return None,
+    })
 }
 
 /// What may have been meant by a plan that is not there.

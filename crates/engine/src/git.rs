@@ -31,6 +31,9 @@ const OLDEST: (u32, u32) = (2, 41);
 /// Since this version a configuration can define hooks.
 const CONFIGURED_HOOKS: (u32, u32) = (2, 54);
 
+/// The fewest signs that name a commit.
+const ID_MIN: usize = 4;
+
 /// Why git could not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
@@ -46,6 +49,10 @@ pub enum GitError {
     Unborn,
     #[error("{rev:?} is not a commit here")]
     UnknownRevision { rev: String },
+    #[error("there is no commit {id:?} here")]
+    UnknownCommit { id: String },
+    #[error("more than one commit here begins with {id}")]
+    AmbiguousCommit { id: String },
     #[error("there is no ref {refname}")]
     NoRef { refname: String },
     #[error("the ref {refname} exists already, at {current}")]
@@ -85,6 +92,10 @@ impl GitError {
                 "make a first commit: git commit --allow-empty -m initial".to_owned()
             }
             GitError::UnknownRevision { .. } => "git branch --all lists the branches".to_owned(),
+            GitError::UnknownCommit { .. } => {
+                "its id, as `git rev-parse HEAD` in your worktree says it".to_owned()
+            }
+            GitError::AmbiguousCommit { .. } => "give more of its id".to_owned(),
             GitError::Locked { path } => {
                 format!("a git process holds it; if none runs, remove {}", path.display())
             }
@@ -259,6 +270,27 @@ impl Git {
             (0, _) => oid(&answer.stdout, "git rev-parse"),
             (_, "HEAD" | "@") => Err(GitError::Unborn),
             _ => Err(GitError::UnknownRevision { rev: rev.to_owned() }),
+        }
+    }
+
+    /// The one commit whose id begins so. Names of branches and tags do not count, even where they
+    /// look like an id.
+    pub fn commit_with_id(&self, prefix: &str) -> Result<Oid, GitError> {
+        let unknown = || GitError::UnknownCommit { id: prefix.to_owned() };
+        let is_id = prefix.len() >= ID_MIN && prefix.bytes().all(|b| b.is_ascii_hexdigit());
+        if !is_id {
+            return Err(unknown());
+        }
+        let asked = self.call().args(&["rev-parse"]).arg(format!("--disambiguate={prefix}"));
+        let listed = asked.accept(&[0, 1, 128]).run()?.stdout;
+        let asked = self.call().args(&["cat-file", "--batch-check=%(objecttype) %(objectname)"]);
+        let answer = asked.input(listed).run()?;
+        let lines = answer.text("git cat-file")?.lines();
+        let mut commits = lines.filter_map(|line| line.strip_prefix("commit "));
+        match (commits.next(), commits.next()) {
+            (Some(id), None) => oid(id.as_bytes(), "git cat-file"),
+            (Some(_), Some(_)) => Err(GitError::AmbiguousCommit { id: prefix.to_owned() }),
+            (None, _) => Err(unknown()),
         }
     }
 

@@ -96,11 +96,12 @@ impl<E: Into<EngineError>> From<E> for End {
     fn from(error: E) -> End {
         let error = error.into();
         match error.refusal() {
-            Some(
-                Refusal::StaleFence { .. } | Refusal::NotClaimed { .. } | Refusal::Completed(_),
-            ) => End::Lost,
+            _ if error.is_lost() => End::Lost,
             Some(open @ (Refusal::OpenItems { .. } | Refusal::OpenSubsteps { .. })) => {
                 End::Failed(Failure::Unfinished { open: open.to_string() })
+            }
+            _ if error.is_conflict() => {
+                End::Failed(Failure::Landing { message: error.to_string() })
             }
             _ => {
                 let cause = if error.is_full_disk() { Cause::DiskFull } else { Cause::Unknown };
@@ -115,6 +116,7 @@ struct Keeper {
     log: Log,
     settings: Settings,
     step: StepRef,
+    id: AttemptId,
     fence: Fence,
     entry: Entry,
     plan: PlanStep,
@@ -182,6 +184,7 @@ impl Keeper {
             log,
             settings,
             step,
+            id: args.attempt,
             fence: args.fence,
             entry: attempt.entry,
             plan,

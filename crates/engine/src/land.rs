@@ -1,12 +1,41 @@
 //! How a commit comes onto a run's branch: not at all because it is there, by moving the branch
-//! forward, by a merge made without any worktree, or not without a person. Nothing is moved here.
+//! forward, by a merge made without any worktree, or not without a person. Keepers and holders outside
+//! land by the same function: one at a time, decided under the fence, moved by compare-and-swap.
 
 use std::path::PathBuf;
 
-use piton_core::ids::Oid;
+use piton_core::decide::{Command, Refusal, holds};
+use piton_core::ids::{Fence, Oid, StepRef};
+use piton_core::run::Run;
+use piton_core::view::run_branch;
 
+use crate::attempt::private;
+use crate::crash;
+use crate::error::EngineError;
 use crate::git::keep::{HELD, Name, keep};
-use crate::git::{Call, Git, GitError, commit_tree, drivers, locks, names, oid};
+use crate::git::{Call, Git, GitError, Moved, commit_tree, drivers, locks, names, oid};
+use crate::log::Log;
+use crate::project::Project;
+
+/// How often landing is tried again because the run's branch moved meanwhile.
+const LANDING_TRIES: usize = 10;
+
+/// Why a commit is not on the run's branch.
+#[derive(Debug, thiserror::Error)]
+pub enum Unlanded {
+    #[error("{branch} has moved and conflicts in {}", paths.join(", "))]
+    Conflict { branch: String, paths: Vec<String> },
+    #[error("{branch} is checked out in {}; switch that to another branch", worktree.display())]
+    CheckedOut { branch: String, worktree: PathBuf },
+    #[error(
+        "{branch} was moved: it lacks commit {}, with which a step was landed; \
+         `git branch -f {branch} {lacks}` puts it back",
+        lacks.short()
+    )]
+    Rewound { branch: String, lacks: Oid },
+    #[error("{branch} moved {LANDING_TRIES} times meanwhile")]
+    Busy { branch: String },
+}
 
 /// What landing a commit takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +63,116 @@ pub enum Landing {
     },
 }
 
-/// Decides how `commit` comes onto the run's branch.
+/// The run's branch, made on first use. One that somebody deleted is made again from what was
+/// landed; one that lacks it was moved by somebody else, and nothing may be built on that.
+pub(crate) fn run_tip(project: &Project, run: &Run) -> Result<Oid, EngineError> {
+    let branch = run_branch(&run.opened.handle);
+    let name = format!("refs/heads/{branch}");
+    let git = &project.git;
+    let landed = run.landed.as_ref();
+    let tip = match git.ref_target(&name)? {
+        Some(tip) => tip,
+        None => {
+            let start = landed.unwrap_or(&run.opened.base);
+            match git.move_ref(&name, start, None, "piton: the run's branch")? {
+                Moved::Moved => start.clone(),
+                Moved::Lost { current } => current.unwrap_or_else(|| start.clone()),
+            }
+        }
+    };
+    match landed {
+        Some(landed) if !git.is_ancestor(landed, &tip)? => {
+            Err(Unlanded::Rewound { branch, lacks: landed.clone() }.into())
+        }
+        _ => Ok(tip),
+    }
+}
+
+/// Brings a claim's verified commit onto the run's branch and completes the step; answers with the
+/// commit that it is completed with.
+pub(crate) fn land(
+    project: &Project,
+    log: &mut Log,
+    (step, fence): (&StepRef, Fence),
+    waive: Option<&str>,
+) -> Result<Oid, EngineError> {
+    let handle = log.run().opened.handle.clone();
+    let lock = private(&project.land_lock(&handle));
+    let lock = lock.map_err(EngineError::io("the landing lock cannot be opened"))?;
+    lock.lock().map_err(EngineError::io("the landing lock cannot be taken"))?;
+    let commit = verified(log.run(), step)?;
+    run_tip(project, log.run())?;
+    let branch = run_branch(&handle);
+    let message = format!("Land {step}\n\nPiton-Run: {handle}\nPiton-Step: {step}\n");
+    for _ in 0..LANDING_TRIES {
+        let (onto, to) = match prepare(&project.git, &branch, &commit, &message)? {
+            Landing::Nothing { tip } => {
+                let commit = landed_before(project, log.run(), step, &tip)?.unwrap_or(commit);
+                return complete(log, (step, fence), commit, waive);
+            }
+            Landing::FastForward { onto, to } | Landing::Merge { onto, to } => (onto, to),
+            Landing::Conflict { paths, .. } => {
+                return Err(Unlanded::Conflict { branch, paths }.into());
+            }
+            Landing::CheckedOut { worktree } => {
+                return Err(Unlanded::CheckedOut { branch, worktree }.into());
+            }
+        };
+        let (onto_now, to_now) = (onto.clone(), to.clone());
+        log.submit(&Command::Land { step: step.clone(), fence, onto: onto_now, to: to_now })?;
+        crash::point("land.intended");
+        // Whoever lost the claim since must not move the branch of those who have it.
+        log.refresh()?;
+        holds(log.run(), step, fence)?;
+        let name = format!("refs/heads/{branch}");
+        let why = format!("piton: land {step}");
+        if let Moved::Moved = project.git.move_ref(&name, &to, Some(&onto), &why)? {
+            crash::point("land.ref-moved");
+            let completed = complete(log, (step, fence), to.clone(), waive);
+            if completed.as_ref().is_err_and(EngineError::is_lost) {
+                // Taken in between: what was moved for nothing is moved back, unless others built on it.
+                let why = format!("piton: {step} was taken");
+                project.git.move_ref(&name, &onto, Some(&to), &why)?;
+            }
+            return completed;
+        }
+    }
+    Err(Unlanded::Busy { branch }.into())
+}
+
+fn verified(run: &Run, step: &StepRef) -> Result<Oid, EngineError> {
+    let state = run.step(&step.step).and_then(|(_, state)| state.verified.as_ref());
+    let missing = || Refusal::NotVerified { step: step.step.clone() };
+    Ok(state.map(|verified| verified.commit.clone()).ok_or_else(missing)?)
+}
+
+/// What the commit was landed as by somebody who was killed before it could be recorded.
+fn landed_before(
+    project: &Project,
+    run: &Run,
+    step: &StepRef,
+    tip: &Oid,
+) -> Result<Option<Oid>, EngineError> {
+    let landing = run.step(&step.step).and_then(|(_, state)| state.landing.as_ref());
+    Ok(match landing {
+        Some(landing) if project.git.is_ancestor(&landing.to, tip)? => Some(landing.to.clone()),
+        _ => None,
+    })
+}
+
+fn complete(
+    log: &mut Log,
+    (step, fence): (&StepRef, Fence),
+    commit: Oid,
+    waive: Option<&str>,
+) -> Result<Oid, EngineError> {
+    let (step, waive) = (step.clone(), waive.map(str::to_owned));
+    log.submit(&Command::Complete { step, fence, commit: Some(commit.clone()), waive })?;
+    crash::point("land.completed");
+    Ok(commit)
+}
+
+/// Decides how `commit` comes onto the run's branch; moves nothing.
 pub fn prepare(
     git: &Git,
     run_branch: &str,

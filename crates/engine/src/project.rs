@@ -1,9 +1,9 @@
 //! A project: a repository, piton's state folder inside its git directory, and this host.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use piton_core::ids::{AttemptId, BootId, Handle, HostId};
+use piton_core::ids::{AttemptId, BootId, Handle, HostId, StepRef};
 use piton_store::Store;
 use piton_store::sqlite::{Access, SqliteStore};
 
@@ -50,6 +50,26 @@ impl Project {
     /// The run's one worktree. The path is stable, because agents find their conversation by it.
     pub fn worktree(&self, root: &str, handle: &Handle) -> PathBuf {
         self.git.main_root().join(root).join(handle.as_str()).join("run")
+    }
+
+    /// The worktree of one step, for whoever claims it.
+    pub fn step_worktree(&self, root: &str, handle: &Handle, step: &StepRef) -> PathBuf {
+        let name = match step.iteration {
+            1 => step.step.to_string(),
+            n => format!("{}-{n}", step.step),
+        };
+        self.git.main_root().join(root).join(handle.as_str()).join("step").join(name)
+    }
+
+    /// piton's worktrees are no business of the user's `git status`.
+    pub(crate) fn exclude_worktrees(&self, root: &str) -> Result<(), EngineError> {
+        match Path::new(root).components().next() {
+            Some(Component::Normal(first)) => {
+                Ok(self.git.exclude(&format!("/{}/", first.to_string_lossy()))?)
+            }
+            // Outside the repository: nothing to hide.
+            _ => Ok(()),
+        }
     }
 
     /// Held while a step of this run is landed: one at a time on this host.

@@ -18,9 +18,12 @@ use crate::git::{Call, Git, GitError, commit_tree, drivers, flush, locks, names,
 
 mod create;
 mod link;
+mod scratch;
 
+pub use create::Made;
 pub(crate) use create::is_unfinished;
 pub(crate) use link::Link;
+pub(crate) use scratch::Bench;
 
 /// Commits listed in a brief: more would help nobody.
 const SUBJECTS_MAX: &str = "--max-count=1000";

@@ -1,6 +1,7 @@
 //! What the verbs for agents and scripts share: which run and step they are about, and the claim that
 //! they write under. Inside an attempt the keeper's variables answer all three.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use piton_core::ids::{Fence, RunId, StepId};
@@ -143,13 +144,26 @@ pub(crate) fn find(
 pub(crate) fn open(
     project: &Project,
     plan: &Path,
-    inputs: std::collections::BTreeMap<String, String>,
+    inputs: BTreeMap<String, String>,
 ) -> Result<OpenedRun, Problem> {
     let layers = Layers::of_process(Some(project.git.main_root()));
     let settings = config::load(&layers, &Flags::default())?.settings;
     let opening = runs::prepare(project, OpenAsk { plan_path: plan, inputs, settings })?;
     let store = project.store(Access::Create)?;
     Ok(runs::open(project, store, opening, Unfinished::GoOn)?)
+}
+
+/// The run of a plan, opened if there is none; or the run somebody means.
+pub(crate) fn open_or_find(project: &Project, asked: Option<&str>) -> Result<Log, Problem> {
+    match asked.filter(|text| Path::new(text).is_file()) {
+        Some(plan) => match open(project, Path::new(plan), BTreeMap::new())? {
+            OpenedRun::New(log) | OpenedRun::Existing(log) => Ok(log),
+        },
+        None => {
+            let store = verb::store_with_runs(project, Access::Existing)?;
+            find(project, &store, asked)
+        }
+    }
 }
 
 /// The words in front of a verb's own: `RUN STEP WORD`, `RUN WORD` or `WORD`.

@@ -74,6 +74,9 @@ kinds! {
     Unwell, "E074", Failed, "`piton doctor` found something bad";
     StillRunning, "E075", Failed, "what was asked to stop has not ended in time";
     UnknownPart, "E076", Usage, "the step has no such item or substep";
+    VerifyFailed, "E080", Failed, "the plan's verify command did not pass on the commit";
+    NotLanded, "E081", Failed, "the commit could not be brought onto the run's branch";
+    NoSuchCommit, "E082", Usage, "there is no such commit here, or more than one";
     SettingsDiffer, "W001", Ok, "the recorded settings differ from the present ones";
     Noticed, "W002", Ok, "something worth knowing happened while working";
     ClosedPipe, "W003", Ok, "whoever read the output has stopped reading";
@@ -240,6 +243,9 @@ fn kind_of(error: &EngineError) -> Kind {
         EngineError::StillAlive { .. } => Kind::Refused,
         EngineError::UnknownInput { .. } => Kind::BadInput,
         EngineError::LostStore { .. } => Kind::StoreBroken,
+        EngineError::Unlanded(_) => Kind::NotLanded,
+        EngineError::Unverified { .. } => Kind::VerifyFailed,
+        EngineError::VerifyEnded { cause, .. } => verb::interrupted(*cause),
         EngineError::Settings(_) => Kind::StoreCorrupt,
         EngineError::Io { .. } => Kind::Io,
         EngineError::KeeperLost { .. } => Kind::SetupFailed,
@@ -249,6 +255,7 @@ fn kind_of(error: &EngineError) -> Kind {
 fn git_kind(error: &GitError) -> Kind {
     match error {
         GitError::NotARepository { .. } => Kind::NotRepository,
+        GitError::UnknownCommit { .. } | GitError::AmbiguousCommit { .. } => Kind::NoSuchCommit,
         _ => Kind::GitFailed,
     }
 }
@@ -293,6 +300,10 @@ fn details_of(error: &EngineError) -> Vec<Detail> {
         EngineError::PlanChanged { differences, .. } => {
             let row = |message: &String| Detail { message: message.clone(), hint: None };
             differences.iter().map(row).collect()
+        }
+        EngineError::Unverified { tail, .. } => {
+            let row = |line: &str| Detail { message: text::plain(line), hint: None };
+            tail.lines().map(row).collect()
         }
         _ => Vec::new(),
     }

@@ -47,6 +47,7 @@ pub(crate) mod stop;
 pub(crate) mod substep;
 pub(crate) mod trust;
 pub(crate) mod worker;
+pub(crate) mod worktree;
 
 /// What a verb answers: data for `--json`, and an exit status.
 pub(crate) struct Answer {

@@ -146,7 +146,11 @@ fn crash_points_are_named_as_they_are() {
     let known: BTreeSet<&str> = POINTS.iter().map(|(point, _)| *point).collect();
     let words = page.split('`').skip(1).step_by(2);
     let named: BTreeSet<&str> = words
-        .filter(|word| ["worker.", "keeper.", "bury."].iter().any(|who| word.starts_with(who)))
+        .filter(|word| {
+            ["worker.", "keeper.", "bury.", "land.", "complete."]
+                .iter()
+                .any(|who| word.starts_with(who))
+        })
         .filter(|word| !["keeper.lock", "keeper.json", "keeper.log"].contains(word))
         .filter(|word| !["worker.lease", "worker.grace"].contains(word))
         .collect();
@@ -177,7 +181,7 @@ fn commands_in_the_documentation_exist() {
         let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
         let verb: &[&str] = match words.as_slice() {
             [] | [_] => continue,
-            [_, noun @ ("plan" | "item" | "substep"), sub, ..] => &[noun, sub],
+            [_, noun @ ("plan" | "item" | "substep" | "worktree"), sub, ..] => &[noun, sub],
             [_, verb, ..] => &[verb],
         };
         let help = sandbox.piton(verb).arg("--help").output();

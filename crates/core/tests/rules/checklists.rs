@@ -1,9 +1,9 @@
 //! Checklists: substeps and items as they are worked off, what completion asks of them, and what is
 //! open again when somebody else takes the step. What holders report is here too.
 
-use piton_core::decide::Command;
+use piton_core::decide::{Command, Refusal, completable};
 use piton_core::event::{Report, ReportedFile};
-use piton_core::ids::StepRef;
+use piton_core::ids::{Fence, StepRef};
 
 use crate::history::{History, answer, check_in, id, plan};
 
@@ -50,6 +50,32 @@ fn parts_that_do_not_exist_are_refused() {
 fn a_substep_is_completed_once() {
     check("claim a from x, substep a one", "substep a one", "nothing");
     check("claim a from x, check a 1", "check a 1", "items done a 1");
+}
+
+/// Whether `a` could be completed after `log`, in words.
+fn could(log: &str, waive: Option<&str>) -> String {
+    let mut history = history();
+    history.play(log);
+    let (step, fence) = (StepRef::first(id("a")), history.fence("a"));
+    match completable(&history.run, &step, fence, waive) {
+        Ok(()) => "yes".to_owned(),
+        Err(refusal) => format!("no: {refusal}"),
+    }
+}
+
+#[test]
+fn whether_a_step_could_be_completed_is_known_before_anything_lands() {
+    assert_eq!(could("claim a from x", None), "no: step a has open substeps: one, two");
+    assert_eq!(could("claim a from x", Some("enough")), "yes");
+    let parts = format!("claim a from x, {PARTS}");
+    assert_eq!(could(&parts, None), "no: step a has open items: 1, 2, one.1, one.2");
+    assert_eq!(could(&format!("{parts}, {ITEMS}"), None), "yes");
+    assert_eq!(could("claim a", Some("enough")), "no: step a is not verified", "its keeper does");
+    let mut history = history();
+    history.play("claim a from x, claim a from y force");
+    let (step, old) = (StepRef::first(id("a")), Fence(2));
+    let refusal = completable(&history.run, &step, old, Some("enough")).expect_err("it is lost");
+    assert!(matches!(refusal, Refusal::StaleFence { .. }), "{refusal}");
 }
 
 #[test]

@@ -51,6 +51,16 @@ fn a_step_goes_from_claim_to_completion_outside() {
 }
 
 #[test]
+fn another_commit_is_landed_anew() {
+    let mut history = history();
+    history.play("claim a from x, verify a, land a");
+    let landing = |history: &History| history.run.step(&id("a")).map(|(_, a)| a.landing.is_some());
+    assert_eq!(landing(&history), Some(true));
+    history.play("verify a");
+    assert_eq!(landing(&history), Some(false));
+}
+
+#[test]
 fn only_somebody_outside_completes_without_a_commit() {
     check("claim a, start a", "finish a", "no: step a is not verified");
     check("claim a, start a, verify a, land a", "finish a", "no: step a is not verified");

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::{Component, Path};
 use std::time::Instant;
 
 use piton_core::brief::{self, TreeFacts};
@@ -13,7 +12,6 @@ use piton_core::event::{Cause, Check, Entry, Failure, SnapshotReason, Stage, Tru
 use piton_core::ids::{Hash, Oid};
 use piton_core::plan::{Agent, PromptBy, Work};
 use piton_core::run::Stop;
-use piton_core::view::run_branch;
 
 use super::supervise::Watched;
 use super::{End, Input, Keeper};
@@ -21,14 +19,10 @@ use crate::attempt::private;
 use crate::child::{self, Spec};
 use crate::crash;
 use crate::error::EngineError;
-use crate::git::Moved;
-use crate::land::{self, Landing};
-use crate::machine::{self, ATTEMPT_VARIABLE};
+use crate::land;
+use crate::machine;
 use crate::snapshot;
 use crate::worktree::TreeState;
-
-/// How often landing is tried again because the run's branch moved meanwhile.
-const LANDING_TRIES: usize = 10;
 
 impl Keeper {
     /// From the attempt's entry to `Completed`.
@@ -59,39 +53,11 @@ impl Keeper {
         }
     }
 
-    /// The run's branch, made on first use. One that somebody deleted is made again from what was
-    /// landed; one that lacks it was moved by somebody else, and nothing may be built on that.
-    fn run_tip(&self) -> Result<Oid, End> {
-        let run = self.log.run();
-        let branch = run_branch(&run.opened.handle);
-        let name = format!("refs/heads/{branch}");
-        let git = &self.project.git;
-        let landed = run.landed.as_ref();
-        let tip = match git.ref_target(&name)? {
-            Some(tip) => tip,
-            None => {
-                let start = landed.unwrap_or(&run.opened.base);
-                match git.move_ref(&name, start, None, "piton: the run's branch")? {
-                    Moved::Moved => start.clone(),
-                    Moved::Lost { current } => current.unwrap_or_else(|| start.clone()),
-                }
-            }
-        };
-        match landed {
-            Some(landed) if !git.is_ancestor(landed, &tip)? => Err(End::trouble(format!(
-                "{branch} was moved: it lacks commit {}, with which a step was landed; \
-                 `git branch -f {branch} {landed}` puts it back",
-                landed.short()
-            ))),
-            _ => Ok(tip),
-        }
-    }
-
     /// Makes the tree what the entry promises; returns the step's base.
     fn prepare(&mut self) -> Result<Oid, End> {
         self.stop_before(Stage::Unstarted)?;
-        self.exclude_worktrees()?;
-        let tip = self.run_tip()?;
+        self.project.exclude_worktrees(&self.settings.worktree_root)?;
+        let tip = land::run_tip(&self.project, self.log.run())?;
         crash::point("keeper.run-branch");
         let base = match (self.entry, self.state().base.clone()) {
             (Entry::Continue, Some(base)) => {
@@ -107,23 +73,11 @@ impl Keeper {
         Ok(base)
     }
 
-    /// piton's worktrees are no business of the user's `git status`.
-    fn exclude_worktrees(&self) -> Result<(), EngineError> {
-        let root = Path::new(&self.settings.worktree_root);
-        match root.components().next() {
-            Some(Component::Normal(first)) => {
-                Ok(self.project.git.exclude(&format!("/{}/", first.to_string_lossy()))?)
-            }
-            // Outside the repository: nothing to hide.
-            _ => Ok(()),
-        }
-    }
-
     /// A tree at the tip of the run's branch, with whatever else was in it kept first.
     fn start_over(&mut self, tip: &Oid) -> Result<(), End> {
         self.tree.mend()?;
         match self.tree.state()? {
-            TreeState::Missing => Ok(self.tree.create(&self.branch(), tip)?),
+            TreeState::Missing => Ok(self.tree.create(&self.branch(), tip).map(drop)?),
             TreeState::Foreign { why } => Err(self.foreign(&why)),
             TreeState::Present { head, .. } => {
                 // Commits that the run's branch does not have are as much at risk as files.
@@ -169,7 +123,7 @@ impl Keeper {
         };
         let start = match parent {
             Some(start) => start,
-            None => self.run_tip()?,
+            None => land::run_tip(&self.project, self.log.run())?,
         };
         Ok(snapshot::rebuild(&self.tree, branch, &start, kept.as_ref())?)
     }
@@ -303,22 +257,14 @@ impl Keeper {
 
     /// Values reach commands as environment variables, never by interpolation.
     fn variables(&self, agent: Option<&Agent>) -> BTreeMap<String, String> {
-        let opened = &self.log.run().opened;
-        let mut variables: BTreeMap<String, String> = BTreeMap::new();
-        for (name, value) in &opened.inputs {
-            variables.insert(format!("PITON_INPUT_{name}"), value.clone());
-        }
+        let mut variables = child::variables(self.log.run(), &self.step, self.fence, self.id);
         if let Some(agent) = agent {
-            variables.extend(agent.env.clone());
+            for (name, value) in &agent.env {
+                variables.entry(name.clone()).or_insert_with(|| value.clone());
+            }
             let prompt = self.folder.prompt().display().to_string();
             variables.insert("PITON_PROMPT_FILE".into(), prompt);
         }
-        variables.extend(self.plan.env.clone());
-        variables.insert("PITON_RUN".into(), opened.run.to_string());
-        variables.insert("PITON_STEP".into(), self.step.to_string());
-        variables.insert("PITON_FENCE".into(), self.fence.to_string());
-        let attempt = self.folder.path().file_name().unwrap_or_default();
-        variables.insert(ATTEMPT_VARIABLE.into(), attempt.to_string_lossy().into_owned());
         variables
     }
 
@@ -380,53 +326,7 @@ impl Keeper {
     /// Brings the verified commit onto the run's branch, one step at a time.
     fn land(&mut self) -> Result<(), End> {
         self.stop_before(Stage::Land)?;
-        let handle = self.log.run().opened.handle.clone();
-        let lock = private(&self.project.land_lock(&handle));
-        let lock = lock.map_err(EngineError::io("the landing lock cannot be opened"))?;
-        lock.lock().map_err(EngineError::io("the landing lock cannot be taken"))?;
-        let verified = self.state().verified.clone();
-        let commit = verified.map(|verified| verified.commit).ok_or_else(|| {
-            End::Failed(Failure::Landing { message: "there is no verified commit".into() })
-        })?;
-        self.run_tip()?;
-        let branch = run_branch(&handle);
-        let message =
-            format!("Land {}\n\nPiton-Run: {handle}\nPiton-Step: {}\n", self.step, self.step);
-        for _ in 0..LANDING_TRIES {
-            let (onto, to) = match land::prepare(&self.project.git, &branch, &commit, &message)? {
-                Landing::Nothing { .. } => return self.complete(commit),
-                Landing::FastForward { onto, to } | Landing::Merge { onto, to } => (onto, to),
-                Landing::Conflict { paths, .. } => {
-                    let paths = paths.join(", ");
-                    let message = format!("{branch} has moved and conflicts in {paths}");
-                    return Err(End::Failed(Failure::Landing { message }));
-                }
-                Landing::CheckedOut { worktree } => {
-                    let place = worktree.display();
-                    return Err(End::trouble(format!(
-                        "{branch} is checked out in {place}; switch that to another branch"
-                    )));
-                }
-            };
-            let (step, fence) = (self.step.clone(), self.fence);
-            self.log.submit(&Command::Land { step, fence, onto: onto.clone(), to: to.clone() })?;
-            crash::point("keeper.landing-intended");
-            let name = format!("refs/heads/{branch}");
-            let why = format!("piton: land {}", self.step);
-            if let Moved::Moved = self.project.git.move_ref(&name, &to, Some(&onto), &why)? {
-                crash::point("keeper.ref-moved");
-                return self.complete(to);
-            }
-        }
-        let message = format!("{branch} moved {LANDING_TRIES} times meanwhile");
-        Err(End::Failed(Failure::Landing { message }))
-    }
-
-    fn complete(&mut self, commit: Oid) -> Result<(), End> {
-        let (step, fence) = (self.step.clone(), self.fence);
-        let commit = Some(commit);
-        self.log.submit(&Command::Complete { step, fence, commit, waive: None })?;
-        crash::point("keeper.completed");
+        land::land(&self.project, &mut self.log, (&self.step, self.fence), None)?;
         Ok(())
     }
 }

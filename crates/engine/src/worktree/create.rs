@@ -18,15 +18,23 @@ const LOCKED: &str = "locked";
 /// A file in a worktree's git directory while its files are being put back.
 const BEING_RESTORED: &str = "piton-being-restored";
 
+/// When a worktree was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Made {
+    Now,
+    /// It was there, perhaps made by somebody else a moment ago.
+    Before,
+}
+
 impl Worktree {
     /// Makes the worktree with `branch` checked out at `start`. A finished worktree is left as it is;
     /// a half-made one is finished; a folder that is not ours is an error.
-    pub fn create(&self, branch: &str, start: &Oid) -> Result<(), GitError> {
+    pub fn create(&self, branch: &str, start: &Oid) -> Result<Made, GitError> {
         let _alone = self.lock_list()?;
         let entry = self.entered(start)?;
         match is_unfinished(&entry) {
-            true => self.finish(&entry, branch, start, || Ok(())),
-            false => Ok(()),
+            true => self.finish(&entry, branch, start, || Ok(())).map(|()| Made::Now),
+            false => Ok(Made::Before),
         }
     }
 
@@ -85,7 +93,7 @@ impl Worktree {
     }
 
     /// Git's own adding is not safe against another one at the same time.
-    fn lock_list(&self) -> Result<File, GitError> {
+    pub(super) fn lock_list(&self) -> Result<File, GitError> {
         locks::private_dir(&self.git.state_dir())?;
         let path = self.git.state_dir().join("worktrees.lock");
         let locked = private(&path).and_then(|file| file.lock().map(|()| file));
@@ -93,7 +101,7 @@ impl Worktree {
     }
 
     /// Gets the path into git's list and a `.git` file into its folder, marked, without files.
-    fn enter(&self, start: &Oid) -> Result<PathBuf, GitError> {
+    pub(super) fn enter(&self, start: &Oid) -> Result<PathBuf, GitError> {
         if let Some(entry) = self.stale_entry()? {
             return self.relink(entry);
         }
@@ -105,7 +113,7 @@ impl Worktree {
     }
 
     /// An entry of git's list that names this path although nothing is there.
-    fn stale_entry(&self) -> Result<Option<PathBuf>, GitError> {
+    pub(super) fn stale_entry(&self) -> Result<Option<PathBuf>, GitError> {
         let list = self.git.common_dir().join("worktrees");
         for entry in fs::read_dir(list).into_iter().flatten().flatten() {
             let entry = entry.path();

@@ -53,7 +53,7 @@ lab_test! {
             let state = tree.state().expect("known");
             assert!(matches!(state, TreeState::Foreign { .. }), "{name}: {state:?}");
             let before = fs::symlink_metadata(tree.path()).expect("there").modified().expect("known");
-            for answer in [tree.create(BRANCH, &head), tree.reset_to(BRANCH, &head)] {
+            for answer in [tree.create(BRANCH, &head).map(drop), tree.reset_to(BRANCH, &head)] {
                 assert!(matches!(answer, Err(GitError::Foreign { .. })), "{name}: {answer:?}");
             }
             assert!(tree.commit_all(BRANCH, "x").is_err() && tree.dirty().is_err());

@@ -2,7 +2,7 @@
 //! normal answer.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use piton_core::decide::Insist;
@@ -11,7 +11,6 @@ use piton_engine::Access;
 use piton_engine::claims::{self, ClaimAnswer, ClaimAsk};
 use piton_engine::log::Log;
 use piton_engine::project::Project;
-use piton_engine::runs::OpenedRun;
 
 use crate::claiming::{self, Inside, is_run};
 use crate::error::{Kind, Problem};
@@ -64,7 +63,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         return Err(Problem::new(Kind::Usage, "where will you work? no worktree was named")
             .hint("add --worktree PATH; `--worktree .` is the folder you are in"));
     };
-    let mut log = log(&project, args.run.as_deref())?;
+    let mut log = claiming::open_or_find(&project, args.run.as_deref())?;
     let step = args.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
     let insist = if args.force { Insist::Force } else { Insist::Never };
     let ask = ClaimAsk { step: step.as_ref(), worktree, lease: args.lease, insist };
@@ -98,19 +97,6 @@ fn own(project: &Project, args: &Args) -> Result<Option<(Log, ClaimAnswer)>, Pro
             format!("the attempt that this is inside of has lost its claim (fence {fence})"),
         )
         .hint("stop working on it; `piton show` says who has it")),
-    }
-}
-
-/// A plan's run is opened if there is none.
-fn log(project: &Project, asked: Option<&str>) -> Result<Log, Problem> {
-    match asked.filter(|text| Path::new(text).is_file()) {
-        Some(plan) => match claiming::open(project, Path::new(plan), BTreeMap::new())? {
-            OpenedRun::New(log) | OpenedRun::Existing(log) => Ok(log),
-        },
-        None => {
-            let store = verb::store_with_runs(project, Access::Existing)?;
-            claiming::find(project, &store, asked)
-        }
     }
 }
 

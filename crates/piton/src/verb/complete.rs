@@ -1,30 +1,48 @@
 //! `piton complete`: a holder says that its step is done. Strict: what is open is not done.
 
+use piton_core::event::Truth;
 use piton_core::ids::Fence;
+use piton_core::view::run_branch;
 use piton_engine::claims;
+use piton_engine::complete::{Delivered, complete_with};
 use serde_json::json;
 
 use crate::claiming::{ByClaim, Target, Which};
 use crate::error::Problem;
+use crate::trusting::Consent;
 use crate::ui::Ui;
 use crate::verb::Answer;
+use crate::verb::resume::{load, require_trust};
 
 /// Say that a claimed step is done
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  piton complete auth-calm-otter jwt --fence 7 --commit 3f2a91c
   piton complete auth-calm-otter jwt --fence 7
   piton complete auth-calm-otter jwt --fence 7 --force --reason 'refresh moved to another plan'
 
 Open items (E051) and open substeps (E052) refuse it; deferred items do not. With --force they are
-recorded as skipped, with the reason. Saying it twice is harmless. Nothing is landed: the work is where
-you did it.")]
+recorded as skipped, with the reason. Saying it twice is harmless.
+
+With --commit the plan's verify command is run on that commit (E080 if it fails), in a worktree of
+piton's own, and the commit is brought onto the run's branch, from which the steps that need this one
+start (E081 if it conflicts with what others landed). Whatever is refused, the claim stays yours.
+Without --commit nothing is landed: the work is where you did it.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
 
     #[command(flatten)]
     by: ByClaim,
+
+    /// The commit with the work: its id, or the beginning of it
+    #[arg(long, value_name = "OID")]
+    commit: Option<String>,
+
+    /// Trust what the run's recorded plan executes, without asking
+    #[arg(long, requires = "commit")]
+    trust: bool,
 
     /// Complete it in spite of what is open
     #[arg(long, requires = "reason")]
@@ -42,21 +60,51 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         named => named,
     };
     let fence = fence.map_or_else(|| target.fence(&args.by), Ok)?;
-    claims::complete(&mut target.log, &target.step, fence, args.reason.clone())?;
+    let delivered = match &args.commit {
+        Some(commit) => Some(deliver(args, ui, &mut target, fence, commit)?),
+        None => {
+            claims::complete(&mut target.log, &target.step, fence, args.reason.clone())?;
+            None
+        }
+    };
     let run = target.log.run();
     let left = run.steps().filter(|(_, state)| !state.is_completed()).count();
     let all = run.is_completed();
+    let with = delivered.as_ref().and_then(|delivered| delivered.commit.clone());
+    let truth = delivered.as_ref().map_or(Truth::Claimed, |delivered| delivered.truth);
+    let landed = with.as_ref().map_or_else(String::new, |commit| {
+        format!(" with {} on {}", commit.short(), run_branch(&run.opened.handle))
+    });
     let _ = ui.line(match all {
-        true => format!("step {}: completed, as the last one", target.step),
-        false => format!("step {}: completed; {left} to go", target.step),
+        true => format!("step {}: completed{landed}, as the last one", target.step),
+        false => format!("step {}: completed{landed}; {left} to go", target.step),
     });
     let data = target.answer(json!({
         "fence": fence,
         "completed": true,
+        "commit": with,
+        "truth": truth,
         "total_remaining": left,
         "all_completed": all,
     }));
     Ok(Answer::new(data).after_writing(target.log.store()))
+}
+
+/// With a commit: what is executed on it has to be trusted first.
+fn deliver(
+    args: &Args,
+    ui: &Ui,
+    target: &mut Target,
+    fence: Fence,
+    commit: &str,
+) -> Result<Delivered, Problem> {
+    let Target { project, log, step } = target;
+    let checked = log.run().step(step).is_some_and(|(plan, _)| plan.verify.is_some());
+    if checked {
+        let consent = if args.trust { Consent::Given } else { Consent::Ask };
+        require_trust(ui, project, log, &load(project)?, consent)?;
+    }
+    Ok(complete_with(project, log, (step, fence), commit, args.reason.as_deref())?)
 }
 
 /// By force, whatever claim there is.

@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     drive(ui, &project, log, Drive { going: Going::On { confirmed: args.yes }, place })
 }
 
-fn load(project: &Project) -> Result<Loaded, Problem> {
+pub(crate) fn load(project: &Project) -> Result<Loaded, Problem> {
     let layers = Layers::of_process(Some(project.git.main_root()));
     Ok(config::load(&layers, &Flags::default())?)
 }

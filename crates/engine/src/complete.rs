@@ -1,0 +1,229 @@
+//! Completing a claim from outside with a commit: what piton does with the work of a keeper's agent,
+//! for holders who start themselves. The commit is checked by the plan's verify command in a worktree
+//! of piton's own, recorded, landed, completed; killed anywhere and said again it ends the same, once.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use piton_core::claim::lease_key;
+use piton_core::decide::{Command, completable, holds};
+use piton_core::event::{Cause, Check, Exit, Failure, Truth};
+use piton_core::ids::{Fence, Hash, Oid, StepId, StepRef};
+use piton_core::run::{Attempt, Phase};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::child::{self, Child, Spec};
+use crate::claims::{lost, stale};
+use crate::crash;
+use crate::error::EngineError;
+use crate::land;
+use crate::log::Log;
+use crate::machine;
+use crate::project::Project;
+use crate::runs::settings_of;
+use crate::worktree::Bench;
+
+/// How often the log is looked at while verify runs.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What a step was completed with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivered {
+    /// On the run's branch; a merge where others had landed meanwhile.
+    pub commit: Option<Oid>,
+    pub truth: Truth,
+}
+
+/// Completes a claim with a commit, named by its id or the beginning of it.
+pub fn complete_with(
+    project: &Project,
+    log: &mut Log,
+    (step, fence): (&StepId, Fence),
+    commit: &str,
+    waive: Option<&str>,
+) -> Result<Delivered, EngineError> {
+    let at = StepRef::first(step.clone());
+    let commit = project.git.commit_with_id(commit)?;
+    sweep(project);
+    log.refresh()?;
+    if let Some(delivered) = delivered(log, step, fence) {
+        return Ok(delivered);
+    }
+    let done = completable(log.run(), &at, fence, waive);
+    done.map_err(|refusal| stale(log, step, fence, refusal.into()))?;
+    let (_, state) = log.run().step(step).expect("a claimed step is in the plan");
+    let attempt = state.attempt().expect("a claim that can be completed is open").clone();
+    let bench = Bench::of(&project.git, attempt.id)?;
+    log.refresh()?;
+    if let Some(delivered) = delivered(log, step, fence) {
+        bench.put_away()?;
+        return Ok(delivered);
+    }
+    let finished = verify(project, log, &bench, (&at, &attempt), &commit).and_then(|()| {
+        completable(log.run(), &at, fence, waive)?;
+        land::land(project, log, (&at, fence), waive)
+    });
+    // Whatever came of it: what is left of the bench is cleared away by the next one, too.
+    let _cleared_later = bench.put_away();
+    finished.map_err(|error| stale(log, step, fence, error))?;
+    delivered(log, step, fence).ok_or_else(|| lost(log, step, fence).into())
+}
+
+/// Saying it again under the same fence is harmless.
+fn delivered(log: &Log, step: &StepId, fence: Fence) -> Option<Delivered> {
+    let (_, state) = log.run().step(step)?;
+    match &state.phase {
+        Phase::Completed { commit, truth, fence: by, .. } if *by == fence => {
+            Some(Delivered { commit: commit.clone(), truth: *truth })
+        }
+        _ => None,
+    }
+}
+
+/// Records that the commit is what the claim leaves, checked where the plan says how. A commit that
+/// was recorded before is not checked again.
+fn verify(
+    project: &Project,
+    log: &mut Log,
+    bench: &Bench,
+    (step, attempt): (&StepRef, &Attempt),
+    commit: &Oid,
+) -> Result<(), EngineError> {
+    let (plan, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
+    if state.verified.as_ref().is_some_and(|verified| verified.commit == *commit) {
+        return Ok(());
+    }
+    let check = match plan.verify.clone() {
+        Some(command) => {
+            let folder = bench.lay_out(&step.step, commit)?;
+            crash::point("complete.scratch-made");
+            let check = check(project, log, (step, attempt), command, folder)?;
+            crash::point("complete.verify-ran");
+            bench.clear()?;
+            crash::point("complete.scratch-removed");
+            Some(check)
+        }
+        None => None,
+    };
+    let truth = if check.is_some() { Truth::Verified } else { Truth::Claimed };
+    let (tree, commit) = (project.git.tree_of(commit)?, commit.clone());
+    let (step, fence) = (step.clone(), attempt.fence);
+    log.submit(&Command::Verify { step, fence, commit, tree, truth, check })?;
+    crash::point("complete.verified");
+    Ok(())
+}
+
+/// Ends and removes what killed processes left, of this claim or of any other.
+fn sweep(project: &Project) {
+    for (attempt, left) in Bench::left_behind(&project.git) {
+        machine::end_attempt(attempt, &project.folder(attempt));
+        // It keeps nobody from going on, and stays for the next one.
+        let _tried_again = left.put_away();
+    }
+}
+
+/// Everything that can happen while verify runs.
+enum Input {
+    Exited(Exit),
+    Signal(i32),
+}
+
+/// Runs the verify command, renewing the claim's lease meanwhile.
+fn check(
+    project: &Project,
+    log: &mut Log,
+    (step, attempt): (&StepRef, &Attempt),
+    command: String,
+    folder: PathBuf,
+) -> Result<Check, EngineError> {
+    let own = project.folder(attempt.id);
+    std::fs::create_dir_all(own.path()).map_err(EngineError::io("the attempt's folder"))?;
+    let (output, max) = (own.verify_log(), settings_of(log)?.transcript_max);
+    let variables = child::variables(log.run(), step, attempt.fence, attempt.id);
+    let spec = Spec { variables, ..Spec::shell(&command, folder, output.clone(), max) };
+    let (sender, inputs) = mpsc::channel();
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(EngineError::io("signals"))?;
+    let heard = sender.clone();
+    // Lives as long as the process.
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            let _nobody_waits = heard.send(Input::Signal(signal));
+        }
+    });
+    let began = Instant::now();
+    let mut child = child::spawn(spec, sender, Input::Exited)
+        .map_err(EngineError::io("verify cannot be started"))?;
+    crash::point("complete.verify-spawned");
+    let watched = watch(log, (step, attempt), &child, &inputs);
+    let _survivors = child.end_leftovers();
+    let tail = child.tail();
+    let exit = watched?;
+    let failed =
+        |why: Failure| EngineError::Unverified { step: step.step.clone(), why, tail: tail.clone() };
+    match exit {
+        Watched::TimedOut { ms } => Err(failed(Failure::Timeout { ms })),
+        Watched::Ended(exit) if !exit.is_success() => {
+            Err(failed(Failure::Verify { exit, tail: String::new() }))
+        }
+        Watched::Ended(exit) => {
+            let printed = std::fs::read(&output);
+            let printed = printed.map_err(EngineError::io("verify.log cannot be read"))?;
+            let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            Ok(Check { command, exit, output: Hash::of(&printed), ms })
+        }
+    }
+}
+
+/// How verify ended.
+enum Watched {
+    Ended(Exit),
+    TimedOut { ms: u64 },
+}
+
+/// Until it has ended, its time is up, somebody wants to stop, or the claim is somebody else's.
+fn watch(
+    log: &mut Log,
+    (step, attempt): (&StepRef, &Attempt),
+    child: &Child,
+    inputs: &Receiver<Input>,
+) -> Result<Watched, EngineError> {
+    let timeout = log.run().step(&step.step).and_then(|(plan, _)| plan.timeout);
+    let lease = attempt.until.wall.since(attempt.claimed_at);
+    let (began, mut renewed) = (Instant::now(), None::<Instant>);
+    loop {
+        if renewed.is_none_or(|at| at.elapsed() >= lease / 3) {
+            let until = log.now()?.after(lease);
+            let run = log.run().opened.run;
+            log.store().renew(run, &lease_key(step), attempt.fence, &until)?;
+            renewed = Some(Instant::now());
+        }
+        match inputs.recv_timeout(LOOK_EVERY) {
+            Ok(Input::Exited(exit)) => return Ok(Watched::Ended(exit)),
+            Ok(Input::Signal(signal)) => {
+                child.signal(rustix::process::Signal::KILL);
+                let (step, cause) = (step.step.clone(), cause_of(signal));
+                return Err(EngineError::VerifyEnded { step, cause });
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+        if log.wait(Duration::ZERO)? {
+            log.refresh()?;
+            holds(log.run(), step, attempt.fence)?;
+        }
+        if let Some(limit) = timeout.filter(|limit| began.elapsed() > *limit) {
+            let ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+            return Ok(Watched::TimedOut { ms });
+        }
+    }
+}
+
+fn cause_of(signal: i32) -> Cause {
+    match signal {
+        SIGINT => Cause::UserInterrupt,
+        SIGHUP => Cause::HangUp,
+        _ => Cause::Termination,
+    }
+}

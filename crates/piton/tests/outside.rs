@@ -1,0 +1,555 @@
+//! The work of holders outside, with the real binary: worktrees that piton makes for them, commits that
+//! it verifies and lands, bytes that it keeps for them; killed, raced and taken from them at each
+//! durable action.
+
+use std::path::{Path, PathBuf};
+
+use piton_engine::crash::{POINTS, Who};
+use piton_testkit::runs::{completions, events, events_named, lay_plan, step, view};
+use piton_testkit::{Output, Running, Sandbox, alive, kill9};
+use serde_json::Value;
+
+const PLAN: &str = "\
+[plan]
+name = 'auth'
+
+[[step]]
+id = 'jwt'
+title = 'JWT validation'
+verify = 'test -f auth.ts && cat auth.ts'
+
+[[step]]
+id = 'docs'
+items = ['say how']
+substeps = [{ id = 'write', title = 'write them' }]
+
+[[step]]
+id = 'routes'
+needs = ['jwt']
+";
+
+/// A repository with a plan whose steps are claimed by others.
+struct Lab {
+    sandbox: Sandbox,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        Lab::of(PLAN)
+    }
+
+    /// Whose plan is trusted.
+    fn trusting() -> Lab {
+        let lab = Lab::new();
+        lab.data(&["trust", "plan.toml", "--yes"]);
+        lab
+    }
+
+    fn of(plan: &str) -> Lab {
+        let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+        lay_plan(&sandbox, plan);
+        Lab { sandbox }
+    }
+
+    #[track_caller]
+    fn data(&self, args: &[&str]) -> Value {
+        let out = self.sandbox.piton(args).arg("--json").output().success().json();
+        assert_eq!(out["status"], "ok");
+        out["data"].clone()
+    }
+
+    /// A command that is refused: its exit status, code and message.
+    #[track_caller]
+    fn refused(&self, args: &[&str]) -> (i32, String, String) {
+        let out = self.sandbox.piton(args).arg("--json").output();
+        told(&out)
+    }
+
+    /// The worktree of a step.
+    #[track_caller]
+    fn tree(&self, id: &str) -> PathBuf {
+        let made = self.data(&["worktree", "create", "plan.toml", id]);
+        made["path"].as_str().expect("a path").into()
+    }
+
+    /// Claims a step from its own worktree.
+    #[track_caller]
+    fn claim(&self, id: &str, more: &[&str]) -> (PathBuf, String) {
+        let tree = self.tree(id);
+        let fence = self.claim_from(&tree, id, more)["fence"].to_string();
+        (tree, fence)
+    }
+
+    #[track_caller]
+    fn claim_from(&self, tree: &Path, id: &str, more: &[&str]) -> Value {
+        let tree = tree.to_str().expect("a path is text");
+        let args = ["claim", "plan.toml", "--worktree", tree, "--step", id];
+        let claimed = self.data(&[&args[..], more].concat());
+        assert_eq!(claimed["claimed"], true, "{claimed}");
+        claimed
+    }
+
+    /// Commits a file in a worktree; the commit's id.
+    #[track_caller]
+    fn commit(&self, tree: &Path, file: &str, text: &str) -> String {
+        self.sandbox.write(tree.join(file), text);
+        self.sandbox.git_in(tree, &["add", "-A"]);
+        self.sandbox.git_in(tree, &["commit", "--quiet", "-m", &format!("write {file}")]);
+        self.sandbox.git_in(tree, &["rev-parse", "HEAD"])
+    }
+
+    fn branch(&self) -> String {
+        view(&self.sandbox)["branch"].as_str().expect("a branch").to_owned()
+    }
+
+    /// What the run's branch has in a file.
+    #[track_caller]
+    fn landed(&self, file: &str) -> String {
+        self.sandbox.git(&["show", &format!("{}:{file}", self.branch())])
+    }
+
+    fn tip(&self) -> String {
+        self.sandbox.git(&["rev-parse", "--verify", &self.branch()])
+    }
+
+    fn refs(&self) -> Vec<String> {
+        let listed = self.sandbox.git(&["for-each-ref", "--format=%(refname)", "refs/piton"]);
+        listed.lines().map(str::to_owned).collect()
+    }
+
+    /// No scratch worktree is left, neither on disk nor in git's list.
+    #[track_caller]
+    fn assert_no_scratch(&self) {
+        let list = self.sandbox.git(&["worktree", "list", "--porcelain"]);
+        assert!(!list.contains("/piton/verify/"), "{list}");
+        let home = self.sandbox.path(".git/piton/verify");
+        let left: Vec<_> = std::fs::read_dir(home).into_iter().flatten().flatten().collect();
+        assert!(left.is_empty(), "{left:?}");
+        assert!(!self.sandbox.exists(".git/piton/aside"), "nothing had to be moved out of the way");
+    }
+}
+
+#[track_caller]
+fn told(out: &Output) -> (i32, String, String) {
+    let told = out.json();
+    assert_eq!(told["status"], "error", "{out}");
+    let issue = |name: &str| told["issues"][0][name].as_str().unwrap_or_default().to_owned();
+    (out.code.expect("an exit status"), issue("code"), issue("message"))
+}
+
+#[test]
+fn a_worktree_is_made_once() {
+    let lab = Lab::new();
+    let made = lab.data(&["worktree", "create", "plan.toml", "jwt"]);
+    assert_eq!(made["created"], true);
+    let handle = made["handle"].as_str().expect("a handle");
+    let path = lab.sandbox.path(format!(".piton/worktrees/{handle}/step/jwt"));
+    assert_eq!(made["path"], path.to_str().expect("text"));
+    let branch = format!("piton/{handle}/step/jwt");
+    assert_eq!(made["branch"], branch.as_str());
+    assert_eq!(lab.sandbox.git_in(&path, &["branch", "--show-current"]), branch);
+    assert_eq!(lab.sandbox.git(&["status", "--porcelain"]), "", "the user's own tree is as it was");
+
+    lab.sandbox.write(path.join("half.ts"), "half\n");
+    let again = lab.data(&["worktree", "create", handle, "jwt"]);
+    assert_eq!((&again["created"], &again["path"]), (&false.into(), &made["path"]));
+    assert_eq!(lab.sandbox.read(path.join("half.ts")), "half\n");
+    let shown = lab.sandbox.piton(&["worktree", "create", handle, "jwt"]).output().success();
+    assert_eq!(shown.stdout.trim_end(), path.to_str().expect("text"), "for $(…)");
+    let would = lab.data(&["worktree", "path", handle, "docs"]);
+    assert!(would["path"].as_str().expect("a path").ends_with("/step/docs"));
+    assert!(!Path::new(would["path"].as_str().expect("a path")).exists(), "looking makes nothing");
+
+    let own = lab.data(&["worktree", "create", handle]);
+    assert!(own["path"].as_str().expect("a path").ends_with(&format!("{handle}/run")));
+    assert_eq!(own["branch"], format!("piton/{handle}/idle"));
+    assert_eq!(lab.refused(&["worktree", "create", handle, "nope"]).1, "E059");
+}
+
+#[test]
+fn worktrees_are_made_by_many_at_once() {
+    let lab = Lab::new();
+    lab.data(&["open", "plan.toml"]);
+    let ids = ["jwt", "docs", "routes", "jwt", "docs", "routes", "jwt", "jwt"];
+    let start = |id: &&str| {
+        let args = ["worktree", "create", "plan.toml", id, "--json"];
+        lab.sandbox.piton(&args).spawn()
+    };
+    let all: Vec<Running> = ids.iter().map(start).collect();
+    let made = all.into_iter().map(|one| one.wait().success().json()["data"].clone());
+    let made: Vec<Value> = made.collect();
+    for id in ["jwt", "docs", "routes"] {
+        let of = made.iter().filter(|one| one["step"] == id);
+        let created: Vec<&Value> = of.filter(|one| one["created"] == true).collect();
+        assert_eq!(created.len(), 1, "{id}: {made:#?}");
+        let path = Path::new(created[0]["path"].as_str().expect("a path"));
+        assert_eq!(lab.sandbox.git_in(path, &["status", "--porcelain"]), "");
+    }
+}
+
+#[test]
+fn what_is_in_the_way_of_a_worktree_is_left_alone() {
+    let lab = Lab::new();
+    let path = lab.tree("jwt");
+    lab.commit(&path, "mine.ts", "mine\n");
+    std::fs::rename(&path, lab.sandbox.root().join("moved")).expect("moved");
+    lab.sandbox.write(path.join("foreign.txt"), "theirs\n");
+    let (_, code, message) = lab.refused(&["worktree", "create", "plan.toml", "jwt"]);
+    assert_eq!(code, "E062");
+    assert!(message.contains("not a worktree"), "{message}");
+    assert_eq!(lab.sandbox.read(path.join("foreign.txt")), "theirs\n");
+
+    // Gone, but still in git's list; the branch has a commit that nobody landed.
+    std::fs::rename(&path, lab.sandbox.root().join("foreign")).expect("moved");
+    let again = lab.data(&["worktree", "create", "plan.toml", "jwt"]);
+    assert_eq!(again["created"], true);
+    assert_eq!(lab.sandbox.read(path.join("mine.ts")), "mine\n", "it starts from its own branch");
+}
+
+#[test]
+fn a_commit_is_verified_landed_and_built_upon() {
+    let lab = Lab::new();
+    let (jwt, fence) = lab.claim("jwt", &[]);
+    let commit = lab.commit(&jwt, "auth.ts", "validateToken\n");
+    let complete = ["complete", "plan.toml", "jwt", "--fence", &fence, "--commit", &commit[..9]];
+    let before = events(&lab.sandbox);
+    let (exit, code, _) = lab.refused(&complete);
+    assert_eq!((exit, code.as_str()), (77, "E063"), "its verify command is not trusted");
+    assert_eq!(events(&lab.sandbox), before);
+
+    let done = lab.data(&[&complete[..], &["--trust"]].concat());
+    assert_eq!((&done["commit"], &done["truth"]), (&commit.as_str().into(), &"verified".into()));
+    let verified = &events_named(&lab.sandbox, "verified")[0];
+    assert_eq!(verified["check"]["command"], "test -f auth.ts && cat auth.ts");
+    assert_eq!(verified["check"]["exit"]["code"], 0);
+    assert_eq!(verified["tree"], lab.sandbox.tree_of(&commit));
+    let printed = piton_core::ids::Hash::of(b"validateToken\n").to_string();
+    assert_eq!(verified["check"]["output"], printed.as_str());
+    assert_eq!(lab.landed("auth.ts"), "validateToken");
+    let run = view(&lab.sandbox);
+    assert_eq!(step(&run, "jwt")["truth"], "verified");
+    lab.assert_no_scratch();
+    let count = events(&lab.sandbox).len();
+    assert_eq!(lab.data(&complete)["commit"], commit.as_str(), "saying it again is harmless");
+    assert_eq!(events(&lab.sandbox).len(), count);
+
+    // Who needs it starts from it; who does not is merged.
+    let (routes, fence) = lab.claim("routes", &[]);
+    assert_eq!(lab.sandbox.read(routes.join("auth.ts")), "validateToken\n");
+    let (two, other) = (lab.sandbox.root().join("two"), lab.sandbox.root().join("three"));
+    lab.sandbox.git(&["worktree", "add", "--quiet", "--detach", two.to_str().expect("text")]);
+    let claimed = lab.claim_from(&two, "docs", &[]);
+    let text = lab.commit(&two, "docs.md", "how\n");
+    let with = ["complete", "plan.toml", "docs", "--worktree", two.to_str().expect("text")];
+    let with = [&with[..], &["--commit", &text, "--force", "--reason", "short"]].concat();
+    let done = lab.data(&with);
+    assert_eq!(done["truth"], "claimed", "nobody but its holder has seen it");
+    assert_ne!(done["commit"], text.as_str(), "a merge");
+    assert_eq!(
+        (lab.landed("docs.md"), lab.landed("auth.ts")),
+        ("how".into(), "validateToken".into())
+    );
+    assert!(claimed["fence"].is_u64() && !other.exists());
+
+    let last = lab.commit(&routes, "routes.ts", "routes\n");
+    let done = lab.data(&["complete", "plan.toml", "routes", "--fence", &fence, "--commit", &last]);
+    assert_eq!(done["all_completed"], true);
+    assert_eq!(lab.landed("routes.ts"), "routes");
+    let once = completions(&lab.sandbox);
+    assert_eq!(once.values().sum::<u32>(), 3, "{once:?}");
+}
+
+#[test]
+fn a_commit_that_does_not_pass_lands_nothing() {
+    let lab = Lab::trusting();
+    let (jwt, fence) = lab.claim("jwt", &[]);
+    let commit = lab.commit(&jwt, "other.ts", "x\n");
+    lab.sandbox.write(jwt.join("auth.ts"), "not committed\n");
+    let complete = ["complete", "plan.toml", "jwt", "--fence", &fence, "--commit"];
+    let (exit, code, message) = lab.refused(&[&complete[..], &[&commit]].concat());
+    assert_eq!((exit, code.as_str()), (1, "E080"), "the commit is checked, not the worktree");
+    assert!(message.contains("exit 1"), "{message}");
+    assert!(events_named(&lab.sandbox, "verified").is_empty());
+    assert_eq!(lab.tip(), view(&lab.sandbox)["base"].as_str().expect("a base"));
+    lab.assert_no_scratch();
+    let beat = lab.data(&["heartbeat", "plan.toml", "jwt", "--fence", &fence]);
+    assert_eq!(beat["beat"], "continue", "the claim stays");
+    let better = lab.commit(&jwt, "auth.ts", "validateToken\n");
+    lab.data(&[&complete[..], &[&better]].concat());
+    assert_eq!(lab.landed("auth.ts"), "validateToken");
+}
+
+#[test]
+fn the_end_of_what_verify_printed_is_told() {
+    let lab = Lab::of(
+        "[plan]\nname = 'x'\n[[step]]\nid = 'a'\nverify = 'echo größe: expected 3, got 4; exit 3'\n",
+    );
+    let (tree, fence) = lab.claim("a", &[]);
+    let commit = lab.sandbox.git_in(&tree, &["rev-parse", "HEAD"]);
+    let args = ["complete", "plan.toml", "a", "--fence", &fence, "--commit", &commit, "--trust"];
+    let (exit, code, message) = lab.refused(&args);
+    assert_eq!((exit, code.as_str()), (1, "E080"));
+    assert!(
+        message.contains("größe: expected 3, got 4") && message.contains("exit 3"),
+        "{message}"
+    );
+}
+
+#[test]
+fn what_is_open_is_refused_before_anything_lands() {
+    let lab = Lab::trusting();
+    let (docs, fence) = lab.claim("docs", &[]);
+    let commit = lab.commit(&docs, "docs.md", "how\n");
+    let complete = ["complete", "plan.toml", "docs", "--fence", &fence, "--commit", &commit];
+    assert_eq!(lab.refused(&complete).1, "E052");
+    lab.data(&["substep", "complete", "plan.toml", "docs", "write", "--fence", &fence]);
+    assert_eq!(lab.refused(&complete).1, "E051");
+    for name in ["verified", "landing_intended", "completed"] {
+        assert!(events_named(&lab.sandbox, name).is_empty(), "{name}");
+    }
+    assert_ne!(lab.tip(), commit);
+    lab.data(&[&complete[..], &["--force", "--reason", "said elsewhere"]].concat());
+    let waived = &events_named(&lab.sandbox, "completed")[0]["waived"];
+    assert_eq!(waived["items"], serde_json::json!(["1"]));
+    assert_eq!(lab.tip(), commit);
+}
+
+#[test]
+fn a_commit_is_named_by_its_id_alone() {
+    let lab = Lab::trusting();
+    let (docs, fence) = lab.claim("docs", &[]);
+    let commit = lab.commit(&docs, "docs.md", "how\n");
+    lab.sandbox.git(&["branch", "cafe0", &commit]);
+    let blob = lab.sandbox.git(&["rev-parse", &format!("{commit}:docs.md")]);
+    let missing = "0123456789abcdef0123456789abcdef01234567";
+    for id in ["HEAD", "cafe0", "abc", "", missing, &blob, "--all"] {
+        let id = format!("--commit={id}");
+        let args = ["complete", "plan.toml", "docs", "--fence", &fence, &id];
+        let (exit, code, message) = lab.refused(&args);
+        assert_eq!((exit, code.as_str()), (2, "E082"), "{id}: {message}");
+    }
+}
+
+#[test]
+fn a_conflict_leaves_both_sides_as_they_are() {
+    let lab = Lab::trusting();
+    let (jwt, first) = lab.claim("jwt", &[]);
+    let (docs, second) = lab.claim("docs", &[]);
+    let ours = lab.commit(&jwt, "auth.ts", "ours\n");
+    let theirs = lab.commit(&docs, "auth.ts", "theirs\n");
+    lab.data(&["complete", "plan.toml", "jwt", "--fence", &first, "--commit", &ours]);
+    let complete =
+        ["complete", "plan.toml", "docs", "--fence", &second, "--force", "--reason", "x"];
+    let (exit, code, message) = lab.refused(&[&complete[..], &["--commit", &theirs]].concat());
+    assert_eq!((exit, code.as_str()), (1, "E081"));
+    assert!(message.contains("conflicts in auth.ts"), "{message}");
+    assert_eq!((lab.tip(), lab.landed("auth.ts")), (ours, "ours".into()));
+    assert_eq!(lab.sandbox.git_in(&docs, &["rev-parse", "HEAD"]), theirs);
+    assert_eq!(lab.sandbox.git_in(&docs, &["status", "--porcelain"]), "");
+    let beat = lab.data(&["heartbeat", "plan.toml", "docs", "--fence", &second]);
+    assert_eq!(beat["beat"], "continue");
+
+    let merge = ["merge", "--quiet", "-X", "ours", "-m", "both", &lab.branch()];
+    lab.sandbox.git_in(&docs, &merge);
+    let both = lab.sandbox.git_in(&docs, &["rev-parse", "HEAD"]);
+    let done = lab.data(&[&complete[..], &["--commit", &both]].concat());
+    assert_eq!((&done["commit"], lab.landed("auth.ts")), (&both.as_str().into(), "theirs".into()));
+}
+
+/// Completes `jwt` and is killed at a point; said again it ends the same, once.
+fn killed_at(point: &str) {
+    let lab = Lab::trusting();
+    let (jwt, fence) = lab.claim("jwt", &[]);
+    // The branch has moved meanwhile, so that landing makes a merge.
+    let (docs, other) = lab.claim("docs", &[]);
+    let text = lab.commit(&docs, "docs.md", "how\n");
+    let by = ["complete", "plan.toml", "docs", "--fence", &other, "--commit", &text];
+    lab.data(&[&by[..], &["--force", "--reason", "x"]].concat());
+
+    let commit = lab.commit(&jwt, "auth.ts", "validateToken\n");
+    let args = ["complete", "plan.toml", "jwt", "--fence", &fence, "--commit", &commit];
+    let crash = lab.sandbox.crash_point(point, 1);
+    let one = lab.sandbox.piton(&args).crash_at(&crash).spawn();
+    assert_eq!(crash.wait_hit(), one.pid(), "{point}");
+    one.kill9();
+    let acknowledged = events(&lab.sandbox);
+    let done = lab.data(&args);
+    assert_eq!(done["truth"], "verified", "{point}");
+    let all = events(&lab.sandbox);
+    assert!(all.starts_with(&acknowledged), "{point}");
+    for name in ["verified", "completed"] {
+        let of_jwt = |event: &&Value| event["event"] == name && event["step"]["step"] == "jwt";
+        assert_eq!(all.iter().filter(of_jwt).count(), 1, "{point}: {name}");
+    }
+    let (tip, list) = (lab.tip(), lab.sandbox.git(&["rev-list", "--merges", &lab.branch()]));
+    assert_eq!((done["commit"].as_str(), list.lines().count()), (Some(tip.as_str()), 1), "{point}");
+    assert_eq!(
+        (lab.landed("auth.ts"), lab.landed("docs.md")),
+        ("validateToken".into(), "how".into())
+    );
+    lab.assert_no_scratch();
+    lab.sandbox.wait_no_processes();
+}
+
+macro_rules! killed_while_completing {
+    ($($test:ident: $point:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                killed_at($point);
+            }
+        )*
+
+        #[test]
+        fn every_point_of_a_holder_has_its_test() {
+            let passed = |(point, who): &&(&str, Who)| {
+                *who == Who::Holder || point.starts_with("land.")
+            };
+            let listed: Vec<&str> = POINTS.iter().filter(passed).map(|(point, _)| *point).collect();
+            assert_eq!(listed, [$($point),*]);
+        }
+    };
+}
+
+killed_while_completing! {
+    killed_at_land_intended: "land.intended",
+    killed_at_land_ref_moved: "land.ref-moved",
+    killed_at_land_completed: "land.completed",
+    killed_at_scratch_made: "complete.scratch-made",
+    killed_at_verify_spawned: "complete.verify-spawned",
+    killed_at_verify_ran: "complete.verify-ran",
+    killed_at_scratch_removed: "complete.scratch-removed",
+    killed_at_verified: "complete.verified",
+}
+
+#[test]
+fn force_claim_meanwhile_keeps_the_loser_from_landing() {
+    for point in ["complete.verify-ran", "complete.verified", "land.intended", "land.ref-moved"] {
+        let lab = Lab::trusting();
+        let (jwt, fence) = lab.claim("jwt", &[]);
+        let commit = lab.commit(&jwt, "auth.ts", "validateToken\n");
+        let tip = lab.tip();
+        let args =
+            ["complete", "plan.toml", "jwt", "--fence", &fence, "--commit", &commit, "--json"];
+        let crash = lab.sandbox.crash_point(point, 1);
+        let loser = lab.sandbox.piton(&args).crash_at(&crash).spawn();
+        crash.wait_hit();
+        let two = lab.tree("docs");
+        let forced = lab.claim_from(&two, "jwt", &["--force"]);
+        assert_eq!(forced["grounds"], "forced");
+        crash.release();
+        let (exit, code, _) = told(&loser.wait());
+        assert_eq!((exit, code.as_str()), (5, "E049"), "{point}");
+        assert_eq!(lab.tip(), tip, "{point}: the loser's commit is not on the run's branch");
+        assert!(events_named(&lab.sandbox, "completed").is_empty(), "{point}");
+        lab.assert_no_scratch();
+        assert_eq!(lab.sandbox.git(&["cat-file", "-t", &commit]), "commit", "it is not lost");
+    }
+}
+
+/// A plan whose verify waits for a file.
+fn waiting() -> Lab {
+    let lab = Lab::of("");
+    let (ready, go) = (lab.sandbox.mark("ready"), lab.sandbox.mark("go"));
+    let (ready, go) = (ready.display(), go.display());
+    let verify = format!("touch {ready}; until test -f {go}; do sleep 0.01; done");
+    let plan = format!("[plan]\nname = 'x'\n[[step]]\nid = 'jwt'\nverify = '{verify}'\n");
+    lay_plan(&lab.sandbox, &plan);
+    lab.data(&["trust", "plan.toml", "--yes"]);
+    lab
+}
+
+#[test]
+fn the_lease_is_renewed_while_verify_runs() {
+    let lab = waiting();
+    let (jwt, fence) = lab.claim("jwt", &["--lease", "1s"]);
+    let expiry = view(&lab.sandbox)["steps"][0]["attempts"][0]["lease_expires"].clone();
+    let commit = lab.commit(&jwt, "auth.ts", "validateToken\n");
+    let args = ["complete", "plan.toml", "jwt", "--fence", &fence, "--commit", &commit];
+    let one = lab.sandbox.piton(&args).spawn();
+    lab.sandbox.wait_exists(lab.sandbox.mark("ready"));
+    let two = lab.sandbox.root().join("two");
+    std::fs::create_dir(&two).expect("a folder");
+    let other = ["claim", "plan.toml", "--worktree", two.to_str().expect("text")];
+    lab.sandbox.wait_until("two leases to have passed", || {
+        let asked = lab.data(&other);
+        assert_eq!(asked["claimed"], false, "{asked}");
+        let run = view(&lab.sandbox);
+        let now = run["steps"][0]["attempts"][0]["lease_expires"].as_str().map(str::to_owned);
+        let later = |from: &Value| seconds(now.as_deref()) - seconds(from.as_str());
+        later(&expiry) > 2.0
+    });
+    lab.sandbox.write(lab.sandbox.mark("go"), "");
+    one.wait().success();
+    assert_eq!(view(&lab.sandbox)["status"], "completed");
+}
+
+/// A time's seconds of the day.
+fn seconds(time: Option<&str>) -> f64 {
+    let time = time.and_then(|time| time.split('T').nth(1)).expect("a time");
+    let parts = time.trim_end_matches('Z').split(':').map(|part| part.parse::<f64>());
+    parts.fold(0.0, |sum, part| sum * 60.0 + part.expect("a number"))
+}
+
+#[test]
+fn an_interrupted_verify_leaves_nothing_running() {
+    for (signal, exit) in [("INT", 130), ("TERM", 143)] {
+        let lab = waiting();
+        let (jwt, fence) = lab.claim("jwt", &[]);
+        let commit = lab.commit(&jwt, "auth.ts", "validateToken\n");
+        let args =
+            ["complete", "plan.toml", "jwt", "--fence", &fence, "--commit", &commit, "--json"];
+        let one = lab.sandbox.piton(&args).spawn();
+        lab.sandbox.wait_exists(lab.sandbox.mark("ready"));
+        let kill = lab
+            .sandbox
+            .command("kill")
+            .args([format!("-{signal}"), one.pid().to_string()])
+            .status();
+        assert!(kill.expect("kill runs").success());
+        let (status, code, _) = told(&one.wait());
+        assert_eq!((status, code.as_str()), (exit, "E072"));
+        lab.sandbox.wait_no_processes();
+        lab.assert_no_scratch();
+        assert!(events_named(&lab.sandbox, "verified").is_empty());
+    }
+}
+
+#[test]
+fn two_who_complete_the_same_claim_do_it_once() {
+    let lab = waiting();
+    let (jwt, fence) = lab.claim("jwt", &[]);
+    let commit = lab.commit(&jwt, "auth.ts", "validateToken\n");
+    let args = ["complete", "plan.toml", "jwt", "--fence", &fence, "--commit", &commit];
+    let both: Vec<Running> = (0..2).map(|_| lab.sandbox.piton(&args).spawn()).collect();
+    lab.sandbox.wait_exists(lab.sandbox.mark("ready"));
+    assert!(both.iter().all(|one| alive(one.pid())));
+    lab.sandbox.write(lab.sandbox.mark("go"), "");
+    for one in both {
+        one.wait().success();
+    }
+    assert_eq!(events_named(&lab.sandbox, "verified").len(), 1);
+    assert_eq!(events_named(&lab.sandbox, "completed").len(), 1);
+    lab.assert_no_scratch();
+}
+
+#[test]
+fn a_verify_that_outlived_its_holder_is_ended_by_the_next_one() {
+    let lab = waiting();
+    let (jwt, fence) = lab.claim("jwt", &[]);
+    let commit = lab.commit(&jwt, "auth.ts", "validateToken\n");
+    let args = ["complete", "plan.toml", "jwt", "--fence", &fence, "--commit", &commit];
+    let one = lab.sandbox.piton(&args).spawn();
+    lab.sandbox.wait_exists(lab.sandbox.mark("ready"));
+    let left = lab.sandbox.processes_with_env("PITON_ATTEMPT=");
+    kill9(one.pid());
+    assert!(!left.is_empty() && left.iter().any(|process| alive(process.pid)), "it goes on alone");
+    let (two, other) = (lab.sandbox.root().join("two"), lab.refs());
+    lab.sandbox.git(&["worktree", "add", "--quiet", "--detach", two.to_str().expect("text")]);
+    let forced = lab.claim_from(&two, "jwt", &["--force"])["fence"].to_string();
+    lab.sandbox.write(lab.sandbox.mark("go"), "");
+    lab.data(&["complete", "plan.toml", "jwt", "--fence", &forced, "--commit", &commit]);
+    assert!(left.iter().all(|process| !alive(process.pid)), "{left:?}");
+    lab.assert_no_scratch();
+    assert!(lab.refs().len() >= other.len());
+}
