@@ -742,8 +742,12 @@ pub fn reset(
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, EngineError> {
-    std::fs::canonicalize(path)
-        .map_err(|source| EngineError::Worktree { path: path.to_owned(), source })
+    let unusable = |source| EngineError::Worktree { path: path.to_owned(), source };
+    let whole = std::fs::canonicalize(path).map_err(unusable)?;
+    match whole.is_dir() {
+        true => Ok(whole),
+        false => Err(unusable(std::io::Error::other("it is not a folder"))),
+    }
 }
 
 /// A path as events tell it. One that is no text is refused: two of them could look the same, and would

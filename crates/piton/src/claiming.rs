@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use piton_core::ids::{Fence, RunId, StepId};
+use piton_core::limits::EVIDENCE_BYTES_MAX;
 use piton_engine::claims::{self, Under};
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::log::Log;
@@ -163,6 +164,22 @@ pub(crate) fn open_or_find(project: &Project, asked: Option<&str>) -> Result<Log
             let store = verb::store_with_runs(project, Access::Existing)?;
             find(project, &store, asked)
         }
+    }
+}
+
+/// A reason or an item, as it is kept in an event: one that is too long is refused rather than cut.
+pub(crate) fn words(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    within(text, EVIDENCE_BYTES_MAX)
+}
+
+/// A text of at most so many bytes.
+pub(crate) fn within(text: &str, most: usize) -> Result<String, String> {
+    match text.len() {
+        size if size > most => Err(format!("{size} bytes are too long; at most {most}")),
+        _ => Ok(text.to_owned()),
     }
 }
 

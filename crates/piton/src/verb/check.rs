@@ -5,7 +5,7 @@ use piton_core::ids::ItemRef;
 use piton_engine::claims;
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Inside, Target, Which};
+use crate::claiming::{ByClaim, Inside, Target, Which, words};
 use crate::error::{Kind, Problem};
 use crate::ui::Ui;
 use crate::verb::Answer;
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     defer: bool,
 
     /// Why they are deferred
-    #[arg(long, value_name = "WHY", conflicts_with = "done")]
+    #[arg(long, value_name = "WHY", conflicts_with = "done", value_parser = words)]
     reason: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use piton_core::event::{Report, ReportedFile};
 use piton_engine::claims;
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Target, Which};
+use crate::claiming::{ByClaim, Target, Which, within};
 use crate::error::{Kind, Problem};
 use crate::text::count;
 use crate::ui::Ui;
@@ -111,21 +111,24 @@ fn report(args: &Args) -> Result<Report, Problem> {
 
 fn data(text: &str) -> Result<String, Problem> {
     let wrong = |what: &str| Problem::new(Kind::Usage, format!("--data {what}"));
+    let mut size = 0;
     let text = match text.strip_prefix('@') {
         None => text.to_owned(),
         Some(path) => {
             let mut text = String::new();
             let limit = DATA_BYTES_MAX as u64 + 1;
-            let read =
-                std::fs::File::open(path).and_then(|f| f.take(limit).read_to_string(&mut text));
+            let read = std::fs::File::open(path).and_then(|file| {
+                size = file.metadata()?.len();
+                file.take(limit).read_to_string(&mut text)
+            });
             read.map_err(|error| wrong(&format!("@{path} cannot be read")).because(error))?;
             text
         }
     };
     if text.len() > DATA_BYTES_MAX {
-        return Err(
-            wrong("is too long").hint("at most 64 KiB; keep more in a file of the worktree")
-        );
+        let size = size.max(text.len() as u64);
+        return Err(wrong(&format!("is too long: {size} bytes"))
+            .hint("at most 64 KiB; keep more in a file of the worktree"));
     }
     match serde_json::from_str::<serde_json::Value>(&text) {
         Ok(value) => Ok(value.to_string()),
@@ -134,10 +137,7 @@ fn data(text: &str) -> Result<String, Problem> {
 }
 
 fn text(text: &str) -> Result<String, String> {
-    match text.len() > TEXT_BYTES_MAX {
-        true => Err("too long: at most 8 KiB".to_owned()),
-        false => Ok(text.to_owned()),
-    }
+    within(text, TEXT_BYTES_MAX)
 }
 
 fn confidence(text: &str) -> Result<String, String> {
@@ -149,6 +149,7 @@ fn confidence(text: &str) -> Result<String, String> {
 
 /// Read from the end, so that a path may hold the signs too.
 fn file(text: &str) -> Result<ReportedFile, String> {
+    within(text, TEXT_BYTES_MAX)?;
     let mut path = text;
     let mut found = ReportedFile { path: String::new(), line: None, done: None, confidence: None };
     if let Some((before, sure)) = path.rsplit_once('@')

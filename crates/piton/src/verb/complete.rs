@@ -7,7 +7,7 @@ use piton_engine::claims;
 use piton_engine::complete::{Delivered, complete_with};
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Target, Which};
+use crate::claiming::{ByClaim, Target, Which, words};
 use crate::error::Problem;
 use crate::trusting::Consent;
 use crate::ui::Ui;
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     force: bool,
 
     /// Why what is open does not matter
-    #[arg(long, value_name = "WHY", requires = "force")]
+    #[arg(long, value_name = "WHY", requires = "force", value_parser = words)]
     reason: Option<String>,
 }
 

@@ -3,7 +3,7 @@
 use piton_engine::claims;
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Target, Which};
+use crate::claiming::{ByClaim, Target, Which, words};
 use crate::error::Problem;
 use crate::ui::Ui;
 use crate::verb::Answer;
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     by: ByClaim,
 
     /// What went wrong
-    #[arg(long, value_name = "WHY")]
+    #[arg(long, value_name = "WHY", value_parser = words)]
     reason: String,
 }
 

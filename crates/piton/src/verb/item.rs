@@ -4,9 +4,9 @@ use piton_core::event::Priority;
 use piton_engine::claims;
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Target, before_last};
+use crate::claiming::{ByClaim, Target, before_last, words};
 use crate::describe::priority_word;
-use crate::error::Problem;
+use crate::error::{Kind, Problem};
 use crate::text::plain;
 use crate::ui::Ui;
 use crate::verb::Answer;
@@ -48,6 +48,7 @@ struct Add {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let Verb::Add(args) = &args.verb;
     let (which, text) = before_last(&args.words);
+    let text = words(&text).map_err(|why| Problem::new(Kind::Usage, format!("the item: {why}")))?;
     let mut target = Target::find(&which)?;
     let fence = target.fence(&args.by)?;
     let Target { log, step, .. } = &mut target;

@@ -3,7 +3,7 @@
 use piton_engine::claims;
 use serde_json::json;
 
-use crate::claiming::{Target, Which};
+use crate::claiming::{Target, Which, words};
 use crate::error::{Kind, Problem};
 use crate::ui::Ui;
 use crate::verb::Answer;
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     force: bool,
 
     /// Why it is reset
-    #[arg(long, value_name = "WHY", requires = "force")]
+    #[arg(long, value_name = "WHY", requires = "force", value_parser = words)]
     reason: Option<String>,
 }
 
