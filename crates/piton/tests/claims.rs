@@ -9,7 +9,7 @@ use std::process::Stdio;
 use piton_testkit::runs::{
     agent_step, command_step, data, events, events_named, kept, lay_plan, plan, refused, step, view,
 };
-use piton_testkit::{Output, Sandbox, alive};
+use piton_testkit::{Output, Sandbox, alive, kill9};
 use serde_json::Value;
 
 const PLAN: &str = "\
@@ -219,6 +219,7 @@ fn auto_reclaim_from_the_same_worktree_is_at_once() {
     sandbox.write(format!("{one}/src/deep/x"), "");
     let first = claim(&sandbox, &one, &[]);
     let mut last = fence(&first);
+    let mut until = first["lease_expires"].as_str().map(str::to_owned);
     let slash = format!("{one}/");
     let spellings: [(&str, PathBuf); 4] = [
         (&one, sandbox.repo()),
@@ -235,6 +236,8 @@ fn auto_reclaim_from_the_same_worktree_is_at_once() {
         assert_eq!(again["displaces"].to_string(), last);
         let new = fence(&again);
         assert!(again["fence"].as_u64() > last.parse().ok(), "fences grow");
+        assert!(again["lease_expires"].as_str() > until.as_deref(), "the lease is a new one");
+        until = again["lease_expires"].as_str().map(str::to_owned);
         assert_fenced(&sandbox, &last);
         last = new;
     }
@@ -248,18 +251,240 @@ fn auto_reclaim_keeps_what_is_completed() {
     claim(&sandbox, &one, &[]);
     let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
     by(&["check", "plan.toml", "jwt", "1", "--done"]);
+    by(&["check", "plan.toml", "jwt", "2", "--defer", "--reason", "later"]);
     by(&["check", "plan.toml", "jwt", "validate.1", "--defer", "--reason", "later"]);
     by(&["substep", "complete", "plan.toml", "jwt", "refresh"]);
     claim(&sandbox, &one, &[]);
     let run = view(&sandbox);
     let jwt = step(&run, "jwt");
     assert_eq!(jwt["items"][0]["state"], "done");
+    assert_eq!(jwt["items"][1]["state"], "deferred", "it is the step's own");
     assert_eq!(jwt["items"][2]["state"], "open", "its substep is not completed");
+    assert_eq!(jwt["substeps"][0]["completed"], false);
     assert_eq!(jwt["substeps"][1]["completed"], true);
+
+    // Once its substep is completed, a deferred item stays what it is.
+    by(&["check", "plan.toml", "jwt", "validate.1", "--defer", "--reason", "later"]);
+    by(&["substep", "complete", "plan.toml", "jwt", "validate"]);
+    claim(&sandbox, &one, &[]);
+    assert_eq!(step(&view(&sandbox), "jwt")["items"][2]["state"], "deferred");
+}
+
+/// A run with a free step and, behind it, one whose keeper was killed at work.
+fn with_a_dead_keeper() -> Sandbox {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let steps = [
+        command_step(&sandbox, "free", "true", ""),
+        agent_step(&sandbox, "dead", "write work.txt half; touch {ready}; hang", ""),
+        command_step(&sandbox, "late", "true", "needs = ['dead']"),
+    ];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    for name in ["one", "two"] {
+        sandbox.git(&["worktree", "add", "--quiet", "--detach", &tree(&sandbox, name)]);
+    }
+    // Nobody runs what somebody outside has.
+    let two = tree(&sandbox, "two");
+    claim(&sandbox, &two, &["--step", "free"]);
+    let worker = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    sandbox.wait_exists(sandbox.mark("ready"));
+    let keeper = piton_testkit::runs::keeper(&sandbox);
+    drop(worker.kill9());
+    kill9(keeper);
+    data(&sandbox, &["release", "plan.toml", "free", "--worktree", &two]);
+    sandbox
+}
+
+/// The bytes that the killed attempt had left.
+#[track_caller]
+fn assert_kept_of_the_dead(sandbox: &Sandbox) {
+    assert_eq!(kept(sandbox, "dead", "work.txt"), "half");
+    assert_eq!(events_named(sandbox, "interrupted").len(), 1);
+    assert!(sandbox.processes_with_env("PITON_ATTEMPT=").is_empty(), "nothing of it runs");
 }
 
 #[test]
-fn another_worktree_waits_for_the_lease() {
+fn auto_reclaim_of_what_a_dead_keeper_had_says_so() {
+    let sandbox = with_a_dead_keeper();
+    let taken = claim(&sandbox, &tree(&sandbox, "one"), &["--step", "dead"]);
+    assert_eq!((&taken["claimed"], &taken["reclaimed"]), (&true.into(), &true.into()));
+    assert_eq!(taken["grounds"], "free", "it was buried first");
+    assert_kept_of_the_dead(&sandbox);
+}
+
+#[test]
+fn force_claim_takes_what_a_dead_keeper_had_before_what_is_free() {
+    let sandbox = with_a_dead_keeper();
+    let taken = claim(&sandbox, &tree(&sandbox, "one"), &["--force"]);
+    assert_eq!((&taken["step"], &taken["reclaimed"]), (&"dead".into(), &true.into()));
+    let why = taken["passed_over"]["free"].as_str().expect("what it passed over");
+    assert!(why.contains("free"), "{why}");
+    assert_kept_of_the_dead(&sandbox);
+}
+
+#[test]
+fn force_claim_looks_at_silent_holders_then_free_steps_then_live_ones_and_says_what_it_passed_over()
+{
+    let sandbox = sandbox_of(
+        "[plan]
+name = 'x'
+[[step]]
+id = 'a'
+[[step]]
+id = 'b'
+[[step]]
+id = 'c'
+         [[step]]
+id = 'd'
+needs = ['c']
+[[step]]
+id = 'e'
+",
+    );
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    claim(&sandbox, &one, &["--step", "a"]);
+    let silent = claim(&sandbox, &one, &["--step", "e", "--lease", "1s"]);
+    let is_over = || {
+        let ready = data(&sandbox, &["ready"])["ready"].clone();
+        ready.as_array().is_some_and(|ready| ready.iter().any(|step| step["step"] == "e"))
+    };
+    sandbox.wait_until("the lease to be over", is_over);
+
+    let taken = claim(&sandbox, &two, &["--force"]);
+    assert_eq!((&taken["step"], &taken["grounds"]), (&"e".into(), &"lease_over".into()));
+    assert_eq!(taken["displaces"], silent["fence"]);
+    let over = taken["passed_over"].as_object().expect("what it passed over").clone();
+    assert_eq!(over.keys().collect::<Vec<_>>(), ["a", "b", "c", "d"]);
+    assert!(over["a"].as_str().expect("why").contains(&one), "{over:?}");
+    assert!(over["b"].as_str().expect("why").contains("free"), "{over:?}");
+    assert!(over["d"].as_str().expect("why").contains("waits for c"), "{over:?}");
+    data(&sandbox, &["complete", "plan.toml", "e", "--worktree", &two]);
+
+    for free in ["b", "c"] {
+        let taken = claim(&sandbox, &two, &["--force"]);
+        assert_eq!((&taken["step"], &taken["grounds"]), (&free.into(), &"free".into()));
+        let over = taken["passed_over"].as_object().expect("what it passed over");
+        assert_eq!(over.keys().collect::<Vec<_>>(), ["a"]);
+        if free == "b" {
+            data(&sandbox, &["complete", "plan.toml", "b", "--worktree", &two]);
+        }
+    }
+    let told = sandbox.piton(&["claim", "plan.toml", "--worktree", &two, "--force"]).output();
+    let told = told.success().stdout;
+    assert!(told.contains("passed over") && told.contains(&one), "{told}");
+    // One's own comes first; without it only the living are left.
+    data(&sandbox, &["complete", "plan.toml", "c", "--worktree", &two]);
+    claim(&sandbox, &two, &["--step", "d"]);
+    data(&sandbox, &["complete", "plan.toml", "d", "--worktree", &two]);
+    let taken = claim(&sandbox, &two, &["--force"]);
+    assert_eq!((&taken["step"], &taken["grounds"]), (&"a".into(), &"forced".into()));
+    assert_eq!(taken.get("passed_over"), None);
+}
+
+#[test]
+fn force_claim_of_a_step_by_its_name_says_why_it_was_not_had() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    claim(&sandbox, &one, &["--step", "docs"]);
+    data(&sandbox, &["complete", "plan.toml", "docs", "--worktree", &one]);
+    for more in [&["--step", "docs"][..], &["--step", "docs", "--force"]] {
+        let told = claim(&sandbox, &one, more);
+        assert_eq!(told["claimed"], false);
+        assert!(told["blocked"]["docs"].as_str().expect("why").contains("completed"), "{told}");
+    }
+}
+
+#[test]
+fn release_reopens_what_is_not_completed_and_nothing_else() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    claim(&sandbox, &one, &[]);
+    let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
+    by(&["start", "plan.toml", "jwt"]);
+    by(&["check", "plan.toml", "jwt", "1", "validate.1", "--done"]);
+    by(&["check", "plan.toml", "jwt", "2", "--defer", "--reason", "later"]);
+    by(&["item", "add", "plan.toml", "jwt", "a gap"]);
+    by(&["check", "plan.toml", "jwt", "3", "--defer", "--reason", "later"]);
+    by(&["substep", "complete", "plan.toml", "jwt", "refresh"]);
+    by(&["release", "plan.toml", "jwt"]);
+    let run = view(&sandbox);
+    let jwt = step(&run, "jwt");
+    assert_eq!(jwt["status"], "pending");
+    let items = jwt["items"].as_array().expect("items").iter();
+    let states: Vec<(&str, &str)> = items
+        .map(|item| (item["item"].as_str().unwrap_or(""), item["state"].as_str().unwrap_or("")))
+        .collect();
+    assert_eq!(states, [("1", "done"), ("2", "open"), ("3", "open"), ("validate.1", "done")]);
+    let substeps = jwt["substeps"].as_array().expect("substeps").iter();
+    let done: Vec<&Value> = substeps.map(|substep| &substep["completed"]).collect();
+    assert_eq!(done, [false, true]);
+    // The claim is gone from it, and stays in its history.
+    assert_eq!(jwt["attempts"][0]["state"], "released");
+    let (exit, code, _) = refused(&sandbox, &["release", "plan.toml", "jwt", "--force"]);
+    assert_eq!((exit, code.as_str()), (1, "E050"));
+}
+
+#[test]
+fn release_by_force_ends_a_keeper_and_keeps_its_bytes() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let script = "write work.txt half; pid {agent}; touch {ready}; hang";
+    lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "jwt", script, "")]));
+    let worker = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    sandbox.wait_exists(sandbox.mark("ready"));
+    let agent = sandbox.wait_pid(sandbox.mark("agent"));
+    drop(worker.kill9());
+    let keeper = piton_testkit::runs::keeper(&sandbox);
+    let released = data(&sandbox, &["release", "plan.toml", "jwt", "--force"]);
+    assert!(released["was_claimed_by"].as_str().expect("who").contains("a keeper on"));
+    assert!(!alive(agent) && !alive(keeper), "they are gone before the answer");
+    let run = view(&sandbox);
+    assert_eq!(step(&run, "jwt")["status"], "pending");
+    let refs = sandbox.git(&["for-each-ref", "--format=%(refname)", "refs/piton"]);
+    let bytes = |name: &str| sandbox.try_git(&["cat-file", "blob", &format!("{name}:work.txt")]);
+    assert!(refs.lines().any(|name| bytes(name).is_ok_and(|text| text == "half")), "{refs}");
+    sandbox.wait_no_processes();
+}
+
+#[test]
+fn reset_as_release_of_an_interrupted_step_keeps_its_bytes() {
+    let sandbox = with_a_dead_keeper();
+    let reset = data(&sandbox, &["reset", "plan.toml", "dead"]);
+    assert_eq!(reset["dependants"], serde_json::json!(["late"]));
+    assert_kept_of_the_dead(&sandbox);
+    assert_eq!(step(&view(&sandbox), "dead")["status"], "pending");
+    let taken = claim(&sandbox, &tree(&sandbox, "one"), &["--step", "dead"]);
+    assert_eq!((&taken["claimed"], &taken["reclaimed"]), (&true.into(), &false.into()));
+    // A step that waits for others has nothing to be taken back.
+    let before = events(&sandbox);
+    data(&sandbox, &["reset", "plan.toml", "late"]);
+    assert_eq!(events(&sandbox), before);
+}
+
+#[test]
+fn reset_as_release_of_a_completed_step_names_those_that_need_it() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    claim(&sandbox, &one, &["--step", "jwt"]);
+    let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
+    by(&["check", "plan.toml", "jwt", "1", "--done"]);
+    by(&["check", "plan.toml", "jwt", "2", "--defer", "--reason", "later"]);
+    by(&["substep", "complete", "plan.toml", "jwt", "refresh"]);
+    by(&["complete", "plan.toml", "jwt", "--force", "--reason", "x"]);
+    assert_eq!(refused(&sandbox, &["reset", "plan.toml", "jwt"]).1, "E073");
+    assert_eq!(refused(&sandbox, &["reset", "plan.toml", "jwt", "--force"]).0, 2, "why?");
+    let args = ["reset", "plan.toml", "jwt", "--force", "--reason", "the API changed"];
+    let told = sandbox.piton(&args).output().success();
+    assert!(told.stderr.contains("routes"), "{told}");
+    assert_eq!(events_named(&sandbox, "reset")[0]["reason"], "the API changed");
+    let run = view(&sandbox);
+    let jwt = step(&run, "jwt");
+    let states: Vec<&Value> = (0..3).map(|n| &jwt["items"][n]["state"]).collect();
+    assert_eq!(states, ["done", "open", "open"]);
+    assert_eq!(jwt["substeps"][1]["completed"], true);
+    assert_eq!(step(&run, "routes")["status"], "blocked");
+}
+
+#[test]
+fn auto_reclaim_is_not_for_another_worktree_before_the_lease_is_over() {
     let sandbox = sandbox();
     let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
     claim(&sandbox, &one, &["--step", "jwt"]);
@@ -276,7 +501,7 @@ fn another_worktree_waits_for_the_lease() {
 }
 
 #[test]
-fn a_lease_of_a_second_is_over_after_a_second() {
+fn auto_reclaim_after_a_lease_of_a_second_is_for_anybody() {
     let sandbox = sandbox();
     let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
     let first = claim(&sandbox, &one, &["--lease", "1s"]);

@@ -1,0 +1,304 @@
+//! Steps claimed from odd places and with odd words: paths spelled in every way, paths that are no text,
+//! text in many scripts, too much of it or none, readers that have gone. Each works, or is refused by name
+//! and writes nothing.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use piton_testkit::Sandbox;
+use piton_testkit::runs::{data, events, events_named, lay_plan, refused, step, view};
+use serde_json::Value;
+
+const PLAN: &str = "\
+[plan]
+name = 'auth'
+[[step]]
+id = 'jwt'
+items = ['one', 'two']
+substeps = [{ id = 'part', title = 'a part' }]
+[[step]]
+id = 'docs'
+";
+
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    lay_plan(&sandbox, PLAN);
+    sandbox
+}
+
+fn tree(sandbox: &Sandbox, name: &str) -> String {
+    let path = sandbox.root().join(name).to_str().expect("sandbox paths are text").to_owned();
+    sandbox.git(&["worktree", "add", "--quiet", "--detach", &path]);
+    path
+}
+
+/// Names of events, in their order.
+fn names(sandbox: &Sandbox) -> Vec<String> {
+    let name = |event: &Value| event["event"].as_str().expect("a name").to_owned();
+    events(sandbox).iter().map(name).collect()
+}
+
+#[test]
+fn a_closed_pipe_loses_no_write() {
+    for json in [&[][..], &["--json"]] {
+        let sandbox = sandbox();
+        let one = tree(&sandbox, "one");
+        let by = ["--worktree", one.as_str()];
+        let under = |words: &[&str]| [words, &["plan.toml", "jwt"], &by].concat().join("\n");
+        let verbs = [
+            "open\nplan.toml".to_owned(),
+            under(&["claim"]).replace("jwt", "--step\njwt"),
+            under(&["start"]),
+            under(&["heartbeat"]),
+            under(&["checkpoint"]) + "\n--note\nn",
+            under(&["check"]).replace("jwt", "jwt\n1\n--done"),
+            under(&["item", "add"]).replace("jwt", "jwt\ngap"),
+            under(&["substep", "complete"]).replace("jwt", "jwt\npart"),
+            "ready\nplan.toml".to_owned(),
+            "show\nplan.toml".to_owned(),
+            under(&["release"]),
+            under(&["claim"]).replace("jwt", "--step\njwt"),
+            under(&["fail"]) + "\n--reason\nr",
+            "reset\nplan.toml\njwt".to_owned(),
+            under(&["claim"]).replace("jwt", "--step\njwt"),
+            under(&["complete"]) + "\n--force\n--reason\nr",
+        ];
+        for verb in &verbs {
+            let args: Vec<&str> = verb.split('\n').chain(json.iter().copied()).collect();
+            let mut command = sandbox.piton(&args).into_command();
+            let mut child = command
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("piton starts");
+            // As `| head -c0` does; it is gone before anything is said.
+            drop(child.stdout.take());
+            let ended = child.wait_with_output().expect("its end");
+            assert_eq!(ended.status.code(), Some(0), "{args:?}: {ended:?}");
+        }
+        let wanted = "run_opened claimed started checkpointed items_marked item_added \
+                      substep_completed released claimed failed reset claimed completed";
+        assert_eq!(names(&sandbox), wanted.split(' ').collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn every_script_is_kept_as_it_was_given() {
+    const TEXT: &str = "größe 日本語 עברית 🧗‍♀️ e\u{301} \u{202e}x";
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let plan = format!(
+        "[plan]\nname = 'größe 日本'\n[[step]]\nid = 'jwt'\ntitle = '{TEXT}'\nitems = ['{TEXT}']\n\
+         substeps = [{{ id = 'part', title = '{TEXT}' }}]\n"
+    );
+    lay_plan(&sandbox, "[plan]\nname = 'x'\n[[step]]\nid = 'x'\n");
+    sandbox.write("pläne/プラン.toml", &plan);
+    let one = tree(&sandbox, "дерево 木 'quoted' \"ö\"");
+    let claimed = data(&sandbox, &["claim", "pläne/プラン.toml", "--worktree", &one]);
+    assert_eq!((&claimed["title"], &claimed["snapshots"]), (&TEXT.into(), &true.into()));
+    let run = claimed["handle"].as_str().expect("a handle");
+    let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
+    sandbox.write(format!("{one}/größe/日本.txt"), TEXT);
+    let file = format!("größe/日本.txt:3=open@0.5");
+    let texts = ["note", "task", "eta", "done", "next", "session"].map(|name| format!("--{name}"));
+    let mut report = vec!["checkpoint", run, "jwt", "--file", &file, "--data"];
+    let json = serde_json::json!({ TEXT: TEXT }).to_string();
+    report.push(&json);
+    for name in &texts {
+        report.extend([name.as_str(), TEXT]);
+    }
+    let kept = by(&report);
+    let name = kept["snapshot"]["refname"].as_str().expect("a snapshot");
+    let blob = sandbox.git(&["cat-file", "blob", &format!("{name}:größe/日本.txt")]);
+    assert_eq!(blob, TEXT);
+    by(&["check", run, "jwt", "1", "--defer", "--reason", TEXT]);
+    by(&["item", "add", run, "jwt", TEXT]);
+    by(&["check", run, "jwt", "2", "--done"]);
+    by(&["fail", run, "jwt", "--reason", TEXT]);
+    data(&sandbox, &["reset", run, "jwt"]);
+    by(&["claim", run]);
+    by(&["complete", run, "jwt", "--force", "--reason", TEXT]);
+
+    let shown = view(&sandbox);
+    assert_eq!(shown["plan_path"], "pläne/プラン.toml");
+    let jwt = step(&shown, "jwt");
+    for name in ["note", "task", "eta", "done", "next", "session"] {
+        assert_eq!(jwt["report"][name], TEXT, "{name}");
+    }
+    assert_eq!(jwt["report"]["files"][0]["path"], "größe/日本.txt");
+    assert_eq!(jwt["attempts"][0]["worktree"], one.as_str());
+    assert_eq!(events_named(&sandbox, "failed")[0]["why"]["reported"]["reason"], TEXT);
+    assert_eq!(events_named(&sandbox, "completed")[0]["waived"]["reason"], TEXT);
+    assert_eq!(events_named(&sandbox, "item_added")[0]["text"], TEXT);
+    // For people, without what could steer a terminal.
+    let told = sandbox.piton(&["show", run]).output().success().stdout;
+    assert!(told.contains("größe 日本語 עברית 🧗") && !told.contains('\u{202e}'), "{told}");
+}
+
+#[test]
+fn auto_reclaim_knows_a_worktree_however_it_is_spelled() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    let (inside, deep) = (PathBuf::from(&one), Path::new(&one).join("src/deep"));
+    std::fs::create_dir_all(&deep).expect("folders");
+    let links = sandbox.root().join("links");
+    std::fs::create_dir(&links).expect("a folder");
+    symlink(&one, links.join("tree")).expect("a link");
+    symlink(&links, sandbox.root().join("way")).expect("a link to a folder of links");
+    let slash = format!("{one}//");
+    let winding = format!("{one}/src/../src/deep/../..");
+    let linked = sandbox.root().join("way/tree/").to_str().expect("text").to_owned();
+    let spellings: [(&str, &Path); 8] = [
+        (&one, &sandbox.repo()),
+        (&slash, &sandbox.repo()),
+        (&winding, &sandbox.repo()),
+        (&linked, &sandbox.repo()),
+        ("../one", &sandbox.repo()),
+        (".", &inside),
+        ("./", &inside),
+        ("../../", &deep),
+    ];
+    let run = data(&sandbox, &["open", "plan.toml"])["run"]["handle"].clone();
+    let run = run.as_str().expect("a handle");
+    for (n, (spelling, cwd)) in spellings.into_iter().enumerate() {
+        let said = |args: &[&str]| {
+            let args = [args, &["--worktree", spelling, "--json"]].concat();
+            sandbox.piton(&args).cwd(cwd).output().success().json()["data"].clone()
+        };
+        let claimed = said(&["claim", run]);
+        assert_eq!((&claimed["claimed"], &claimed["step"]), (&true.into(), &"jwt".into()));
+        assert_eq!(claimed["reclaimed"], n > 0, "{spelling}");
+        said(&["start", run, "jwt"]);
+        said(&["heartbeat", run, "jwt"]);
+    }
+    let claims = events_named(&sandbox, "claimed");
+    let owners: Vec<&Value> =
+        claims.iter().map(|event| &event["holder"]["external"]["worktree"]).collect();
+    assert!(owners.iter().all(|owner| **owner == one.as_str()), "{owners:?}");
+}
+
+#[test]
+fn a_worktree_whose_path_is_no_text_is_refused() {
+    let sandbox = sandbox();
+    let run = data(&sandbox, &["open", "plan.toml"])["run"]["handle"].clone();
+    let run = run.as_str().expect("a handle");
+    let before = events(&sandbox);
+    // They look the same to whoever cannot read them.
+    for name in [b"tree-\xff", b"tree-\xfe"] {
+        let path = sandbox.root().join(OsStr::from_bytes(name));
+        std::fs::create_dir(&path).expect("a folder");
+        for verb in [&["claim", run][..], &["start", run, "jwt"]] {
+            let out = sandbox.piton(verb).arg("--json").arg("--worktree").arg(&path).output();
+            let out = out.expect_code(2);
+            assert_eq!(out.json()["issues"][0]["code"], "E071");
+            assert!(out.stdout.contains("not UTF-8"), "{out}");
+        }
+        // Nor where it is the folder that piton is in.
+        std::fs::write(path.join(".git"), "gitdir: nowhere\n").expect("a file");
+        let args = ["claim", run, "--worktree", ".", "--json"];
+        assert_ne!(sandbox.piton(&args).cwd(&path).output().code, Some(0));
+    }
+    assert_eq!(events(&sandbox), before);
+}
+
+#[test]
+fn a_worktree_that_is_not_there_is_refused() {
+    let sandbox = sandbox();
+    data(&sandbox, &["open", "plan.toml"]);
+    let before = events(&sandbox);
+    for (path, why) in [("nowhere", "No such file"), ("plan.toml", "not a folder"), ("", "")] {
+        let (exit, code, message) = refused(&sandbox, &["claim", "plan.toml", "--worktree", path]);
+        assert_eq!((exit, code.as_str()), (2, "E071"), "{path:?}: {message}");
+        assert!(message.contains(why), "{message}");
+    }
+    assert_eq!(events(&sandbox), before);
+}
+
+#[test]
+fn what_is_too_long_or_empty_is_refused_with_its_size() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    data(&sandbox, &["claim", "plan.toml", "--worktree", &one]);
+    let long = "ü".repeat(40_000);
+    let large = format!("\"{long}\"");
+    sandbox.write("large.json", &large);
+    let before = events(&sandbox);
+    let verb = |words: &[&'static str]| [words, &["plan.toml", "jwt"]].concat();
+    let (checkpoint, check) = (verb(&["checkpoint"]), verb(&["check"]));
+    let (fail, complete) = (verb(&["fail"]), verb(&["complete"]));
+    let item = verb(&["item", "add"]);
+    let cases: [(&[&str], &[&str], &str); 15] = [
+        (&checkpoint, &["--note", &long], "80000 bytes"),
+        (&checkpoint, &["--session", &long], "80000 bytes"),
+        (&checkpoint, &["--file", &long], "80000 bytes"),
+        (&checkpoint, &["--data", &large], "80002 bytes"),
+        (&checkpoint, &["--data", "@large.json"], "80002 bytes"),
+        (&checkpoint, &["--progress", "101"], "101"),
+        (&checkpoint, &["--confidence", "2"], "from 0 to 1"),
+        (&checkpoint, &["--confidence", "NaN"], "from 0 to 1"),
+        (&check, &["1", "--defer", "--reason", &long], "80000 bytes"),
+        (&check, &["1", "--defer", "--reason", " "], "empty"),
+        (&fail, &["--reason", &long], "80000 bytes"),
+        (&fail, &["--reason", ""], "empty"),
+        (&complete, &["--force", "--reason", &long], "80000 bytes"),
+        (&item, &[&long], "80000 bytes"),
+        (&item, &[""], "empty"),
+    ];
+    for (verb, more, why) in cases {
+        let args = [verb, more, &["--worktree", &one]].concat();
+        let (exit, code, message) = refused(&sandbox, &args);
+        assert_eq!((exit, code.as_str()), (2, "E071"), "{verb:?}: {message}");
+        assert!(message.contains(why), "{verb:?}: {message}");
+    }
+    let (exit, code, _) =
+        refused(&sandbox, &["check", "plan.toml", "jwt", "0", "--done", "--worktree", &one]);
+    assert_eq!((exit, code.as_str()), (2, "E071"));
+    assert_eq!(events(&sandbox), before);
+}
+
+#[test]
+fn a_plan_is_found_from_a_folder_below_and_from_another_worktree() {
+    let sandbox = sandbox();
+    // In git, so that every worktree has it.
+    sandbox.write("plans/auth.toml", PLAN);
+    sandbox.commit("a plan");
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    let said = |cwd: &Path, args: &[&str]| {
+        let out = sandbox.piton(args).arg("--json").cwd(cwd).output().success();
+        out.json()["data"].clone()
+    };
+    let opened = data(&sandbox, &["open", "plans/auth.toml"])["run"]["run"].clone();
+    let first = said(&sandbox.path("plans"), &["claim", "auth.toml", "--worktree", &one]);
+    assert_eq!((&first["run"], &first["step"]), (&opened, &"jwt".into()));
+    let below = Path::new(&one).join("plans");
+    let again = said(&below, &["claim", "../plans/auth.toml", "--worktree", ".."]);
+    assert_eq!((&again["run"], &again["reclaimed"]), (&opened, &true.into()));
+    let other = said(Path::new(&two), &["claim", "plans/auth.toml", "--worktree", "."]);
+    assert_eq!((&other["run"], &other["step"]), (&opened, &"docs".into()));
+    said(&below, &["start", "auth.toml", "jwt", "--worktree", ".."]);
+    said(Path::new(&two), &["start", "plans/auth.toml", "docs", "--worktree", "."]);
+    assert_eq!(said(Path::new(&two), &["show", "plans/auth.toml"])["run"]["run"], opened);
+}
+
+#[test]
+fn a_run_is_found_by_a_beginning_that_only_it_has() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    sandbox.write("other.toml", PLAN);
+    let first = data(&sandbox, &["open", "plan.toml"])["run"]["handle"].clone();
+    let second = data(&sandbox, &["open", "other.toml"])["run"]["handle"].clone();
+    let (first, second) = (first.as_str().expect("a handle"), second.as_str().expect("a handle"));
+    let (exit, code, message) = refused(&sandbox, &["claim", "auth-", "--worktree", &one]);
+    assert_eq!((exit, code.as_str()), (2, "E064"));
+    assert!(message.contains(first) && message.contains(second), "{message}");
+    let same = first.bytes().zip(second.bytes()).take_while(|(a, b)| a == b).count();
+    let claimed = data(&sandbox, &["claim", &first[..=same], "--worktree", &one]);
+    assert_eq!(claimed["handle"], first);
+    data(&sandbox, &["start", &first[..=same], "jwt", "--worktree", &one]);
+    let run = claimed["run"].as_str().expect("an id");
+    data(&sandbox, &["heartbeat", run, "jwt", "--worktree", &one]);
+    let (exit, code, _) = refused(&sandbox, &["start", "auth-", "jwt", "--worktree", &one]);
+    assert_eq!((exit, code.as_str()), (2, "E064"));
+}
