@@ -1,5 +1,7 @@
 //! The machine's clocks, read for stores that have one host. Judges nothing: a [`Moment`] does.
 
+#[cfg(feature = "conformance")]
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use piton_core::ids::BootId;
@@ -20,6 +22,9 @@ pub(crate) fn wall() -> Millis {
 #[derive(Debug)]
 pub(crate) struct HostClock {
     boot: Option<BootId>,
+    /// A time that somebody set, for histories that are played again.
+    #[cfg(feature = "conformance")]
+    set: Mutex<Option<Moment>>,
 }
 
 impl HostClock {
@@ -29,10 +34,24 @@ impl HostClock {
             _ => os::boot_id()
                 .map_err(|source| StoreError::Io { doing: "asking for the boot id", source })?,
         };
-        Ok(HostClock { boot })
+        Ok(HostClock {
+            boot,
+            #[cfg(feature = "conformance")]
+            set: Mutex::new(None),
+        })
+    }
+
+    /// From here on it stands at `now`.
+    #[cfg(feature = "conformance")]
+    pub(crate) fn set(&self, now: Moment) {
+        *self.set.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
     }
 
     pub(crate) fn now(&self) -> Moment {
+        #[cfg(feature = "conformance")]
+        if let Some(now) = &*self.set.lock().unwrap_or_else(PoisonError::into_inner) {
+            return now.clone();
+        }
         let clock =
             self.boot.as_ref().map(|boot| BootClock { boot: boot.clone(), ms: os::boot_millis() });
         Moment { wall: wall(), clock }

@@ -113,6 +113,13 @@ impl SqliteStore {
         self
     }
 
+    /// Sets the clock of this handle, as [`MemStore::set_now`](crate::mem::MemStore::set_now) does: the
+    /// same history can then be played on both.
+    #[cfg(feature = "conformance")]
+    pub fn set_now(&self, now: Moment) {
+        self.clock.set(now);
+    }
+
     /// Reads everything there is and says all that is wrong with it: one damaged run does not hide the
     /// others.
     pub fn examine(&self) -> Result<Vec<StoreError>, StoreError> {

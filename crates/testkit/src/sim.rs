@@ -1,23 +1,26 @@
 //! The simulator: many workers, keepers, agents, people and scripts outside, and a user on simulated
-//! hosts and a simulated clock, the real decision code through the engine's one appender over the
-//! memory store. Anything can die or stall between any two actions. A referee beside it, which shares no code with the rules, checks
-//! every record; after the faults end, the run must complete with the tree of an undisturbed one.
+//! hosts and a simulated clock, the real decision code through the engine's one appender over a real
+//! store. Anything can die or stall between any two actions. A referee beside it, which shares no code
+//! with the rules, checks every record; after the faults end, the run must complete with the tree of an
+//! undisturbed one.
 //!
-//! One seed is one history: the same seed always does exactly the same. A [`Bug`] breaks an input on
-//! purpose, to show that the referee sees.
+//! One seed is one history: the same seed always does exactly the same, [on](On) every store. A [`Bug`]
+//! breaks an input on purpose, to show that the referee sees.
 //!
 //! Reading order: this file (the schedule), `world` (hosts, clock, faults' effects), `repository`,
 //! `worker`, `keeper`, `external`, `referee`, `tampered`.
 
 use std::fmt;
 
+use piton_core::record::Cursor;
+
 use external::{External, Presence};
 use keeper::Keeper;
 use rng::Rng;
-use world::World;
+use world::{LEASE, World};
 
 pub use referee::{Invariant, Violation};
-pub use tampered::Bug;
+pub use tampered::{Bug, On};
 
 mod external;
 mod keeper;
@@ -75,6 +78,7 @@ counts!(
     reboots,
     lost_hosts,
     stalls,
+    outlived_leases,
     sleeps,
     lost_leases,
     stale_looks,
@@ -84,6 +88,14 @@ counts!(
     lost_races,
     completions,
 );
+
+/// A history that held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Played {
+    pub counts: Counts,
+    /// The end of its log; equal ends are equal logs, byte for byte.
+    pub head: Cursor,
+}
 
 /// A history in which an invariant did not hold.
 #[derive(Debug, Clone)]
@@ -116,12 +128,13 @@ const OUTSIDE: [usize; 3] = [0, 0, 1];
 const KEEPERS_BUSIER: usize = 3;
 
 /// Plays one history.
-pub fn simulate(seed: u64, bug: Option<Bug>) -> Result<Counts, Box<Failed>> {
-    let mut schedule = Schedule::new(seed, bug);
+pub fn simulate(on: On, seed: u64, bug: Option<Bug>) -> Result<Played, Box<Failed>> {
+    let mut schedule = Schedule::new(on, seed);
+    schedule.world.bug = bug;
     let outcome = schedule.play();
     let world = schedule.world;
     match outcome {
-        Ok(()) => Ok(world.counted()),
+        Ok(()) => Ok(Played { counts: world.counted(), head: world.head() }),
         Err(violation) => Err(Box::new(Failed { seed, violation, history: world.history })),
     }
 }
@@ -146,9 +159,9 @@ struct Schedule {
 }
 
 impl Schedule {
-    fn new(seed: u64, bug: Option<Bug>) -> Schedule {
+    fn new(on: On, seed: u64) -> Schedule {
         let outside: &[usize] = if seed.is_multiple_of(3) { &[] } else { &OUTSIDE };
-        let mut world = World::new(Rng::new(seed), HOSTS, outside, bug);
+        let mut world = World::new(on, Rng::new(seed), HOSTS, outside);
         let mut slots: Vec<Slot> = WORKERS
             .iter()
             .enumerate()
@@ -362,6 +375,9 @@ impl Schedule {
         };
         self.world.note(&format!("{who} stalls for {} s", pause / 1_000));
         self.world.counts.stalls += 1;
+        let past_its_lease =
+            self.slots[index].has_claim() && u128::from(pause.unsigned_abs()) > LEASE.as_millis();
+        self.world.counts.outlived_leases += u64::from(past_its_lease);
         self.slots[index].awake_at = until;
     }
 

@@ -5,9 +5,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use piton_testkit::sim::{Bug, Counts, Failed, Invariant, simulate};
+use piton_testkit::sim::{Bug, Counts, Failed, Invariant, On, Played, simulate};
 
 const SEEDS: u64 = 1_000;
+/// A store in files is slower.
+const SEEDS_ON_DISK: u64 = 100;
 
 fn seeds() -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
@@ -18,8 +20,8 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 /// A panic inside the rules is told with its seed too.
-fn play(seed: u64, bug: Option<Bug>) -> Result<Counts, Box<Failed>> {
-    let played = catch_unwind(AssertUnwindSafe(|| simulate(seed, bug)));
+fn play(on: On, seed: u64, bug: Option<Bug>) -> Result<Played, Box<Failed>> {
+    let played = catch_unwind(AssertUnwindSafe(|| simulate(on, seed, bug)));
     played.unwrap_or_else(|_| panic!("seed {seed} panicked; once more: PITON_SIM_SEED={seed}"))
 }
 
@@ -27,8 +29,8 @@ fn play(seed: u64, bug: Option<Bug>) -> Result<Counts, Box<Failed>> {
 fn every_history_holds() {
     let mut all = Counts::default();
     for seed in seeds() {
-        match play(seed, None) {
-            Ok(counts) => all.add(&counts),
+        match play(On::Memory, seed, None) {
+            Ok(played) => all.add(&played.counts),
             Err(failed) => panic!("{failed}"),
         }
     }
@@ -42,13 +44,41 @@ fn every_history_holds() {
 #[test]
 fn one_seed_is_one_history() {
     for seed in 0..20 {
-        assert_eq!(play(seed, None).unwrap(), play(seed, None).unwrap());
+        assert_eq!(play(On::Memory, seed, None).unwrap(), play(On::Memory, seed, None).unwrap());
+    }
+}
+
+#[test]
+fn a_history_is_the_same_on_disk() {
+    let mut all = Counts::default();
+    for seed in seeds().take(SEEDS_ON_DISK as usize) {
+        let on_disk = play(On::Sqlite, seed, None).unwrap_or_else(|failed| panic!("{failed}"));
+        assert_eq!(on_disk, play(On::Memory, seed, None).unwrap(), "seed {seed}");
+        all.add(&on_disk.counts);
+    }
+    if seeds().count() > 1 {
+        let reached = [all.takeovers, all.forced_claims, all.zombie_writes, all.outlived_leases];
+        assert!(reached.iter().all(|times| *times > 0), "{all:?}");
+    }
+}
+
+/// A store that keeps bytes on disk hides no bug that one in memory shows.
+#[test]
+fn bugs_are_caught_on_disk_too() {
+    for (bug, by) in [
+        (Bug::ReplacedFence, Invariant::OneOwner),
+        (Bug::HiddenCompletions, Invariant::CompletedOnce),
+        (Bug::SkewedClock, Invariant::LeaseRespected),
+    ] {
+        let caught =
+            |seed| play(On::Sqlite, seed, Some(bug)).is_err_and(|f| f.violation.invariant == by);
+        assert!((0..SEEDS_ON_DISK).any(caught), "{bug:?} was not caught");
     }
 }
 
 /// The simulator finds this bug, and by this invariant, within some seeds.
 fn caught(bug: Bug, by: Invariant) {
-    let failed = (0..SEEDS).filter_map(|seed| play(seed, Some(bug)).err());
+    let failed = (0..SEEDS).filter_map(|seed| play(On::Memory, seed, Some(bug)).err());
     let mut others = Vec::new();
     for failed in failed {
         if failed.violation.invariant == by {
@@ -133,4 +163,19 @@ fn a_force_claim_that_nobody_asked_for_is_caught() {
 #[test]
 fn a_heartbeat_under_somebody_elses_fence_is_caught() {
     caught(Bug::AnyFenceRenews, Invariant::OneOwner);
+}
+
+#[test]
+fn force_that_takes_a_completed_step_is_caught() {
+    caught(Bug::ForcedCompleted, Invariant::CompletedOnce);
+}
+
+#[test]
+fn an_owner_that_goes_on_under_its_old_fence_is_caught() {
+    caught(Bug::KeptFence, Invariant::OneOwner);
+}
+
+#[test]
+fn a_lapsed_lease_that_is_taken_from_a_living_keeper_is_caught() {
+    caught(Bug::StrangeHost, Invariant::LeaseRespected);
 }

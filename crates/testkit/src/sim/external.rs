@@ -113,14 +113,26 @@ impl External {
             Which::First
         };
         let Ok(now) = log.now() else { return Next::Ask };
+        if world.bug == Some(Bug::KeptFence)
+            && let Some(held) = self.held_before(world, log)
+        {
+            return Next::Begin(held);
+        }
         let attempt = world.new_attempt();
         let eager = world.bug == Some(Bug::UnaskedForce);
+        let mut blind = match (world.bug, insist) {
+            (Some(Bug::ForcedCompleted), Insist::Force) => {
+                world.load(world.store_with(Some(Bug::HiddenCompletions)))
+            }
+            _ => None,
+        };
+        let log = blind.as_mut().unwrap_or(log);
         let command = Command::Claim(Claim {
             which,
             attempt,
             holder: self.holder(world),
             until: now.after(LEASE),
-            observed: world.observe(self.host, log.run()),
+            observed: world.observe(self.seen_from(world), log.run()),
             insist: if eager { Insist::Force } else { insist },
         });
         let writer = Writer { worktree: Some(self.number), insist, ..Writer::plain(self.id) };
@@ -140,8 +152,26 @@ impl External {
 
     fn holder(&self, world: &World) -> Holder {
         let number = if world.bug == Some(Bug::SharedName) { 0 } else { self.number };
-        let host = world.hosts[self.host].id.clone();
+        let host = world.hosts[self.seen_from(world)].id.clone();
         Holder::External { host, worktree: format!("/trees/{number}") }
+    }
+
+    /// The host that it believes to be on.
+    fn seen_from(&self, world: &World) -> usize {
+        match world.bug {
+            Some(Bug::StrangeHost) => (self.host + 1) % world.hosts.len(),
+            _ => self.host,
+        }
+    }
+
+    /// The claim that its worktree has, as the log says.
+    fn held_before(&self, world: &World, log: &Log) -> Option<Held> {
+        let own = self.holder(world);
+        let held = log.run().held().find(|(_, held)| held.holder.is_same_owner(&own));
+        let (step, claim) = held?;
+        let index = world.plan.index_of(&step.step)?;
+        let (fence, attempt, entry) = (claim.fence, claim.id, claim.entry);
+        Some(Held { step, index, fence, attempt, entry })
     }
 
     /// Submits under a claim; what ends the claim ends the work. `Err` says how it goes on.

@@ -66,6 +66,8 @@ pub(super) struct Circumstances<'a> {
     /// Who holds the lock of an attempt on a host, if they live.
     pub(super) lock_holder: &'a dyn Fn(&HostId, AttemptId) -> Option<ActorId>,
     pub(super) writer: Option<Writer>,
+    /// The host that a worktree of somebody outside is on, whatever they say.
+    pub(super) worktree_host: &'a dyn Fn(usize) -> &'a HostId,
 }
 
 /// Who writes.
@@ -96,6 +98,8 @@ pub(super) struct Open {
     pub(super) host: HostId,
     /// The worktree it was made from, where no keeper has it.
     worktree: Option<usize>,
+    /// Who made it.
+    by: Option<ActorId>,
     /// The expiry inside `Claimed`.
     pub(super) until: Moment,
 }
@@ -262,6 +266,7 @@ impl Referee {
             attempt: claimed.attempt,
             host: claimed.holder.host().clone(),
             worktree: at.writer.and_then(|writer| writer.worktree),
+            by: at.writer.map(|writer| writer.actor),
             until: claimed.until.clone(),
         });
         Ok(())
@@ -293,7 +298,11 @@ impl Referee {
         let Some(open) = open else { return Ok(()) };
         let writer = at.writer;
         match claimed.grounds {
-            Grounds::LeaseOver => taken_over(id, open, claimed.holder.host(), at),
+            Grounds::LeaseOver => {
+                let outside = writer.and_then(|writer| writer.worktree);
+                let host = outside.map_or(claimed.holder.host(), |tree| (at.worktree_host)(tree));
+                taken_over(id, open, host, at)
+            }
             Grounds::SameOwner => {
                 let own = writer.and_then(|writer| writer.worktree);
                 if own.is_some() && own == open.worktree {
@@ -331,6 +340,14 @@ impl Referee {
             && Some(own) != fence
         {
             let detail = format!("the holder of {own} wrote {event:?}");
+            return Err(violation(Invariant::OneOwner, detail));
+        }
+        // A keeper writes under what its worker claimed; outside there is nobody in between.
+        if let (Some(writer), Some(by), Some(_)) = (at.writer, open.by, open.worktree)
+            && writer.fence.is_some()
+            && writer.actor != by
+        {
+            let detail = format!("{} wrote {event:?} under the claim of {by}", writer.actor);
             return Err(violation(Invariant::OneOwner, detail));
         }
         match event {

@@ -1,7 +1,8 @@
-//! The memory store as a simulated process sees it: lease rows can be lost, and a deliberate bug can
-//! be put between the rules and what they are shown.
+//! The store of a simulated world, in memory or on disk, and as a simulated process sees it: lease rows
+//! can be lost, and a deliberate bug can be put between the rules and what they are shown.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,8 +13,56 @@ use piton_core::plan::Plan;
 use piton_core::record::{Cursor, Record};
 use piton_core::time::{Millis, Moment};
 use piton_store::mem::MemStore;
+use piton_store::sqlite::{Access, SqliteStore};
 use piton_store::{Created, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail};
 use serde_json::Value;
+use tempfile::TempDir;
+
+/// Which store a history is played on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum On {
+    Memory,
+    Sqlite,
+}
+
+/// A store with a clock that can be set, shared by everybody in a world.
+pub(super) struct Shared {
+    pub(super) store: Arc<dyn Store>,
+    set_now: Box<dyn Fn(Moment)>,
+    _folder: Option<TempDir>,
+}
+
+impl Shared {
+    pub(super) fn new(on: On, now: Moment) -> Shared {
+        match on {
+            On::Memory => {
+                let store = MemStore::with_clock(now);
+                let clock = store.clone();
+                let set_now = Box::new(move |now| clock.set_now(now));
+                Shared { store: Arc::new(store), set_now, _folder: None }
+            }
+            On::Sqlite => {
+                // In memory where there is such a folder: what a flush is worth is tested elsewhere.
+                let memory = Path::new("/dev/shm");
+                let folder = match memory.is_dir() {
+                    true => tempfile::tempdir_in(memory),
+                    false => tempfile::tempdir(),
+                };
+                let folder = folder.expect("a temporary folder");
+                let store = SqliteStore::open(folder.path(), Access::Create);
+                let store = Arc::new(store.expect("a store in an empty folder"));
+                store.set_now(now);
+                let clock = Arc::clone(&store);
+                let set_now = Box::new(move |now| clock.set_now(now));
+                Shared { store, set_now, _folder: Some(folder) }
+            }
+        }
+    }
+
+    pub(super) fn set_now(&self, now: Moment) {
+        (self.set_now)(now);
+    }
+}
 
 /// Something broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +97,13 @@ pub enum Bug {
     UnaskedForce,
     /// A heartbeat renews the lease of its step whatever its fence.
     AnyFenceRenews,
+    /// Force does not see that a step is completed.
+    ForcedCompleted,
+    /// The same owner that asks again goes on under its old fence.
+    KeptFence,
+    /// Everybody outside says that they are on another host, and looks from there: a keeper's lock is not
+    /// seen, and its lapsed lease is believed to be over.
+    StrangeHost,
 }
 
 impl Bug {
@@ -61,7 +117,7 @@ impl Bug {
 pub(super) type Lost = Arc<Mutex<BTreeSet<(String, Fence)>>>;
 
 pub(super) struct Tampered {
-    pub(super) inner: MemStore,
+    pub(super) inner: Arc<dyn Store>,
     pub(super) lost: Lost,
     pub(super) bug: Option<Bug>,
     pub(super) appends: Mutex<u64>,

@@ -191,7 +191,7 @@ impl User {
         if world.faulty && whim > 7 {
             return;
         }
-        let store = Arc::new(world.store.clone());
+        let store = Arc::clone(&world.shared.store);
         let Some(mut log) = self.log.take().or_else(|| world.load(store)) else { return };
         world.refresh(&mut log);
         if let Some(command) = ask(world, &log, whim) {

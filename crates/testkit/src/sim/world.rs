@@ -21,7 +21,6 @@ use piton_core::recover::{Observed, Sighting};
 use piton_core::run::{Attempt, Run};
 use piton_core::time::{Millis, Moment};
 use piton_engine::log::{Log, LogError, Opened};
-use piton_store::mem::MemStore;
 use piton_store::{NewRun, Renewal, RunKey, Store, StoreError};
 use uuid::Uuid;
 
@@ -30,7 +29,7 @@ use super::keeper::Keeper;
 use super::referee::{Circumstances, Invariant, Open, Referee, Violation, Writer};
 use super::repository::{Files, Repository, Tree};
 use super::rng::Rng;
-use super::tampered::{Bug, Lost, Tampered};
+use super::tampered::{Bug, Lost, On, Shared, Tampered};
 
 /// How long a claim is believed without a renewal.
 pub(super) const LEASE: Duration = Duration::from_secs(30);
@@ -84,7 +83,7 @@ pub(super) struct World {
     pub(super) clock: i64,
     pub(super) faulty: bool,
     pub(super) bug: Option<Bug>,
-    pub(super) store: MemStore,
+    pub(super) shared: Shared,
     lost: Lost,
     pub(super) run: RunId,
     pub(super) plan: Arc<Plan>,
@@ -110,14 +109,14 @@ pub(super) struct World {
 
 impl World {
     /// As many hosts, and worktrees outside on these of them.
-    pub(super) fn new(mut rng: Rng, hosts: usize, outside: &[usize], bug: Option<Bug>) -> World {
+    pub(super) fn new(on: On, mut rng: Rng, hosts: usize, outside: &[usize]) -> World {
         let (plan, sizes) = random_plan(&mut rng, outside.len());
         let plan = Arc::new(plan);
         let repository = Repository::new();
         let clock = 1_000_000;
-        let store = MemStore::with_clock(Moment::wall(Millis(clock)));
+        let shared = Shared::new(on, Moment::wall(Millis(clock)));
         let run = RunId(Uuid::from_u128(1));
-        open_run(&store, run, &plan, &repository.tip());
+        open_run(&shared.store, run, &plan, &repository.tip());
         let tree = || Tree { files: Files::new(), base: repository.tip(), of: None };
         let host = |number: usize| Host {
             id: HostId(format!("host-{number}")),
@@ -130,8 +129,8 @@ impl World {
             rng,
             clock,
             faulty: true,
-            bug,
-            store,
+            bug: None,
+            shared,
             lost: Lost::default(),
             run,
             sizes,
@@ -176,9 +175,12 @@ impl World {
 
     /// The store as the processes of a worker see it.
     pub(super) fn store_for(&self, worker: usize) -> Arc<dyn Store> {
-        let bug = self.bug.filter(|bug| !bug.is_in_the_plan() || worker == 0);
+        self.store_with(self.bug.filter(|bug| !bug.is_in_the_plan() || worker == 0))
+    }
+
+    pub(super) fn store_with(&self, bug: Option<Bug>) -> Arc<dyn Store> {
         Arc::new(Tampered {
-            inner: self.store.clone(),
+            inner: Arc::clone(&self.shared.store),
             lost: Arc::clone(&self.lost),
             bug,
             appends: Mutex::new(0),
@@ -284,7 +286,7 @@ impl World {
 
     pub(super) fn pass(&mut self, ms: i64) {
         self.clock += ms;
-        self.store.set_now(Moment::wall(Millis(self.clock)));
+        self.shared.set_now(Moment::wall(Millis(self.clock)));
     }
 
     /// A number of milliseconds below a limit.
@@ -405,7 +407,7 @@ impl World {
     }
 
     pub(super) fn lose_a_lease(&mut self) {
-        let rows = self.store.leases(self.run).unwrap_or_default();
+        let rows = self.shared.store.leases(self.run).unwrap_or_default();
         if !rows.is_empty() {
             let row = &rows[self.rng.index(rows.len())];
             self.note(&format!("the lease row of {} at {} is lost", row.key, row.fence));
@@ -442,11 +444,11 @@ impl World {
         if let Some(violation) = self.violation.take() {
             return Err(violation);
         }
-        let records = self.store.read(self.run, self.judged).unwrap_or_default();
+        let records = self.shared.store.read(self.run, self.judged).unwrap_or_default();
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let rows = &self.rows;
         let believed_until = |open: &Open| believed(open, rows, &lost);
-        let (hosts, alive) = (&self.hosts, &self.alive);
+        let (hosts, worktrees, alive) = (&self.hosts, &self.worktrees, &self.alive);
         let lock_holder = |host: &HostId, attempt: AttemptId| {
             let host = hosts.iter().find(|known| known.id == *host)?;
             host.folders.get(&attempt)?.lock.filter(|holder| alive.contains(holder))
@@ -456,6 +458,7 @@ impl World {
             believed_until: &believed_until,
             lock_holder: &lock_holder,
             writer: self.writer,
+            worktree_host: &|worktree| &hosts[worktrees[worktree].host].id,
         };
         for record in &records {
             let text = String::from_utf8_lossy(&record.body);
@@ -465,7 +468,7 @@ impl World {
             self.judged = record.cursor();
         }
         self.writer = None;
-        self.rows = self.store.leases(self.run).unwrap_or_default();
+        self.rows = self.shared.store.leases(self.run).unwrap_or_default();
         let now = Moment::wall(Millis(self.clock));
         self.referee.locks_fit(&now, &|open| believed(open, &self.rows, &lost))?;
         self.ended = self.referee.all_completed();
@@ -507,10 +510,15 @@ impl World {
         self.ended
     }
 
+    /// Where the log has come to: equal heads are equal logs.
+    pub(super) fn head(&self) -> Cursor {
+        self.judged
+    }
+
     /// At the end: nothing acknowledged is missing, the log folds, the tree is right.
     pub(super) fn judge_end(&mut self) -> Result<(), Violation> {
         let broken = |invariant, detail: String| Violation { invariant, detail };
-        let records = self.store.read(self.run, Cursor::START).unwrap_or_default();
+        let records = self.shared.store.read(self.run, Cursor::START).unwrap_or_default();
         for cursor in &self.acknowledged {
             let there = usize::try_from(cursor.position.0).ok().and_then(|at| records.get(at - 1));
             if there.map(|record| record.cursor()) != Some(*cursor) {
@@ -518,7 +526,7 @@ impl World {
                 return Err(broken(Invariant::Durable, detail));
             }
         }
-        let log = Log::load(Arc::new(self.store.clone()), self.run)
+        let log = Log::load(Arc::clone(&self.shared.store), self.run)
             .map_err(|error| broken(Invariant::Lawful, format!("{error:?}")))?;
         if !log.run().is_completed() {
             return Err(broken(Invariant::Lawful, "the fold does not see the end".to_owned()));
@@ -636,7 +644,7 @@ fn named_lock(lock: &str) -> LockName {
     LockName::new(lock).expect("a valid name")
 }
 
-fn open_run(store: &MemStore, run: RunId, plan: &Arc<Plan>, base: &Oid) {
+fn open_run(store: &Arc<dyn Store>, run: RunId, plan: &Arc<Plan>, base: &Oid) {
     let new = NewRun { run, key: RunKey("simulated".to_owned()), replaces: None };
     let opened = RunOpened {
         run,
@@ -650,7 +658,7 @@ fn open_run(store: &MemStore, run: RunId, plan: &Arc<Plan>, base: &Oid) {
         settings: Hash::of(b"settings"),
         host: HostId("host-0".to_owned()),
     };
-    let opened = Log::open(Arc::new(store.clone()), &new, Arc::clone(plan), b"settings", opened);
+    let opened = Log::open(Arc::clone(store), &new, Arc::clone(plan), b"settings", opened);
     assert!(matches!(opened, Ok(Opened::New(_))), "an empty store takes the first run");
 }
 
