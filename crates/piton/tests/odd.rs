@@ -101,9 +101,9 @@ fn every_script_is_kept_as_it_was_given() {
     let run = claimed["handle"].as_str().expect("a handle");
     let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
     sandbox.write(format!("{one}/größe/日本.txt"), TEXT);
-    let file = format!("größe/日本.txt:3=open@0.5");
+    let file = "größe/日本.txt:3=open@0.5";
     let texts = ["note", "task", "eta", "done", "next", "session"].map(|name| format!("--{name}"));
-    let mut report = vec!["checkpoint", run, "jwt", "--file", &file, "--data"];
+    let mut report = vec!["checkpoint", run, "jwt", "--file", file, "--data"];
     let json = serde_json::json!({ TEXT: TEXT }).to_string();
     report.push(&json);
     for name in &texts {

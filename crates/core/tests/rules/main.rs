@@ -12,4 +12,5 @@ mod claims;
 mod decisions;
 mod packed;
 mod properties;
+mod stores;
 mod tables;

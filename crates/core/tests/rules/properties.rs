@@ -27,7 +27,7 @@ const STEPS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const ITEMS: [&str; 6] = ["1", "2", "3", "one.1", "two.1", "nowhere.1"];
 const PARTS: [&str; 3] = ["one", "two", "nowhere"];
 
-fn history() -> History {
+pub(crate) fn history() -> History {
     History::open(plan(
         "a agent retries=2 in=g locks=l
          b command retries=1 needs=a in=g
@@ -71,7 +71,7 @@ enum Ask {
 }
 
 #[derive(Debug, Clone)]
-struct Move {
+pub(crate) struct Move {
     ask: Ask,
     /// Another step than one that is held.
     stray: Option<usize>,
@@ -216,7 +216,7 @@ fn ask() -> impl Strategy<Value = Ask> {
     ]
 }
 
-fn moves() -> impl Strategy<Value = Vec<Move>> {
+pub(crate) fn moves() -> impl Strategy<Value = Vec<Move>> {
     let given = prop_oneof![
         8 => Just(Given::Current),
         1 => (1..9_u64).prop_map(Given::Older),
@@ -299,6 +299,21 @@ fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
         Ask::Resume { confirmed } => Command::Resume { host: host("here"), confirmed },
         Ask::Heartbeat | Ask::Wait(_) => return None,
     })
+}
+
+/// Makes a move, whatever comes of it.
+pub(crate) fn make(history: &mut History, made: &Move, number: usize) {
+    match made.ask {
+        Ask::Wait(seconds) => history.pass(Duration::from_secs(seconds)),
+        Ask::Heartbeat => {
+            let (step, fence) = aim(history, made, number);
+            history.heartbeat(&format!("{}@{fence}", step.step));
+        }
+        _ => {}
+    }
+    if let Some(command) = command(history, made, number) {
+        let _refused_or_not = history.submit(&command);
+    }
 }
 
 /// What must hold after every move, told from the events alone.
