@@ -180,3 +180,40 @@ fn a_keeper_on_another_host_that_was_frozen_past_its_lease_ends_and_its_work_is_
     worker.wait().success();
     sandbox.wait_no_processes();
 }
+
+#[test]
+fn force_claim_alone_takes_a_step_from_a_keeper_of_this_host_that_is_frozen_past_its_lease() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let script = "write work.txt half; pid {agent}; touch {ready}; hang";
+    lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "jwt", script, "")]));
+    let one = tree(&sandbox, "one");
+    let worker = sandbox.piton(&["run", "plan.toml", "--trust", "--lease", "1s"]).spawn();
+    sandbox.wait_exists(sandbox.mark("ready"));
+    let agent = sandbox.wait_pid(sandbox.mark("agent"));
+    let frozen = keeper(&sandbox);
+    freeze(frozen);
+    drop(worker.kill9());
+    let believed = || {
+        let run = view(&sandbox);
+        step(&run, "jwt")["attempts"][0]["lease_expires"].as_str().expect("a time").to_owned()
+    };
+    let claim = |more: &[&str]| {
+        data(&sandbox, &[&["claim", "plan.toml", "--worktree", &one], more].concat())
+    };
+    let last = believed();
+    sandbox.wait_until("the lease to be over", || {
+        assert_eq!(claim(&[])["claimed"], false, "its lock is held");
+        piton_testkit::now() > last
+    });
+    assert_eq!((claim(&[])["claimed"].clone(), believed()), (false.into(), last), "and stays held");
+    assert!(is_frozen(frozen));
+
+    let forced = claim(&["--force"]);
+    assert_eq!((&forced["grounds"], &forced["reclaimed"]), (&"forced".into(), &true.into()));
+    assert!(!alive(frozen) && !alive(agent), "they are gone before the answer");
+    let fence = events_named(&sandbox, "claimed")[0]["position"].to_string();
+    let kept = kept(&sandbox, &view(&sandbox), "jwt", &fence, "work.txt");
+    assert!(kept.contains(&"half".to_owned()), "{kept:?}");
+    data(&sandbox, &["complete", "plan.toml", "jwt", "--worktree", &one]);
+    sandbox.wait_no_processes();
+}

@@ -25,4 +25,4 @@ pub use processes::{Process, alive, kill9, signal};
 pub use rustix::process::Signal;
 pub use sandbox::{Sandbox, shell_word, toml_string};
 pub use terminal::Terminal;
-pub use wait::{DEADLINE, wait_for, wait_until};
+pub use wait::{DEADLINE, now, wait_for, wait_until};

@@ -3,10 +3,20 @@
 //! waited for and what was seen last.
 
 use std::fmt::Debug;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+
+use piton_core::time::Millis;
+use piton_core::view::timestamp;
 
 /// Generous: a busy machine must not fail a test, and a passing test never waits that long.
 pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The time as piton tells it, to be compared with the times of leases and events.
+pub fn now() -> String {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let ms = since.expect("a clock after 1970").as_millis();
+    timestamp(Millis(i64::try_from(ms).expect("a time of this age")))
+}
 
 /// Waits until `condition` holds.
 ///
