@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cache::Packed;
 use crate::ids::Fence;
 use crate::time::Moment;
 
@@ -23,18 +24,26 @@ pub enum KeyFate {
     Freed,
 }
 
-/// A batch that the rules allowed: event bodies in order, lease rows to set, large texts to keep.
+/// A batch that the rules allowed: event bodies in order, lease rows to set, large texts to keep, and
+/// what spares the next reader a fold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided {
     bodies: Vec<Vec<u8>>,
     leases: Vec<Lease>,
     texts: Vec<Vec<u8>>,
+    cache: Vec<Packed>,
     key: KeyFate,
 }
 
 impl Decided {
     pub(crate) fn new(bodies: Vec<Vec<u8>>) -> Decided {
-        Decided { bodies, leases: Vec::new(), texts: Vec::new(), key: KeyFate::Kept }
+        Decided {
+            bodies,
+            leases: Vec::new(),
+            texts: Vec::new(),
+            cache: Vec::new(),
+            key: KeyFate::Kept,
+        }
     }
 
     pub(crate) fn with_lease(mut self, lease: Lease) -> Decided {
@@ -52,6 +61,12 @@ impl Decided {
         self
     }
 
+    /// What is kept beside the log with this batch: it says nothing that the log does not.
+    pub fn with_cache(mut self, packed: impl IntoIterator<Item = Packed>) -> Decided {
+        self.cache.extend(packed);
+        self
+    }
+
     /// A batch of anything, for suites that test stores: never in a product build.
     #[cfg(feature = "conformance")]
     pub fn raw(
@@ -60,7 +75,7 @@ impl Decided {
         texts: Vec<Vec<u8>>,
         key: KeyFate,
     ) -> Decided {
-        Decided { bodies, leases, texts, key }
+        Decided { bodies, leases, texts, cache: Vec::new(), key }
     }
 
     pub fn bodies(&self) -> &[Vec<u8>] {
@@ -75,6 +90,11 @@ impl Decided {
     /// Kept once each under the hash of their bytes.
     pub fn texts(&self) -> &[Vec<u8>] {
         &self.texts
+    }
+
+    /// Each replaces what was kept of the run under its name.
+    pub fn cache(&self) -> &[Packed] {
+        &self.cache
     }
 
     pub fn key(&self) -> KeyFate {

@@ -131,7 +131,8 @@ pub fn open(
         settings: piton_core::ids::Hash::of(&settings),
         host: project.host.clone(),
     };
-    let new = NewRun { run, key, replaces: present.map(|row| row.run) };
+    let name = opened.handle.to_string();
+    let new = NewRun { run, name, key, replaces: present.map(|row| row.run) };
     match Log::open(Arc::clone(&store), &new, Arc::clone(&plan), &settings, opened)? {
         Opened::New(log) => Ok(OpenedRun::New(log)),
         // Somebody else opened one at the same moment: theirs is the run.

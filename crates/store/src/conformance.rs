@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use piton_core::cache::{Cached, Packed};
 use piton_core::decided::{Decided, KeyFate, Lease};
 use piton_core::ids::{Fence, Hash, Position, RunId};
 use piton_core::record::{Cursor, Record};
@@ -68,6 +69,9 @@ cases! { $
     leases_belong_to_their_run,
     texts_are_kept_once_under_their_hash,
     a_missing_text_is_an_error,
+    runs_are_found_by_name,
+    what_is_kept_beside_a_log_is_replaced_by_name,
+    what_is_kept_beside_a_log_comes_with_its_batch,
     waiting_ends_when_the_log_grows,
     waiting_ends_when_the_time_is_over,
     an_unknown_run_is_an_error,
@@ -84,7 +88,8 @@ pub fn bodies(bodies: &[&[u8]]) -> Decided {
 
 /// A run to be created, by a small number.
 pub fn new_run(number: u128, key: &str) -> NewRun {
-    NewRun { run: run_id(number), key: RunKey(key.to_owned()), replaces: None }
+    let (run, key) = (run_id(number), RunKey(key.to_owned()));
+    NewRun { run, name: format!("run-{number}"), key, replaces: None }
 }
 
 pub fn run_id(number: u128) -> RunId {
@@ -427,6 +432,59 @@ mod suite {
         store.create_run(&new_run(1, "k"), &batch).expect("creating with a text");
         append(&*store, run_id(1), Cursor::START, &batch);
         assert_eq!(fixture().text(Hash::of(&text)).expect("text"), text);
+    }
+
+    pub(super) fn runs_are_found_by_name(fixture: Fixture<'_>) {
+        let store = fixture();
+        let named = |name: &str| ids(&runs(&*store, &Runs::Named(name.to_owned())));
+        assert_eq!(named("run-1"), []);
+        create(&*store, &new_run(1, "k"), &[b"a"]);
+        create(&*store, &new_run(2, "l"), &[b"b"]);
+        let same = NewRun { name: "run-1".to_owned(), ..new_run(3, "m") };
+        create(&*store, &same, &[b"c"]);
+        assert_eq!(named("run-1"), [run_id(1), run_id(3)], "oldest first");
+        assert_eq!((named("run-2"), named("run")), (vec![run_id(2)], vec![]));
+        let freed = Decided::raw(vec![b"end".to_vec()], vec![], vec![], KeyFate::Freed);
+        append(&*store, run_id(2), Cursor::START, &freed);
+        assert_eq!(named("run-2"), [run_id(2)], "also when it has lost its key");
+        let names = |row: RunRow| row.name;
+        let all: Vec<_> = runs(&*store, &Runs::All).into_iter().map(names).collect();
+        assert_eq!(all, ["run-1", "run-2", "run-1"].map(|name| Some(name.to_owned())));
+    }
+
+    fn caching(what: Cached, bytes: &[u8]) -> Decided {
+        bodies(&[b"body"]).with_cache([Packed::raw(what, bytes.to_vec())])
+    }
+
+    pub(super) fn what_is_kept_beside_a_log_is_replaced_by_name(fixture: Fixture<'_>) {
+        let store = fixture();
+        create(&*store, &new_run(1, "k"), &[b"a"]);
+        create(&*store, &new_run(2, "l"), &[b"b"]);
+        let large: Vec<u8> = (0..300_000_u32).map(|n| n.to_le_bytes()[n as usize % 3]).collect();
+        append(&*store, run_id(1), Cursor::START, &caching(Cached::Run, b"first"));
+        append(&*store, run_id(1), Cursor::START, &caching(Cached::Graph, &large));
+        append(&*store, run_id(2), Cursor::START, &caching(Cached::Run, b"another run's"));
+        append(&*store, run_id(1), Cursor::START, &caching(Cached::Run, b"second"));
+        let other = fixture();
+        let kept = |run, what: Cached| other.cached(run_id(run), what.name()).expect("known runs");
+        assert_eq!(kept(1, Cached::Run).as_deref(), Some(&b"second"[..]));
+        assert_eq!(kept(1, Cached::Graph), Some(large));
+        assert_eq!(kept(2, Cached::Run).as_deref(), Some(&b"another run's"[..]));
+        assert_eq!(kept(2, Cached::Graph), None);
+        let unknown = other.cached(run_id(9), Cached::Run.name());
+        assert!(matches!(unknown, Err(StoreError::UnknownRun { .. })));
+    }
+
+    pub(super) fn what_is_kept_beside_a_log_comes_with_its_batch(fixture: Fixture<'_>) {
+        let store = fixture();
+        let first = caching(Cached::File, b"with the run");
+        let created = store.create_run(&new_run(1, "k"), &first).expect("a new run");
+        assert!(matches!(created, Created::New(_)));
+        let refused = store.create_run(&new_run(2, "k"), &caching(Cached::File, b"no"));
+        assert!(matches!(refused, Ok(Created::KeyHeldBy(_))));
+        store.transact(run_id(1), Cursor::START, &mut |_| None).expect("asking is fine");
+        let kept = store.cached(run_id(1), Cached::File.name()).expect("a known run");
+        assert_eq!(kept.as_deref(), Some(&b"with the run"[..]));
     }
 
     pub(super) fn a_missing_text_is_an_error(fixture: Fixture<'_>) {

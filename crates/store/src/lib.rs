@@ -1,4 +1,4 @@
-//! Stores keep logs and leases. They compare and keep bytes; they never look inside a body and never
+//! Stores keep logs and leases, and beside each log what spares a fold of it. They compare and keep bytes; they never look inside a body and never
 //! decide anything, so that every store means exactly the same.
 //!
 //! Reading order: this file (the contract), [`mem`], [`sqlite`], `conformance` (what every store is
@@ -33,6 +33,8 @@ pub struct RunKey(pub String);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRun {
     pub run: RunId,
+    /// What people call it.
+    pub name: String,
     pub key: RunKey,
     /// A fresh start: this run, if it still holds the key, loses it in the same transaction.
     pub replaces: Option<RunId>,
@@ -51,6 +53,8 @@ pub enum Created {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunRow {
     pub run: RunId,
+    /// What people call it; lost in some stores, where only the log tells.
+    pub name: Option<String>,
     pub key: RunKey,
     /// Whether the run still holds its key.
     pub active: bool,
@@ -65,6 +69,8 @@ pub enum Runs {
     Active,
     /// The run that holds this key, if any.
     HoldingKey(RunKey),
+    /// Those of this name: good for finding one, and no proof that there is none.
+    Named(String),
 }
 
 /// What a writer is shown under the store's lock, or as compared when it appends.
@@ -125,6 +131,10 @@ pub trait Store: Send + Sync {
 
     /// A large text kept by an earlier batch.
     fn text(&self, hash: Hash) -> Result<Vec<u8>, StoreError>;
+
+    /// What the newest batch with something under this name kept beside a run's log. Losing it loses
+    /// time and nothing else: what does not match its checksum is not there.
+    fn cached(&self, run: RunId, name: &str) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Waits until the run's log is longer than `after`, at most `timeout`; says whether it is.
     fn changed(&self, run: RunId, after: Position, timeout: Duration) -> Result<bool, StoreError>;

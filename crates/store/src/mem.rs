@@ -38,11 +38,13 @@ struct Content {
 #[derive(Debug)]
 struct Log {
     run: RunId,
+    name: String,
     key: RunKey,
     active: bool,
     created: Millis,
     records: Vec<Record>,
     leases: BTreeMap<String, Lease>,
+    cache: BTreeMap<&'static str, Vec<u8>>,
 }
 
 impl MemStore {
@@ -113,6 +115,9 @@ impl Content {
                 log.leases.insert(lease.key.clone(), lease.clone());
             }
         }
+        for packed in batch.cache() {
+            log.cache.insert(packed.what().name(), packed.bytes().to_vec());
+        }
         if batch.key() == KeyFate::Freed {
             log.active = false;
         }
@@ -138,6 +143,7 @@ impl Log {
     fn row(&self) -> RunRow {
         RunRow {
             run: self.run,
+            name: Some(self.name.clone()),
             key: self.key.clone(),
             active: self.active,
             created: self.created,
@@ -169,11 +175,13 @@ impl Store for MemStore {
         let now = content.now();
         content.runs.push(Log {
             run: new.run,
+            name: new.name.clone(),
             key: new.key.clone(),
             active: true,
             created: now.wall,
             records: Vec::new(),
             leases: BTreeMap::new(),
+            cache: BTreeMap::new(),
         });
         content.keep(new.run, first, &now)?;
         let records = content.log(new.run)?.records.clone();
@@ -187,6 +195,7 @@ impl Store for MemStore {
             Runs::All => true,
             Runs::Active => log.active,
             Runs::HoldingKey(key) => log.active && log.key == *key,
+            Runs::Named(name) => log.name == *name,
         };
         Ok(self.content().runs.iter().filter(wanted).map(Log::row).collect())
     }
@@ -240,6 +249,10 @@ impl Store for MemStore {
 
     fn text(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {
         self.content().texts.get(&hash).cloned().ok_or(StoreError::MissingText { hash })
+    }
+
+    fn cached(&self, run: RunId, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.content().log(run)?.cache.get(name).cloned())
     }
 
     fn changed(&self, run: RunId, after: Position, timeout: Duration) -> Result<bool, StoreError> {

@@ -295,6 +295,9 @@ fn keep(
     for lease in batch.leases() {
         rows::set_lease(conn, entry, lease, now)?;
     }
+    for packed in batch.cache() {
+        rows::keep_cached(conn, entry, packed.what().name(), packed.bytes())?;
+    }
     rows::update_head(conn, entry)?;
     if batch.key() == KeyFate::Freed && entry.row.active {
         rows::free_key(conn, entry)?;
@@ -320,6 +323,7 @@ fn create(
     let seq = Meta::load(conn)?.count_run(conn)?;
     let row = RunRow {
         run: new.run,
+        name: Some(new.name.clone()),
         key: new.key.clone(),
         active: true,
         created: now.wall,
@@ -348,9 +352,10 @@ impl Store for SqliteStore {
     fn runs(&self, filter: &Runs) -> Result<Vec<RunRow>, StoreError> {
         let entries = self.reading(|conn| match filter {
             Runs::HoldingKey(key) => Ok(rows::find_holder(conn, key)?.into_iter().collect()),
+            Runs::Named(name) => rows::find_named(conn, name),
             Runs::All | Runs::Active => rows::all_runs(conn),
         })?;
-        let wanted = |row: &RunRow| *filter == Runs::All || row.active;
+        let wanted = |row: &RunRow| *filter != Runs::Active || row.active;
         Ok(entries.into_iter().map(|entry| entry.row).filter(wanted).collect())
     }
 
@@ -407,6 +412,10 @@ impl Store for SqliteStore {
 
     fn text(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {
         self.reading(|conn| rows::text(conn, hash))
+    }
+
+    fn cached(&self, run: RunId, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.reading(|conn| rows::cached(conn, &rows::known_run(conn, run)?, name))
     }
 
     fn changed(&self, run: RunId, after: Position, timeout: Duration) -> Result<bool, StoreError> {

@@ -21,7 +21,8 @@ use crate::properties::{history, make, moves};
 fn play_on(store: &dyn Store, set_now: &dyn Fn(Moment), history: &History) {
     let first = &history.records[0];
     set_now(Moment::wall(first.at));
-    let new = NewRun { run: RUN, key: RunKey("key".to_owned()), replaces: None };
+    let new =
+        NewRun { run: RUN, name: "name".to_owned(), key: RunKey("key".to_owned()), replaces: None };
     let created = store.create_run(&new, &history.opened).unwrap();
     assert_eq!(created, Created::New(vec![first.clone()]));
     let mut run = Run::open(Arc::clone(&history.plan), first).unwrap();

@@ -28,16 +28,31 @@ macro_rules! run_columns {
     };
 }
 
+/// Runs with their names, which may be lost.
+macro_rules! named_runs {
+    ($where:literal) => {
+        concat!(
+            "SELECT r.seq, r.run, r.key, r.active, r.created, r.position, r.hash, r.leases, r.seal, ",
+            "n.name, n.seal FROM runs r LEFT JOIN names n ON n.run = r.seq ",
+            $where
+        )
+    };
+}
+
 impl RunEntry {
     fn from_row(row: &Row<'_>) -> rusqlite::Result<(RunEntry, Seal)> {
         let head = Cursor {
             position: Position(row.get::<_, i64>(5)?.cast_unsigned()),
             hash: Hash::from_bytes(row.get(6)?),
         };
+        let seq = row.get(0)?;
+        let name: Option<String> = row.get(9)?;
+        let named: Option<Seal> = row.get(10)?;
         let entry = RunEntry {
-            seq: row.get(0)?,
+            seq,
             row: RunRow {
                 run: RunId(Uuid::from_bytes(row.get(1)?)),
+                name: name.filter(|name| named == Some(name_seal(seq, name))),
                 key: RunKey(row.get(2)?),
                 active: row.get(3)?,
                 created: Millis(row.get(4)?),
@@ -49,7 +64,8 @@ impl RunEntry {
     }
 
     fn seal(&self) -> Seal {
-        let RunRow { run, key, active, created, head } = &self.row;
+        // Its name has a seal of its own.
+        let RunRow { run, key, active, created, head, name: _ } = &self.row;
         seal(&[
             &self.seq.to_le_bytes(),
             run.0.as_bytes(),
@@ -79,8 +95,7 @@ fn checked((entry, seal): (RunEntry, Seal)) -> Result<RunEntry, Flaw> {
 /// Every run, oldest first; a missing, doubled or moved row is damage.
 pub(super) fn all_runs(conn: &Connection) -> Result<Vec<RunEntry>, Flaw> {
     let meta = Meta::load(conn)?;
-    let mut select =
-        conn.prepare_cached(concat!("SELECT ", run_columns!(), " FROM runs ORDER BY seq"))?;
+    let mut select = conn.prepare_cached(named_runs!("ORDER BY r.seq"))?;
     let mut runs = Vec::new();
     for found in select.query_map([], RunEntry::from_row)? {
         let entry = checked(found?)?;
@@ -99,7 +114,7 @@ pub(super) fn all_runs(conn: &Connection) -> Result<Vec<RunEntry>, Flaw> {
 /// A run by its id. Not finding it is only believed after a look at all of them, because a flipped bit
 /// in an index can hide a row.
 pub(super) fn find_run(conn: &Connection, run: RunId) -> Result<Option<RunEntry>, Flaw> {
-    let sql = concat!("SELECT ", run_columns!(), " FROM runs WHERE run = ?1");
+    let sql = named_runs!("WHERE r.run = ?1");
     let found =
         conn.prepare_cached(sql)?.query_row([run.0.as_bytes()], RunEntry::from_row).optional()?;
     look_up(conn, found, |entry| entry.row.run == run)
@@ -107,9 +122,19 @@ pub(super) fn find_run(conn: &Connection, run: RunId) -> Result<Option<RunEntry>
 
 /// The run that holds a key, with the same care.
 pub(super) fn find_holder(conn: &Connection, key: &RunKey) -> Result<Option<RunEntry>, Flaw> {
-    let sql = concat!("SELECT ", run_columns!(), " FROM runs WHERE key = ?1 AND active = 1");
+    let sql = named_runs!("WHERE r.key = ?1 AND r.active = 1");
     let found = conn.prepare_cached(sql)?.query_row([&key.0], RunEntry::from_row).optional()?;
     look_up(conn, found, |entry| entry.row.active && entry.row.key == *key)
+}
+
+/// The runs of this name that an index shows, oldest first.
+pub(super) fn find_named(conn: &Connection, name: &str) -> Result<Vec<RunEntry>, Flaw> {
+    let mut select = conn.prepare_cached(named_runs!(
+        "WHERE r.seq IN (SELECT run FROM names WHERE name = ?1) ORDER BY r.seq"
+    ))?;
+    let found = select.query_map([name], RunEntry::from_row)?;
+    let checked: Result<Vec<RunEntry>, Flaw> = found.map(|found| checked(found?)).collect();
+    Ok(checked?.into_iter().filter(|entry| entry.row.name.as_deref() == Some(name)).collect())
 }
 
 fn look_up(
@@ -133,7 +158,7 @@ pub(super) fn known_run(conn: &Connection, run: RunId) -> Result<RunEntry, Flaw>
 }
 
 pub(super) fn insert_run(conn: &Connection, entry: &RunEntry) -> Result<(), Flaw> {
-    let RunRow { run, key, active, created, head } = &entry.row;
+    let RunRow { run, name, key, active, created, head } = &entry.row;
     let sql = concat!(
         "INSERT INTO runs (",
         run_columns!(),
@@ -150,7 +175,15 @@ pub(super) fn insert_run(conn: &Connection, entry: &RunEntry) -> Result<(), Flaw
         entry.leases,
         entry.seal(),
     ))?;
+    if let Some(name) = name {
+        conn.prepare_cached("INSERT INTO names (run, name, seal) VALUES (?1, ?2, ?3)")?
+            .execute((entry.seq, name, name_seal(entry.seq, name)))?;
+    }
     Ok(())
+}
+
+fn name_seal(seq: i64, name: &str) -> Seal {
+    seal(&[&seq.to_le_bytes(), name.as_bytes()])
 }
 
 /// Writes a run's head and lease count back.
@@ -415,6 +448,38 @@ pub(super) fn text(conn: &Connection, hash: Hash) -> Result<Vec<u8>, Flaw> {
         Some(_) => Err(Damage::Seal("a text").into()),
         None => Err(StoreError::MissingText { hash }.into()),
     }
+}
+
+/// Keeps what spares a fold of the run, in place of what was kept under the name.
+pub(super) fn keep_cached(
+    conn: &Connection,
+    entry: &RunEntry,
+    name: &str,
+    bytes: &[u8],
+) -> Result<(), Flaw> {
+    conn.prepare_cached(
+        "INSERT OR REPLACE INTO cache (run, name, bytes, seal) VALUES (?1, ?2, ?3, ?4)",
+    )?
+    .execute((entry.seq, name, bytes, cache_seal(entry, name, bytes)))?;
+    Ok(())
+}
+
+/// What was kept so; nothing where it is not what it was.
+pub(super) fn cached(
+    conn: &Connection,
+    entry: &RunEntry,
+    name: &str,
+) -> Result<Option<Vec<u8>>, Flaw> {
+    let found: Option<(Vec<u8>, Seal)> = conn
+        .prepare_cached("SELECT bytes, seal FROM cache WHERE run = ?1 AND name = ?2")?
+        .query_row((entry.seq, name), |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let good = found.filter(|(bytes, seal)| cache_seal(entry, name, bytes) == *seal);
+    Ok(good.map(|(bytes, _)| bytes))
+}
+
+fn cache_seal(entry: &RunEntry, name: &str, bytes: &[u8]) -> Seal {
+    seal(&[entry.row.run.0.as_bytes(), name.as_bytes(), bytes])
 }
 
 /// The names of all texts.

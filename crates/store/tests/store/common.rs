@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use piton_core::cache::{Cached, Packed};
 use piton_core::decided::{Decided, KeyFate, Lease};
 use piton_core::ids::{Fence, Hash, RunId};
 use piton_core::record::{Cursor, Record};
@@ -55,12 +56,20 @@ pub(crate) fn fill(store: &dyn Store) {
                 fence: Fence(u64::from(nth) + 1),
                 until: far_future().after(Duration::from_secs(u64::from(nth))),
             };
-            let batch = Decided::raw(vec![body], vec![lease], vec![], KeyFate::Kept);
+            let mut batch = Decided::raw(vec![body], vec![lease], vec![], KeyFate::Kept);
+            if nth == 9 {
+                batch = batch.with_cache([Packed::raw(Cached::Run, kept_beside(number))]);
+            }
             store.transact(run_id(number), Cursor::START, &mut |_| Some(batch.clone())).unwrap();
         }
     }
     let end = Decided::raw(vec![b"end".to_vec()], vec![], vec![LONG_TEXT.to_vec()], KeyFate::Freed);
     store.transact(run_id(3), Cursor::START, &mut |_| Some(end.clone())).unwrap();
+}
+
+/// Of many sizes, so that some have pages of their own.
+fn kept_beside(number: u128) -> Vec<u8> {
+    vec![number as u8; 100 << number]
 }
 
 pub(crate) fn far_future() -> Moment {
@@ -76,6 +85,31 @@ pub(crate) struct Truth {
     pub(crate) logs: Vec<Vec<Record>>,
     pub(crate) leases: Vec<Vec<Lease>>,
     pub(crate) texts: Vec<Vec<u8>>,
+    pub(crate) named: Vec<Vec<RunRow>>,
+    pub(crate) cached: Vec<Option<Vec<u8>>>,
+}
+
+impl Truth {
+    /// With everything that may be lost without harm, where it was lost.
+    pub(crate) fn with_lost(mut self, whole: &Truth) -> Truth {
+        let refill = |rows: &mut [RunRow]| {
+            for row in rows.iter_mut().filter(|row| row.name.is_none()) {
+                let known = whole.all.iter().find(|known| known.run == row.run);
+                row.name = known.and_then(|known| known.name.clone());
+            }
+        };
+        refill(&mut self.all);
+        refill(&mut self.active);
+        self.holders.iter_mut().for_each(|rows| refill(rows));
+        for (rows, known) in self.named.iter_mut().zip(&whole.named).filter(|(r, _)| r.is_empty()) {
+            rows.clone_from(known);
+        }
+        for (bytes, known) in self.cached.iter_mut().zip(&whole.cached).filter(|(b, _)| b.is_none())
+        {
+            bytes.clone_from(known);
+        }
+        self
+    }
 }
 
 /// Reads everything there should be after [`fill`].
@@ -87,12 +121,16 @@ pub(crate) fn truth(store: &dyn Store) -> Result<Truth, StoreError> {
         logs: vec![],
         leases: vec![],
         texts: vec![store.text(Hash::of(&LONG_TEXT))?],
+        named: vec![],
+        cached: vec![],
     };
     for number in 1..=RUNS {
         let key = RunKey(format!("key-{number}"));
         truth.holders.push(store.runs(&Runs::HoldingKey(key))?);
         truth.logs.push(store.read(run_id(number), Cursor::START)?);
         truth.leases.push(store.leases(run_id(number))?);
+        truth.named.push(store.runs(&Runs::Named(format!("run-{number}")))?);
+        truth.cached.push(store.cached(run_id(number), Cached::Run.name())?);
         truth.texts.push(store.text(Hash::of(format!("plan {number}").as_bytes()))?);
     }
     Ok(truth)
@@ -138,6 +176,7 @@ pub(crate) fn fill_sample(store: &dyn Store) {
         vec![b"a text".to_vec()],
         KeyFate::Kept,
     );
+    let claimed = claimed.with_cache([Packed::raw(Cached::Run, b"a packed run".to_vec())]);
     let ended = Decided::raw(vec![b"ended".to_vec()], vec![], vec![], KeyFate::Freed);
     for batch in [claimed, ended] {
         store.transact(run_id(1), Cursor::START, &mut |_| Some(batch.clone())).unwrap();

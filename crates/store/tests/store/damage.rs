@@ -165,8 +165,8 @@ fn a_newer_schema_that_is_only_in_the_log_is_named() {
     conn.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
     conn.pragma_update(None, "user_version", 9).unwrap();
     drop(conn);
-    assert_eq!(fs::read(&db).unwrap()[60..64], [0, 0, 0, 1], "the file itself says nothing of it");
-    expect_damage(dir.path(), &Damage::Newer { found: 9, known: 1 });
+    assert_eq!(fs::read(&db).unwrap()[60..64], [0, 0, 0, 2], "the file itself says nothing of it");
+    expect_damage(dir.path(), &Damage::Newer { found: 9, known: 2 });
 }
 
 #[test]
@@ -264,6 +264,7 @@ fn right_or_named(dir: &Path, access: Access, expected: &Truth, fault: &str) -> 
     let read = SqliteStore::open(dir, access).and_then(|store| truth(&store));
     match read {
         Ok(read) => {
+            let read = read.with_lost(expected);
             assert!(read == *expected, "{fault}: wrong data was accepted ({access:?})");
             false
         }
@@ -313,6 +314,30 @@ fn flipped_bits_anywhere_give_the_right_data_or_a_named_error() {
         (0..400).map(|_| (dice.below(1 << 40) as usize, dice.below(8) as u32)).collect();
     let (found, _) = flips_of_the_database(places.into_iter());
     assert!(found > 100, "only {found} flips were found: do they hit anything?");
+}
+
+/// Every byte of what is kept beside a log, and of what it is found by.
+#[test]
+fn flipped_bits_in_what_is_kept_beside_a_log_lose_it_or_are_named() {
+    let (dir, expected) = filled();
+    let db = dir.path().join("store.db");
+    let original = fs::read(&db).unwrap();
+    let mut lost = 0;
+    // One that is within a page of its table, and one that has pages of its own.
+    for (number, length) in [(3, 800), (6, 2_000)] {
+        let needle = vec![number; length];
+        let from = original.windows(length).position(|window| window == needle).unwrap();
+        let within = (from - 64..from).chain((from..from + length).step_by(97));
+        for (nth, at) in within.chain(from + length..from + length + 32).enumerate() {
+            flip(&db, &original, at, nth as u32 % 8);
+            let fault = format!("run {number}: byte {at}, {nth}");
+            right_or_named(dir.path(), Access::Look, &expected, &fault);
+            let read = SqliteStore::open(dir.path(), Access::Look).and_then(|store| truth(&store));
+            let kept = |read: Truth| read.cached[usize::from(number) - 1].is_some();
+            lost += usize::from(read.is_ok_and(|read| !kept(read)));
+        }
+    }
+    assert!(lost > 15, "only {lost} flips took it away");
 }
 
 #[test]

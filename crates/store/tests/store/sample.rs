@@ -1,22 +1,33 @@
-//! A store kept from the first schema must be readable for ever.
+//! A store kept from any schema must be readable for ever.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use piton_core::cache::Cached;
 use piton_core::ids::{Fence, Hash};
 use piton_core::record::Cursor;
-use piton_store::conformance::run_id;
+use piton_store::conformance::{bodies, new_run, run_id};
 use piton_store::sqlite::Access;
 use piton_store::{RunKey, Runs, Store};
 
 use crate::common::{append, far_future, open};
 
-/// Made by the role `makes-sample` of `child.rs`.
 #[test]
 fn a_store_of_the_first_schema_opens() {
+    opens("schema-1", None);
+}
+
+#[test]
+fn a_store_of_the_second_schema_opens() {
+    opens("schema-2", Some("run-1"));
+}
+
+/// A sample made by the role `makes-sample` of `child.rs`; the first had no names, and kept nothing
+/// beside a log.
+fn opens(schema: &str, name: Option<&str>) {
     let dir = tempfile::tempdir().unwrap();
-    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples/schema-1");
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples").join(schema);
     for name in ["store.db", "store.head"] {
         let to = dir.path().join(name);
         fs::copy(sample.join(name), &to).unwrap();
@@ -36,7 +47,12 @@ fn a_store_of_the_first_schema_opens() {
         assert_eq!((leases[0].key.as_str(), leases[0].fence), ("step", Fence(2)));
         assert_eq!(leases[0].until, far_future());
         assert_eq!(store.text(Hash::of(b"a text")).unwrap(), b"a text");
+        assert_eq!(runs[0].name.as_deref(), name);
+        let packed = store.cached(run_id(1), Cached::Run.name()).unwrap();
+        assert_eq!(packed.as_deref(), name.map(|_| &b"a packed run"[..]));
     }
     let store = open(dir.path(), Access::Existing);
     assert_eq!(append(&store, run_id(2), Cursor::START, b"goes on").len(), 2);
+    store.create_run(&new_run(3, "third"), &bodies(&[b"opened"])).unwrap();
+    assert_eq!(store.runs(&Runs::Named("run-3".to_owned())).unwrap().len(), 1);
 }

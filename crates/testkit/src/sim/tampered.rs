@@ -278,6 +278,10 @@ impl Store for Tampered {
         }
     }
 
+    fn cached(&self, run: RunId, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.cached(run, name)
+    }
+
     fn changed(&self, run: RunId, after: Position, timeout: Duration) -> Result<bool, StoreError> {
         self.inner.changed(run, after, timeout)
     }

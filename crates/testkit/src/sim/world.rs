@@ -645,10 +645,12 @@ fn named_lock(lock: &str) -> LockName {
 }
 
 fn open_run(store: &Arc<dyn Store>, run: RunId, plan: &Arc<Plan>, base: &Oid) {
-    let new = NewRun { run, key: RunKey("simulated".to_owned()), replaces: None };
+    let handle = Handle::new("simulated-otter").expect("a valid handle");
+    let (name, key) = (handle.to_string(), RunKey("simulated".to_owned()));
+    let new = NewRun { run, name, key, replaces: None };
     let opened = RunOpened {
         run,
-        handle: Handle::new("simulated-otter").expect("a valid handle"),
+        handle,
         plan: plan.hash(),
         plan_path: "plan.toml".to_owned(),
         opened_in: None,

@@ -80,6 +80,7 @@ impl Lab {
         let run = RunId(Uuid::now_v7());
         let settings = self.settings.to_bytes();
         let handle = Handle::new(format!("bench-{}", run.0.simple())).expect("a handle");
+        let name = handle.to_string();
         let opened = RunOpened {
             run,
             handle,
@@ -92,7 +93,7 @@ impl Lab {
             settings: Hash::of(&settings),
             host: self.project.host.clone(),
         };
-        let new = NewRun { run, key: RunKey(key.to_owned()), replaces };
+        let new = NewRun { run, name, key: RunKey(key.to_owned()), replaces };
         let opened = Log::open(Arc::clone(&self.store), &new, Arc::clone(plan), &settings, opened);
         match opened.expect("a run can be opened") {
             Opened::New(log) => log,
