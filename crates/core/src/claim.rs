@@ -63,12 +63,8 @@ pub fn choose(run: &Run, claim: &Claim, leases: &[Lease], now: &Moment) -> Resul
                 held.filter_map(polite).find(|chosen| chosen.granted.grounds == grounds)
             };
             // The dead were buried by now: what they had is interrupted.
-            let left = |(plan, state): (&PlanStep, &Step)| match &state.phase {
-                Phase::Held(_) | Phase::Interrupted(_) => polite(StepRef::first(plan.id.clone())),
-                Phase::Pending | Phase::Failed { .. } | Phase::Completed { .. } => None,
-            };
             let silent = || match claim.insist {
-                Insist::Force => run.steps().find_map(left),
+                Insist::Force => run.left().find_map(polite),
                 Insist::Never => None,
             };
             let live = || match claim.insist {

@@ -355,6 +355,13 @@ impl Run {
         self.sets.interrupted.ones().map(at)
     }
 
+    /// Steps that somebody has or had when they were interrupted, in plan order.
+    pub(crate) fn left(&self) -> impl Iterator<Item = StepRef> {
+        let mut left = self.sets.held.clone();
+        left.union_with(&self.sets.interrupted);
+        left.into_ones().map(|index| self.ref_at(index))
+    }
+
     /// Steps that are not completed, in plan order.
     pub fn remaining(&self) -> impl Iterator<Item = (&PlanStep, &Step)> {
         let at = |index: usize| (&self.plan().steps[index], &self.steps[index]);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use piton_core::claim::{Asker, believed_until, claimable, lease_key, ready};
+use piton_core::claim::{Asker, believed_until, claimable, count_ready, lease_key, ready};
 use piton_core::decide::{Claim, Command, Insist, Refusal, Which};
 use piton_core::decided::Lease;
 use piton_core::event::{
@@ -31,6 +31,9 @@ use crate::project::Project;
 use crate::runs::settings_of;
 use crate::snapshot;
 use crate::worktree::{TreeState, Worktree};
+
+/// The most steps that are listed with why they cannot be had: nobody reads more.
+const LISTED: usize = 100;
 
 /// What `claim` asks for.
 pub struct ClaimAsk<'a> {
@@ -63,6 +66,9 @@ pub struct ClaimAnswer {
     /// Why steps that are not completed could not be had, and the one that was asked for by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub blocked: BTreeMap<StepId, String>,
+    /// How many more there are than those.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub blocked_more: usize,
     /// What force passed over: steps in front of the one it took, and why.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub passed_over: BTreeMap<StepId, String>,
@@ -130,8 +136,7 @@ pub fn claim(
     let mut told = match (held, &heard) {
         (Some((step, attempt)), Ok(events)) => {
             end_displaced(project, log, &step, &attempt)?;
-            let tree = Worktree::at(&project.git, &worktree);
-            let snapshots = matches!(tree.state(), Ok(TreeState::Present { .. }));
+            let snapshots = Worktree::at(&project.git, &worktree).is_ours();
             let reclaimed = was_touched(&before, events, &step.step);
             let claim = given(log, &step, &attempt, reclaimed, snapshots);
             answer(project, log, &holder, Some(claim))?
@@ -173,7 +178,8 @@ fn passed_over(
     let leases = log.store().leases(run.opened.run)?;
     let (observed, now) = (observe(project, log, Depth::Locks), log.now()?);
     let asker = Asker { holder, observed: &observed, leases: &leases, now: &now };
-    let earlier = run.steps().take(claim.map_or(0, |claim| claim.index));
+    let index = claim.map_or(0, |claim| claim.index);
+    let earlier = run.remaining().take_while(|(plan, _)| run.index_of(&plan.id) < Some(index));
     let row = |(plan, state): (&PlanStep, &Step)| {
         let why = match why_not(run, plan, state, &asker) {
             Some(why) => why,
@@ -181,7 +187,7 @@ fn passed_over(
         };
         (plan.id.clone(), why)
     };
-    Ok(earlier.filter(|(_, state)| !state.is_completed()).map(row).collect())
+    Ok(earlier.take(LISTED).map(row).collect())
 }
 
 /// The claim of the attempt that this process runs inside of, if its fence is still the step's.
@@ -198,10 +204,8 @@ pub fn own_claim(
 
 /// Steps that are held or were interrupted: claiming one of these is a re-claim.
 fn touched(log: &Log) -> Vec<StepId> {
-    let was = |(_, state): &(&PlanStep, &Step)| {
-        matches!(state.phase, Phase::Held(_) | Phase::Interrupted(_))
-    };
-    log.run().steps().filter(was).map(|(plan, _)| plan.id.clone()).collect()
+    let held = log.run().held().map(|(step, _)| step.step);
+    held.chain(log.run().interrupted().map(|(plan, _)| plan.id.clone())).collect()
 }
 
 fn bury_the_dead(
@@ -299,30 +303,42 @@ fn answer(
     let leases = log.store().leases(run.opened.run)?;
     let (observed, now) = (observe(project, log, Depth::Locks), log.now()?);
     let asker = Asker { holder, observed: &observed, leases: &leases, now: &now };
-    let own = claim.as_ref().map(|claim| claim.step.clone());
-    let more = ready(run, &asker).into_iter().filter(|step| Some(&step.step) != own.as_ref());
-    let remaining_ready = more.count();
-    let open = run.steps().filter(|(_, state)| !state.is_completed());
-    let total_remaining = open.count();
-    let mut blocked = BTreeMap::new();
-    if claim.is_none() {
-        for (plan, state) in run.steps().filter(|(_, state)| !state.is_completed()) {
-            if let Some(why) = why_not(run, plan, state, &asker) {
-                blocked.insert(plan.id.clone(), why);
-            }
-        }
-    }
+    let own = claim.as_ref().map(|claim| StepRef::first(claim.step.clone()));
+    let again = own.is_some_and(|step| claimable(run, &step, &asker).is_ok());
+    let blocked = match &claim {
+        Some(_) => Blocked::default(),
+        None => blocked(run, &asker),
+    };
     Ok(ClaimAnswer {
         claimed: claim.is_some(),
         run: run.opened.run,
         handle: run.opened.handle.clone(),
         claim,
-        remaining_ready,
-        total_remaining,
+        remaining_ready: count_ready(run, &asker) - usize::from(again),
+        total_remaining: run.count_remaining(),
         all_completed: run.is_completed(),
-        blocked,
+        blocked: blocked.listed,
+        blocked_more: blocked.more,
         passed_over: BTreeMap::new(),
     })
+}
+
+/// Steps that cannot be had, each with why.
+#[derive(Default)]
+struct Blocked {
+    listed: BTreeMap<StepId, String>,
+    /// How many are not listed.
+    more: usize,
+}
+
+/// Steps that are not completed and that whoever asks cannot have: the first of them in plan order.
+fn blocked(run: &Run, asker: &Asker<'_>) -> Blocked {
+    let why = |(plan, state): (&PlanStep, &Step)| {
+        Some((plan.id.clone(), why_not(run, plan, state, asker)?))
+    };
+    let listed: BTreeMap<_, _> = run.remaining().filter_map(why).take(LISTED).collect();
+    let more = run.count_remaining() - count_ready(run, asker) - listed.len();
+    Blocked { listed, more }
 }
 
 /// Why a step cannot be had; nothing where it can.
@@ -359,6 +375,9 @@ pub struct ReadyAnswer {
     /// Why the other steps that are not completed cannot be had.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub blocked: BTreeMap<StepId, String>,
+    /// How many more there are than those.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub blocked_more: usize,
 }
 
 /// A step that can be claimed.
@@ -371,22 +390,25 @@ pub struct ReadyStep {
 
 /// The steps that somebody who holds none could claim now.
 pub fn ready_steps(project: &Project, log: &Log) -> Result<ReadyAnswer, EngineError> {
-    let nobody = Holder::External { host: project.host.clone(), worktree: String::new() };
-    let whole = answer(project, log, &nobody, None)?;
     let run = log.run();
-    let open = run.steps().enumerate().filter(|(_, (_, state))| !state.is_completed());
-    let ready = open.filter(|(_, (plan, _))| !whole.blocked.contains_key(&plan.id));
-    let row = |(index, (plan, _)): (usize, (&PlanStep, _))| {
-        let (step, title) = (plan.id.clone(), plan.title.clone());
-        ReadyStep { step, title, index }
+    let nobody = Holder::External { host: project.host.clone(), worktree: String::new() };
+    let leases = log.store().leases(run.opened.run)?;
+    let (observed, now) = (observe(project, log, Depth::Locks), log.now()?);
+    let asker = Asker { holder: &nobody, observed: &observed, leases: &leases, now: &now };
+    let row = |step: StepRef| {
+        let index = run.index_of(&step.step)?;
+        let title = run.plan().steps[index].title.clone();
+        Some(ReadyStep { step: step.step, title, index })
     };
+    let Blocked { listed, more } = blocked(run, &asker);
     Ok(ReadyAnswer {
-        ready: ready.map(row).collect(),
-        run: whole.run,
-        handle: whole.handle,
-        total_remaining: whole.total_remaining,
-        all_completed: whole.all_completed,
-        blocked: whole.blocked,
+        run: run.opened.run,
+        handle: run.opened.handle.clone(),
+        ready: ready(run, &asker).into_iter().filter_map(row).collect(),
+        total_remaining: run.count_remaining(),
+        all_completed: run.is_completed(),
+        blocked: listed,
+        blocked_more: more,
     })
 }
 
@@ -739,6 +761,10 @@ pub fn reset(
     log.submit(&Command::Reset { step: StepRef::first(step.clone()), reason })?;
     let run = log.run();
     Ok(run.index_of(step).map(|index| run.dependants_of(index)).unwrap_or_default())
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, EngineError> {

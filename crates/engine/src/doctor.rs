@@ -161,27 +161,28 @@ fn store_symptoms(state: &Path) -> Vec<Symptom> {
     }
 }
 
-/// Reading a run verifies every record against the chain, folding it against the rules.
+/// Reading a run from its beginning verifies every record against the chain, folding it against the
+/// rules, and what is kept beside the log against both.
 fn runs_of(project: &Project, store: &Arc<dyn Store>, symptoms: &mut Vec<Symptom>) {
-    let listed = match runs::list(store, &Runs::All) {
-        Ok(listed) => listed,
-        Err(error) => return symptoms.push(failed("runs", &error)),
+    let rows = match store.runs(&Runs::All) {
+        Ok(rows) => rows,
+        Err(error) => return symptoms.push(failed("runs", &error.into())),
     };
     let (mut good, mut bad, mut records) = (0, 0, 0);
     let mut details = Vec::new();
-    for log in listed {
-        match log {
+    for row in rows {
+        match Log::fold(Arc::clone(store), row.run) {
             Ok(log) => {
                 good += 1;
                 records += log.run().cursor.position.0;
+                details.extend(cache_symptom(store, log.run()));
                 details.extend(run_symptoms(project, &log));
             }
             // The store's own examination has told this.
-            Err(damaged) if matches!(damaged.error, LogError::Store(_)) => bad += 1,
-            Err(damaged) => {
+            Err(LogError::Store(_)) => bad += 1,
+            Err(error) => {
                 bad += 1;
-                let what = format!("run {}", damaged.row.run);
-                details.push(failed(what, &damaged.error.into()));
+                details.push(failed(format!("run {}", row.run), &error.into()));
             }
         }
     }
@@ -193,6 +194,22 @@ fn runs_of(project: &Project, store: &Arc<dyn Store>, symptoms: &mut Vec<Symptom
         bad => symptom("runs", State::Bad, format!("{bad} cannot be read, {good} can")),
     });
     symptoms.append(&mut details);
+}
+
+/// Whether verbs see the run that its log tells of.
+fn cache_symptom(store: &Arc<dyn Store>, folded: &Run) -> Option<Symptom> {
+    let loaded = Log::load(Arc::clone(store), folded.opened.run).ok()?;
+    // Somebody may have written meanwhile: they are compared next time.
+    if loaded.run().cursor != folded.cursor || loaded.run() == folded {
+        return None;
+    }
+    let mut steps = loaded.run().steps().zip(folded.steps());
+    let what = match steps.find(|((_, seen), (_, told))| seen != told) {
+        Some(((plan, _), _)) => format!("about step {}", plan.id),
+        None => "about the run as a whole".to_owned(),
+    };
+    let detail = format!("what is kept beside its log says something else than the log {what}");
+    Some(symptom(format!("run {}", folded.opened.handle), State::Damaged, detail))
 }
 
 fn run_symptoms(project: &Project, log: &Log) -> Vec<Symptom> {

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use piton_core::cache::{Cached, PlanFile};
 use piton_core::decide::Command;
 use piton_core::event::{Cause, Haste, Repository, RunOpened, Scope};
 use piton_core::ids::{AgentName, Handle, Oid, RunId, StepId, StepRef};
@@ -32,6 +33,7 @@ pub struct OpenAsk<'a> {
 /// A run that can be opened: everything that can be refused without a store has been looked at.
 pub struct Opening {
     plan: Plan,
+    read: PlanFile,
     plan_file: PathBuf,
     plan_path: String,
     opened_in: Option<String>,
@@ -57,8 +59,22 @@ pub enum OpenedRun {
     Existing(Log),
 }
 
-/// Reads a plan file: at most a little more than a plan may have is ever read.
+/// Reads a plan file.
 pub fn read_plan(path: &Path) -> Result<Plan, EngineError> {
+    Ok(read_plan_file(path)?.0)
+}
+
+/// The plan in a file, and what tells that the file is still the same.
+fn read_plan_file(path: &Path) -> Result<(Plan, PlanFile), EngineError> {
+    let bytes = plan_bytes(path)?;
+    let plan = plan::parse(&bytes)
+        .map_err(|source| EngineError::Plan { path: path.to_owned(), source })?;
+    let read = PlanFile::new(&bytes, plan.hash());
+    Ok((plan, read))
+}
+
+/// At most a little more than a plan may have is ever read.
+fn plan_bytes(path: &Path) -> Result<Vec<u8>, EngineError> {
     use std::io::Read as _;
     let unreadable = |source| EngineError::PlanFile { path: path.to_owned(), source };
     // Opening a pipe would wait for somebody to write into it.
@@ -68,12 +84,42 @@ pub fn read_plan(path: &Path) -> Result<Plan, EngineError> {
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
     file.take(PLAN_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    plan::parse(&bytes).map_err(|source| EngineError::Plan { path: path.to_owned(), source })
+    Ok(bytes)
+}
+
+/// The unfinished run of a plan whose file has the bytes that were read when it was last compared. It
+/// needs no parsing and no git; where it finds nothing, [`prepare`] and [`open`] say why.
+pub fn find_unchanged(
+    project: &Project,
+    store: &Arc<dyn Store>,
+    plan_path: &Path,
+) -> Result<Option<Log>, EngineError> {
+    let Ok(Placed { within, .. }) = placed(project, plan_path) else { return Ok(None) };
+    let mut rows = store.runs(&Runs::Active)?;
+    rows.retain(|row| path_in(&row.key) == Some(&within));
+    let [row] = rows.as_slice() else { return Ok(None) };
+    let Some(read) = store.cached(row.run, Cached::File.name())? else { return Ok(None) };
+    let read = PlanFile::unpack(&read);
+    let Some(plan) = read.and_then(|read| read.plan_in(&plan_bytes(plan_path).ok()?)) else {
+        return Ok(None);
+    };
+    let log = Log::load(Arc::clone(store), row.run)?;
+    Ok((log.run().graph().hash() == plan).then_some(log))
+}
+
+/// What makes a run the one of its plan.
+fn key_of(repository: &Repository, plan_path: &str) -> RunKey {
+    RunKey(format!("{}:{plan_path}", repository.root))
+}
+
+/// The plan's path in a key.
+fn path_in(key: &RunKey) -> Option<&str> {
+    key.0.split_once(':').map(|(_, path)| path)
 }
 
 /// Looks at everything a run needs before there is one; writes nothing.
 pub fn prepare(project: &Project, ask: OpenAsk<'_>) -> Result<Opening, EngineError> {
-    let plan = read_plan(ask.plan_path)?;
+    let (plan, read) = read_plan_file(ask.plan_path)?;
     check_agents(&plan, &ask.settings)?;
     let inputs = inputs(&plan, ask.inputs)?;
     project.git.check_version()?;
@@ -84,6 +130,7 @@ pub fn prepare(project: &Project, ask: OpenAsk<'_>) -> Result<Opening, EngineErr
     let repository = Repository { root: project.git.root_of(&base)?, remote: project.git.remote() };
     Ok(Opening {
         plan,
+        read,
         plan_file: ask.plan_path.to_owned(),
         plan_path: placed.within,
         opened_in: (!is_main).then(|| placed.root.to_string_lossy().into_owned()),
@@ -107,13 +154,13 @@ pub fn open(
     opening: Opening,
     unfinished: Unfinished,
 ) -> Result<OpenedRun, EngineError> {
-    let Opening { plan, plan_file, plan_path, repository, .. } = opening;
-    let key = RunKey(format!("{}:{plan_path}", repository.root));
+    let Opening { plan, read, plan_file, plan_path, repository, .. } = opening;
+    let key = key_of(&repository, &plan_path);
     let plan = Arc::new(plan);
     let found = Found { file: &plan_file, plan: &plan };
     let present = store.runs(&Runs::HoldingKey(key.clone()))?.pop();
     match (&present, unfinished) {
-        (Some(row), Unfinished::GoOn) => return existing(store, row.run, &found),
+        (Some(row), Unfinished::GoOn) => return existing(store, row.run, &found, read),
         (Some(row), Unfinished::LeaveAside) => refuse_alive(project, &store, row.run)?,
         (None, _) => {}
     }
@@ -134,9 +181,12 @@ pub fn open(
     let name = opened.handle.to_string();
     let new = NewRun { run, name, key, replaces: present.map(|row| row.run) };
     match Log::open(Arc::clone(&store), &new, Arc::clone(&plan), &settings, opened)? {
-        Opened::New(log) => Ok(OpenedRun::New(log)),
+        Opened::New(mut log) => {
+            log.remember(read.pack());
+            Ok(OpenedRun::New(log))
+        }
         // Somebody else opened one at the same moment: theirs is the run.
-        Opened::Existing(run) => existing(store, run, &found),
+        Opened::Existing(run) => existing(store, run, &found, read),
     }
 }
 
@@ -144,9 +194,11 @@ fn existing(
     store: Arc<dyn Store>,
     run: RunId,
     found: &Found<'_>,
+    read: PlanFile,
 ) -> Result<OpenedRun, EngineError> {
-    let log = Log::load(store, run)?;
+    let mut log = Log::load(store, run)?;
     found.check(log.run())?;
+    log.remember(read.pack());
     Ok(OpenedRun::Existing(log))
 }
 
@@ -229,7 +281,7 @@ struct Found<'a> {
 impl Found<'_> {
     /// Refuses to go on when the file no longer says what the run recorded.
     fn check(&self, run: &Run) -> Result<(), EngineError> {
-        if self.plan.hash() == run.opened.plan {
+        if self.plan.hash() == run.graph().hash() {
             return Ok(());
         }
         Err(EngineError::PlanChanged {
@@ -321,38 +373,58 @@ fn the_one_that_goes_on(active: Vec<Log>) -> Result<Log, EngineError> {
 }
 
 fn find_named(project: &Project, store: &Arc<dyn Store>, asked: &str) -> Result<Log, EngineError> {
+    let called = |log: &Log| log.run().opened.handle.as_str() == asked;
+    // Found by an index, if there is nothing wrong with it; else all of them are looked through.
+    if let Some(row) = store.runs(&Runs::Named(asked.to_owned()))?.pop() {
+        let log = Log::load(Arc::clone(store), row.run)?;
+        if called(&log) {
+            return Ok(log);
+        }
+    }
     let by_path = placed(project, Path::new(asked)).ok().map(|placed| placed.within);
-    let mut exact: Vec<Log> = Vec::new();
-    let mut prefixed: Vec<Log> = Vec::new();
-    let mut of_plan: Vec<Log> = Vec::new();
-    let mut handles: Vec<Handle> = Vec::new();
-    for log in list(store, &Runs::All)?.into_iter().flatten() {
-        let opened = &log.run().opened;
-        let id = opened.run.to_string();
-        handles.push(opened.handle.clone());
-        if opened.handle.as_str() == asked || id == asked {
-            exact.push(log);
-        } else if opened.handle.as_str().starts_with(asked) || id.starts_with(asked) {
-            prefixed.push(log);
-        } else if by_path.as_ref() == Some(&opened.plan_path) {
-            of_plan.push(log);
-        }
+    let rows = named_rows(store)?;
+    let newest = |wanted: &dyn Fn(&NamedRow) -> bool| rows.iter().rev().find(|row| wanted(row));
+    let exact = newest(&|row| row.handle.as_str() == asked || row.id == asked);
+    let of_plan = || newest(&|row| by_path.is_some() && path_in(&row.key) == by_path.as_deref());
+    if let Some(row) = exact.or_else(of_plan) {
+        return Ok(Log::load(Arc::clone(store), row.run)?);
     }
-    if let Some(log) = exact.pop().or_else(|| of_plan.pop()) {
-        return Ok(log);
-    }
-    match prefixed.len() {
-        0 => {
+    let begins =
+        |row: &&NamedRow| row.handle.as_str().starts_with(asked) || row.id.starts_with(asked);
+    let handles = |rows: Vec<&NamedRow>| rows.iter().map(|row| row.handle.clone()).collect();
+    match rows.iter().filter(begins).collect::<Vec<_>>().as_slice() {
+        [] => {
             let first = asked.chars().next();
-            handles.retain(|handle| handle.as_str().chars().next() == first);
-            Err(EngineError::NoSuchRun { asked: asked.to_owned(), near: handles })
+            let near = |row: &&NamedRow| row.handle.as_str().chars().next() == first;
+            let near = handles(rows.iter().filter(near).collect());
+            Err(EngineError::NoSuchRun { asked: asked.to_owned(), near })
         }
-        1 => Ok(prefixed.remove(0)),
-        _ => Err(EngineError::AmbiguousRun {
+        [one] => Ok(Log::load(Arc::clone(store), one.run)?),
+        several => Err(EngineError::AmbiguousRun {
             asked: asked.to_owned(),
-            handles: prefixed.iter().map(|log| log.run().opened.handle.clone()).collect(),
+            handles: handles(several.to_vec()),
         }),
     }
+}
+
+/// What a run is found by.
+struct NamedRow {
+    run: RunId,
+    id: String,
+    handle: Handle,
+    key: RunKey,
+}
+
+/// Every run that has a handle, oldest first. Where the store lost it, the log tells; a log that cannot
+/// be read hides no other run.
+fn named_rows(store: &Arc<dyn Store>) -> Result<Vec<NamedRow>, EngineError> {
+    let named = |row: RunRow| {
+        let kept = row.name.and_then(|name| Handle::new(name).ok());
+        let told = || Log::load(Arc::clone(store), row.run).ok();
+        let handle = kept.or_else(|| Some(told()?.run().opened.handle.clone()))?;
+        Some(NamedRow { run: row.run, id: row.run.to_string(), handle, key: row.key })
+    };
+    Ok(store.runs(&Runs::All)?.into_iter().filter_map(named).collect())
 }
 
 /// A run that cannot be read, and why.

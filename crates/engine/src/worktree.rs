@@ -85,6 +85,14 @@ impl Worktree {
         }
     }
 
+    /// Whether there is a worktree of this repository, whatever it stands at: asks no git.
+    pub fn is_ours(&self) -> bool {
+        match link::link(self) {
+            Ok(Link::Ours(dir) | Link::Moved(dir)) => !is_unfinished(&dir),
+            Ok(Link::Nothing | Link::Foreign(_) | Link::Broken(_)) | Err(_) => false,
+        }
+    }
+
     /// Anything that a reset would lose: changes of tracked files, untracked files.
     pub fn dirty(&self) -> Result<bool, GitError> {
         let seen = self.status(Depth::Files)?;

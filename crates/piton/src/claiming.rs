@@ -147,6 +147,12 @@ pub(crate) fn open(
     plan: &Path,
     inputs: BTreeMap<String, String>,
 ) -> Result<OpenedRun, Problem> {
+    if inputs.is_empty() && project.has_store() {
+        let store = project.store(Access::Existing)?;
+        if let Some(log) = runs::find_unchanged(project, &store, plan)? {
+            return Ok(OpenedRun::Existing(log));
+        }
+    }
     let layers = Layers::of_process(Some(project.git.main_root()));
     let settings = config::load(&layers, &Flags::default())?.settings;
     let opening = runs::prepare(project, OpenAsk { plan_path: plan, inputs, settings })?;

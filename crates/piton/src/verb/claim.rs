@@ -127,7 +127,11 @@ fn lines(ui: &Ui, answer: &ClaimAnswer) -> Result<(), Problem> {
         return ui.line(format!("{handle}: every step is completed"));
     }
     ui.line(format!("{handle}: nothing can be claimed now"))?;
-    reasons(ui, &answer.blocked)
+    reasons(ui, &answer.blocked)?;
+    match answer.blocked_more {
+        0 => Ok(()),
+        more => ui.line(format!("  and {more} more")),
+    }
 }
 
 /// Steps, each with why it was not had.

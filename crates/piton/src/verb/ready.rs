@@ -38,6 +38,9 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     for line in table(&ready.chain(blocked).collect::<Vec<_>>()) {
         ui.line(line)?;
     }
+    if answer.blocked_more > 0 {
+        ui.line(format!("and {} more that cannot be had now", answer.blocked_more))?;
+    }
     if answer.all_completed {
         ui.line(format!("{}: every step is completed", bold(answer.handle.as_str())))?;
     }

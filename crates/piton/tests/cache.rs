@@ -1,0 +1,241 @@
+//! What is kept beside a log, through the real binary: with it, without it and with anything else in its
+//! place, verbs answer the same; the doctor compares it with the log.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use piton_core::cache::Cached;
+use piton_core::decide::{Command, Insist, decide};
+use piton_core::event::{Cause, Haste, Scope};
+use piton_core::ids::RunId;
+use piton_core::run::Run;
+use piton_engine::claims::{self, ClaimAsk};
+use piton_engine::log::Log;
+use piton_engine::project::Project;
+use piton_engine::{Access, Store, runs};
+use piton_testkit::Sandbox;
+use piton_testkit::runs::{data, fold_store, lay_plan, refused, sql, store_file};
+use serde_json::{Value, json};
+
+const STEPS: usize = 300;
+const DONE: usize = 250;
+/// Claimed, started, noted, completed.
+const RECORDS: u64 = 1 + 4 * DONE as u64;
+
+/// Steps for people, every third of which needs the one before; two hold a lock.
+fn steps() -> String {
+    let step = |n: usize| {
+        let needs = if n % 3 == 2 { format!("needs = ['s{}']\n", n - 1) } else { String::new() };
+        let locks = if n % 100 == 99 { "locks = ['slot']\n" } else { "" };
+        format!("[[step]]\nid = 's{n}'\ntitle = 'Step {n}'\n{needs}{locks}")
+    };
+    let head = "[plan]\nname = 'long'\n[locks]\nslot = 1\n".to_owned();
+    head + &(0..STEPS).map(step).collect::<String>()
+}
+
+struct Long {
+    sandbox: Sandbox,
+    project: Project,
+    run: RunId,
+    handle: String,
+    /// The run as it was when half of it was done.
+    half: Run,
+}
+
+/// A run with a thousand records, brought into one file.
+fn long() -> Long {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    lay_plan(&sandbox, &steps());
+    data(&sandbox, &["open", "plan.toml"]);
+    let project = Project::discover(&sandbox.repo()).expect("a repository");
+    let store = project.store(Access::Existing).expect("a store");
+    let mut log = runs::find(&project, &store, None).expect("a run");
+    let mut half = None;
+    for n in 0..DONE {
+        work_off(&project, &mut log);
+        if n == DONE / 2 {
+            half = Some(log.run().clone());
+            keep_aside(&sandbox);
+        }
+    }
+    assert_eq!(log.run().cursor.position.0, RECORDS);
+    let (run, handle) = (log.run().opened.run, log.run().opened.handle.to_string());
+    drop((log, store));
+    fold_store(&sandbox);
+    Long { sandbox, project, run, handle, half: half.expect("half of it was done") }
+}
+
+fn work_off(project: &Project, log: &mut Log) {
+    let elsewhere = std::env::temp_dir();
+    let lease = Duration::from_secs(60);
+    let ask = ClaimAsk { step: None, worktree: &elsewhere, lease, insist: Insist::Never };
+    let claim = claims::claim(project, log, &ask).expect("an answer").claim.expect("a claim");
+    claims::start(log, &claim.step, claim.fence).expect("ours");
+    let note = Some("going well".to_owned());
+    let report = piton_core::event::Report { note, ..Default::default() };
+    claims::checkpoint(project, log, &claim.step, claim.fence, report).expect("ours");
+    claims::complete(log, &claim.step, claim.fence, None).expect("ours");
+}
+
+fn aside(sandbox: &Sandbox) -> PathBuf {
+    sandbox.root().join("aside.db")
+}
+
+/// Copies what is kept beside the log out of the store.
+fn keep_aside(sandbox: &Sandbox) {
+    let aside = aside(sandbox);
+    let copy = "CREATE TABLE old.cache AS SELECT * FROM main.cache";
+    sql(&store_file(sandbox), &format!("ATTACH '{}' AS old; {copy}", aside.display()));
+}
+
+impl Long {
+    fn store(&self) -> Arc<dyn Store> {
+        self.project.store(Access::Look).expect("a store")
+    }
+
+    fn kept(&self, what: Cached) -> Option<Vec<u8>> {
+        self.store().cached(self.run, what.name()).expect("a known run")
+    }
+
+    /// What verbs say; the store is then as it was before they were asked.
+    fn answers(&self) -> Vec<Value> {
+        let before = fs::read(store_file(&self.sandbox)).expect("a file");
+        let head = fs::read(self.sandbox.path(".git/piton/store.head")).expect("a file");
+        let ask = |words: &[&str]| data(&self.sandbox, words);
+        let mut claim = ask(&["claim", &self.handle, "--worktree", "."]);
+        let step = claim["step"].as_str().expect("a step").to_owned();
+        claim["lease_expires"] = json!("then");
+        let done = ask(&["complete", &self.handle, &step, "--worktree", "."]);
+        let mut status = ask(&["status", &self.handle]);
+        forget_times(&mut status);
+        let answers = vec![claim, done, status, ask(&["ready", &self.handle])];
+        for rest in ["store.db-wal", "store.db-shm"] {
+            let _not_there = fs::remove_file(self.sandbox.path(".git/piton").join(rest));
+        }
+        fs::write(store_file(&self.sandbox), before).expect("a file");
+        fs::write(self.sandbox.path(".git/piton/store.head"), head).expect("a file");
+        answers
+    }
+
+    fn sql(&self, statements: &str) {
+        sql(&store_file(&self.sandbox), statements);
+    }
+}
+
+/// What depends on when and as which attempt a step was worked on, not on how the run was loaded.
+fn forget_times(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for name in ["from", "to", "at", "changed_at", "lease_expires", "attempt"] {
+                if let Some(field) = fields.get_mut(name) {
+                    *field = json!("then");
+                }
+            }
+            fields.values_mut().for_each(forget_times);
+        }
+        Value::Array(all) => all.iter_mut().for_each(forget_times),
+        _ => {}
+    }
+}
+
+#[test]
+fn verbs_answer_the_same_whatever_became_of_what_is_kept_beside_a_log() {
+    let long = long();
+    assert!(long.kept(Cached::Run).is_some() && long.kept(Cached::Graph).is_some());
+    let newest = long.kept(Cached::Run);
+    let expected = long.answers();
+    assert_eq!(expected[0]["step"], format!("s{DONE}"));
+    assert_eq!(expected[0]["total_remaining"], STEPS - DONE);
+
+    // As a store that was restored in part would have it: true, but long ago.
+    let aside = aside(&long.sandbox);
+    let old = "DELETE FROM cache; INSERT INTO cache SELECT * FROM old.cache";
+    long.sql(&format!("ATTACH '{}' AS old; {old}", aside.display()));
+    assert!(long.kept(Cached::Run).is_some_and(|old| Some(old) != newest));
+    assert_eq!(long.answers(), expected, "what was kept when half was done");
+
+    for (what, statements) in [
+        ("a flipped bit", "UPDATE cache SET bytes = CAST(x'00' || substr(bytes, 2) AS BLOB)"),
+        ("cut off", "UPDATE cache SET bytes = substr(bytes, 1, length(bytes) - 1)"),
+        (
+            "under each other's name",
+            "UPDATE cache SET name = 'x' WHERE name = 'run';
+             UPDATE cache SET name = 'run' WHERE name = 'graph';
+             UPDATE cache SET name = 'graph' WHERE name = 'x'",
+        ),
+        ("gone", "DELETE FROM cache; DELETE FROM names"),
+    ] {
+        long.sql(statements);
+        assert_eq!(long.kept(Cached::Run), None, "{what}: it was taken away");
+        assert_eq!(long.answers(), expected, "{what}");
+    }
+    // Whoever folds everything keeps it again.
+    data(&long.sandbox, &["claim", &long.handle, "--worktree", "."]);
+    assert!(long.kept(Cached::Run).is_some() && long.kept(Cached::Graph).is_some());
+}
+
+#[test]
+fn the_doctor_compares_what_is_kept_with_the_log() {
+    let long = long();
+    long.sandbox.piton(&["doctor"]).output().success();
+    // Nothing that happens by accident: a run as it was earlier, said to be the newest.
+    let store = long.project.store(Access::Existing).expect("a store");
+    let log = Log::load(Arc::clone(&store), long.run).expect("a run");
+    let mut forged = long.half.clone();
+    forged.cursor = log.run().cursor;
+    let stop = Command::Stop { scope: Scope::Run, cause: Cause::Unknown, haste: Haste::Graceful };
+    let append = store.transact(long.run, log.run().cursor, &mut |tail| {
+        let decided = decide(log.run(), &stop, tail.leases, tail.now).expect("it can be stopped");
+        Some(decided.with_cache([forged.pack()]))
+    });
+    append.expect("an append");
+    let told = long.sandbox.piton(&["doctor", "--json"]).output().expect_code(74);
+    assert!(told.stdout.contains("what is kept beside its log says something else"), "{told}");
+}
+
+#[test]
+fn an_unchanged_plan_is_claimed_from_without_git() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    lay_plan(&sandbox, &steps());
+    let claim = |step: &str| {
+        sandbox.piton(&["claim", "plan.toml", "--worktree", ".", "--step", step, "--json"])
+    };
+    claim("s0").output().success();
+    let without_git = || claim("s1").env("PATH", "/nowhere").output();
+    without_git().success();
+    assert_eq!(data(&sandbox, &["open", "plan.toml"])["opened"], false);
+
+    // Other bytes: the plan has to be read, and where the run belongs asked of git.
+    sandbox.write("plan.toml", &format!("# a remark\n{}", steps()));
+    assert_ne!(without_git().code, Some(0), "git was not needed");
+    claim("s3").output().success();
+    without_git().success();
+
+    sandbox.write("plan.toml", &steps().replace("Step 7", "Step seven"));
+    let (_, code, _) = refused(&sandbox, &["claim", "plan.toml", "--worktree", "."]);
+    assert_eq!(code, "E048");
+}
+
+#[test]
+fn runs_are_found_by_name_also_where_the_store_lost_it() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    lay_plan(&sandbox, &steps());
+    let open = |plan: &str| data(&sandbox, &["open", plan])["run"]["handle"].clone();
+    sandbox.write("other.toml", &steps().replace("'long'", "'other'"));
+    let names =
+        [open("plan.toml"), open("other.toml")].map(|name| name.as_str().unwrap().to_owned());
+    for round in ["kept", "lost"] {
+        for name in &names {
+            let beginning = &name[..name.len() - 1];
+            for asked in [name.as_str(), beginning] {
+                let found = data(&sandbox, &["status", asked])["run"]["handle"].clone();
+                assert_eq!(found, **name, "{round}: {asked}");
+            }
+        }
+        assert_eq!(data(&sandbox, &["status", "other.toml"])["run"]["handle"], *names[1]);
+        assert_eq!(refused(&sandbox, &["status", "nobody"]).0, 2);
+        sql(&store_file(&sandbox), "DELETE FROM names");
+    }
+}
