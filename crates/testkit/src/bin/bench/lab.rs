@@ -93,11 +93,12 @@ impl Lab {
             settings: Hash::of(&settings),
             host: self.project.host.clone(),
         };
-        let new = NewRun { run, name, key: RunKey(key.to_owned()), replaces };
+        let key = RunKey(format!("{}:{key}.toml", self.base));
+        let new = NewRun { run, name, key, replaces };
         let opened = Log::open(Arc::clone(&self.store), &new, Arc::clone(plan), &settings, opened);
         match opened.expect("a run can be opened") {
             Opened::New(log) => log,
-            Opened::Existing(run) => panic!("run {run} holds the key {key}"),
+            Opened::Existing(run) => panic!("run {run} holds the key"),
         }
     }
 
@@ -210,6 +211,11 @@ pub(crate) fn checkpoint(log: &Log, step: &StepRef, fence: Fence, detail: usize)
 
 /// A plan of plain commands, each of which needs the one before.
 pub(crate) fn plan_of(steps: usize) -> Arc<Plan> {
+    Arc::new(plan::parse(plan_text(steps).as_bytes()).expect("the plan is sound"))
+}
+
+/// Such a plan as a file.
+pub(crate) fn plan_text(steps: usize) -> String {
     let mut text = "[plan]\nname = \"bench\"\n".to_owned();
     for n in 1..=steps {
         text.push_str(&format!(
@@ -220,7 +226,7 @@ pub(crate) fn plan_of(steps: usize) -> Arc<Plan> {
             text.push_str(&format!("needs = [\"s{}\"]\n", n - 1));
         }
     }
-    Arc::new(plan::parse(text.as_bytes()).expect("the plan is sound"))
+    text
 }
 
 /// A step of such a plan, counted from one.

@@ -8,11 +8,11 @@ use piton_engine::log::Log;
 use piton_engine::observe::{Depth, look};
 use piton_engine::{Runs, runs};
 
+use crate::Bench;
 use crate::floor;
 use crate::lab::{Lab, plan_of, step, tell};
 use crate::report::Row;
 use crate::sample::{Samples, in_turns, process, timed};
-use crate::{Bench, LOG_FOLDED};
 
 pub(crate) fn dead(bench: &Bench) -> Vec<Row> {
     let (without, with) = (Lab::new(bench), Lab::new(bench));
@@ -56,8 +56,8 @@ pub(crate) fn status(bench: &Bench) -> Vec<Row> {
         )
     };
     vec![
-        row("`piton status RUN`, 1,000 steps, none done", &fresh, 10.0).open_because(LOG_FOLDED),
-        row("`piton status RUN`, 1,000 steps, 500 done", &worked, 10.0).open_because(LOG_FOLDED),
+        row("`piton status RUN`, 1,000 steps, none done", &fresh, 10.0),
+        row("`piton status RUN`, 1,000 steps, 500 done", &worked, 10.0),
         row("`piton status`, 1,000 runs, 100 open", &open, 50.0),
     ]
 }

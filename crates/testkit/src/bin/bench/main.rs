@@ -67,12 +67,7 @@ const SUBJECTS: &[Subject] = &[
 const TRIES: usize = 3;
 
 /// Why some bars are open.
-const PLAN_PARSED: &str =
-    "a verb reads the run's whole plan; the store keeps no compact folded run yet";
-const LOG_FOLDED: &str =
-    "a look folds the run's whole log; the store keeps no compact folded run yet";
 const TAILS_FOLDED: &str = "every writer reads and folds what all the others wrote";
-const RUNS_LISTED: &str = "a handle is found by reading the logs of all runs";
 
 struct Args {
     check: bool,

@@ -1,94 +1,170 @@
-//! A durable verb as a whole process: `piton stop` appends one event. Beside it a program that opens the
+//! Durable verbs as whole processes: `claim`, `heartbeat`, `checkpoint` outside of git, `stop`; in a run
+//! of ten steps and in one of ten thousand, half of which are done. Beside them a program that opens the
 //! same database, commits one row and ends.
 
-use piton_core::ids::RunId;
+use std::cell::RefCell;
+use std::path::PathBuf;
 
+use piton_core::cache::PlanFile;
+use piton_core::decide::Command;
+use piton_engine::log::Log;
+
+use crate::Bench;
 use crate::count;
 use crate::floor::{self, Floor};
-use crate::lab::{Lab, plan_of};
+use crate::lab::{Lab, plan_of, plan_text, step, tell};
 use crate::report::Row;
-use crate::sample::{in_turns, process};
-use crate::{Bench, PLAN_PARSED, RUNS_LISTED};
+use crate::sample::{Samples, in_turns, process};
+
+/// Verbs in the order of their rows.
+const VERBS: [Verb; 5] =
+    [Verb::Claim, Verb::ClaimPlan, Verb::Heartbeat, Verb::Checkpoint, Verb::Stop];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Claim,
+    ClaimPlan,
+    Heartbeat,
+    Checkpoint,
+    Stop,
+}
+
+impl Verb {
+    fn shown(self) -> &'static str {
+        match self {
+            Verb::Claim => "`piton claim RUN`",
+            Verb::ClaimPlan => "`piton claim PLAN`",
+            Verb::Heartbeat => "`piton heartbeat`",
+            Verb::Checkpoint => "`piton checkpoint --note`",
+            Verb::Stop => "`piton stop`",
+        }
+    }
+}
 
 pub(crate) fn measure(bench: &Bench) -> Vec<Row> {
-    let (mut small, mut large) = (Verb::new(bench, 10), Verb::new(bench, 10_000));
-    let mut many = Verb::new(bench, 10);
+    let (small, large) = (Half::done(bench, 10), Half::done(bench, 10_000));
+    let many = Half::done(bench, 10);
     for n in 0..100 {
-        many.lab.open(&many.plan, &format!("other-{n}"), None);
+        many.lab.open(&plan_of(10), &format!("other-{n}"), None);
     }
     let db = Floor::beside(&small.lab.project.state);
     // Somebody else has it open, as the lab has the store.
     let _open = Floor::open(&db);
-    let [floor, ten, thousands, named] = in_turns(
-        bench.samples(40, 12),
-        [
-            &mut || process(floor::commit(bench, &db)),
-            &mut || small.stop(&[]),
-            &mut || large.stop(&[]),
-            &mut || many.stop_named(),
-        ],
-    );
-    let flushes = match small.flushes() {
-        Some(n) => Row::new("durable verb: flushes", n.to_string()).at_most(n as f64, 2.0, ""),
-        None => Row::new("durable verb: flushes (install strace)", "not counted").at_most(
+    let mut rows = Vec::new();
+    for verb in VERBS {
+        let [floor, ten, thousands, among] = in_turns(
+            bench.samples(40, 12),
+            [
+                &mut || process(floor::commit(bench, &db)),
+                &mut || small.ask(verb),
+                &mut || large.ask(verb),
+                &mut || many.ask(verb),
+            ],
+        );
+        rows.extend(rows_of(verb, &floor, [&ten, &thousands, &among]));
+        rows.push(flushes(&large, verb));
+    }
+    rows
+}
+
+fn rows_of(verb: Verb, floor: &Samples, [ten, thousands, among]: [&Samples; 3]) -> [Row; 3] {
+    let beside = |what: &str, ours: &Samples, base: &Samples| {
+        Row::new(format!("{}{what}", verb.shown()), ours.shown())
+            .beside(base.shown(), ours.p50() / base.p50())
+            .times_at_most(1.5)
+    };
+    [
+        beside(", 10 steps", ten, floor),
+        beside(", 10,000 steps, beside 10", thousands, ten),
+        beside(", among 100 runs, beside one", among, ten),
+    ]
+}
+
+/// The most of a few.
+fn flushes(half: &Half, verb: Verb) -> Row {
+    let count = |_| {
+        half.before(verb);
+        let flushes = count::flushes(&half.command(verb));
+        half.after(verb);
+        flushes
+    };
+    let what = format!("{}, flushes", verb.shown());
+    match (0..3).map(count).max().flatten() {
+        Some(n) => Row::new(what, n.to_string()).at_most(n as f64, 2.0, ""),
+        None => Row::new(format!("{what} (install strace)"), "not counted").at_most(
             f64::INFINITY,
             2.0,
             "",
         ),
-    };
-    vec![
-        Row::new("durable verb: `piton stop`, 10 steps", ten.shown())
-            .beside(floor.shown(), ten.p50() / floor.p50())
-            .times_at_most(1.5),
-        flushes,
-        Row::new("durable verb: 10,000 steps, beside 10", thousands.shown())
-            .beside(ten.shown(), thousands.p50() / ten.p50())
-            .times_at_most(1.5)
-            .open_because(PLAN_PARSED),
-        Row::new("durable verb: by handle among 100 runs, beside one", named.shown())
-            .beside(ten.shown(), named.p50() / ten.p50())
-            .times_at_most(1.5)
-            .open_because(RUNS_LISTED),
-    ]
+    }
 }
 
-/// A lab in which one run at a time is unfinished and can be stopped.
-struct Verb {
+/// A run with half of its steps done, the next one held by somebody outside.
+struct Half {
     lab: Lab,
-    plan: std::sync::Arc<piton_core::plan::Plan>,
-    last: Option<RunId>,
+    log: RefCell<Log>,
+    handle: String,
+    next: String,
+    /// Not in a git repository: its bytes are nobody's.
+    elsewhere: PathBuf,
 }
 
-impl Verb {
-    fn new(bench: &Bench, steps: usize) -> Verb {
-        Verb { lab: Lab::warm(bench), plan: plan_of(steps), last: None }
+impl Half {
+    fn done(bench: &Bench, steps: usize) -> Half {
+        let plan = plan_of(steps);
+        let (lab, run) = Lab::prepared(bench, |lab| {
+            let mut log = lab.open(&plan, "plan", None);
+            log.remember(PlanFile::new(plan_text(steps).as_bytes(), plan.hash()).pack());
+            (1..=steps / 2).for_each(|n| lab.work_off(&mut log, &step(n)));
+            log.run().opened.run
+        });
+        lab.sandbox.write("plan.toml", &plan_text(steps));
+        let log = Log::load(lab.store.clone(), run).expect("the run");
+        let handle = log.run().opened.handle.to_string();
+        let next = step(steps / 2 + 1).step.to_string();
+        let elsewhere = lab.sandbox.root().join("elsewhere");
+        std::fs::create_dir(&elsewhere).expect("a folder");
+        let half = Half { lab, log: RefCell::new(log), handle, next, elsewhere };
+        half.ask(Verb::Claim);
+        half
     }
 
-    /// A run that nobody has stopped; returns its handle.
-    fn fresh(&mut self) -> String {
-        let log = self.lab.open(&self.plan, "plan", self.last);
-        self.last = Some(log.run().opened.run);
+    fn command(&self, verb: Verb) -> std::process::Command {
+        let worktree = ["--worktree", self.elsewhere.to_str().expect("paths of a lab are text")];
+        let about: &[&str] = match verb {
+            Verb::Claim => &["claim", &self.handle],
+            Verb::ClaimPlan => &["claim", "plan.toml"],
+            Verb::Heartbeat => &["heartbeat", &self.handle, &self.next],
+            Verb::Checkpoint => &["checkpoint", &self.handle, &self.next, "--note", "halfway"],
+            Verb::Stop => return self.lab.piton(&["stop", &self.handle]),
+        };
+        self.lab.piton(&[about, &worktree].concat())
+    }
+
+    fn ask(&self, verb: Verb) -> f64 {
+        self.before(verb);
         self.lab.settle();
-        log.run().opened.handle.to_string()
+        let took = process(self.command(verb));
+        self.after(verb);
+        took
     }
 
-    fn stop(&mut self, words: &[&str]) -> f64 {
-        self.fresh();
-        process(self.lab.piton(&[&["stop"], words].concat()))
-    }
-
-    fn stop_named(&mut self) -> f64 {
-        let handle = self.fresh();
-        process(self.lab.piton(&["stop", &handle]))
-    }
-
-    /// The most of a few.
-    fn flushes(&mut self) -> Option<usize> {
-        let mut most = None;
-        for _ in 0..3 {
-            self.fresh();
-            most = most.max(count::flushes(&self.lab.piton(&["stop"])));
+    /// Nobody outside would end on request.
+    fn before(&self, verb: Verb) {
+        let mut log = self.log.borrow_mut();
+        log.refresh().expect("the log can be read");
+        let held = log.run().held().next().map(|(step, _)| step);
+        if let (Verb::Stop, Some(step)) = (verb, held) {
+            tell(&mut log, Command::Release { step, fence: None });
         }
-        most
+    }
+
+    /// What was stopped goes on.
+    fn after(&self, verb: Verb) {
+        if verb == Verb::Stop {
+            let mut log = self.log.borrow_mut();
+            let host = self.lab.project.host.clone();
+            tell(&mut log, Command::Resume { host, confirmed: false });
+        }
     }
 }
