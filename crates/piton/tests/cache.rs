@@ -224,8 +224,8 @@ fn runs_are_found_by_name_also_where_the_store_lost_it() {
     lay_plan(&sandbox, &steps());
     let open = |plan: &str| data(&sandbox, &["open", plan])["run"]["handle"].clone();
     sandbox.write("other.toml", &steps().replace("'long'", "'other'"));
-    let names =
-        [open("plan.toml"), open("other.toml")].map(|name| name.as_str().unwrap().to_owned());
+    let names = [open("plan.toml"), open("other.toml")]
+        .map(|name| name.as_str().expect("a handle").to_owned());
     for round in ["kept", "lost"] {
         for name in &names {
             let beginning = &name[..name.len() - 1];

@@ -11,7 +11,7 @@ use piton_engine::log::Log;
 use piton_engine::observe::{Depth, look, observe};
 use piton_engine::project::Project;
 use piton_engine::runs;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::error::{Kind, Problem};
 use crate::text::{bold, plain};
@@ -151,23 +151,27 @@ fn answer(
     asked: &[StepRef],
     left: Left,
 ) -> Result<Answer, Problem> {
-    let view = look(project, log, Depth::Locks)?;
-    let handle = bold(view.handle.as_str());
+    let handle = &log.run().opened.handle;
     let ended = asked.iter().filter(|step| !left.running.contains(step));
     for step in ended {
         ui.line(format!("step {step}: stopped"))?;
     }
     if asked.is_empty() {
-        ui.line(format!("{handle}: nothing was running; it stays stopped until `piton resume`"))?;
+        let name = bold(handle.as_str());
+        ui.line(format!("{name}: nothing was running; it stays stopped until `piton resume`"))?;
     }
-    let data = json!({
-        "run": view,
-        "stopped": asked,
-        "still_running": left.running,
-        "next": next_commands(project, &view),
-    });
+    // Every step of the run: only where somebody reads it.
+    let data = match ui.is_json() {
+        false => Value::Null,
+        true => {
+            let view = look(project, log, Depth::Locks)?;
+            let next = next_commands(project, &view);
+            let running = &left.running;
+            json!({ "run": view, "stopped": asked, "still_running": running, "next": next })
+        }
+    };
     if left.running.is_empty() {
-        ui.hint(format!("go on: `piton resume {}`", view.handle));
+        ui.hint(format!("go on: `piton resume {handle}`"));
         return Ok(Answer::new(data).after_writing(log.store()));
     }
     let names: Vec<String> = left.running.iter().map(StepRef::to_string).collect();
@@ -177,6 +181,6 @@ fn answer(
         Kind::StillRunning,
         format!("{names} was asked to stop and has not ended yet"),
     )
-    .hint(format!("kill it: `piton stop {} --now`", view.handle))
+    .hint(format!("kill it: `piton stop {handle} --now`"))
     .with_data(data))
 }
