@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::event::Entry;
+use crate::ids::QuestionId;
 use crate::run::{Ending, Step};
 use crate::view::timestamp;
 
@@ -18,12 +19,22 @@ pub struct TreeFacts {
 
 const LISTED: usize = 40;
 
+/// What an attempt's agent is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompt {
+    pub text: String,
+    /// The answers in it that no attempt was told before.
+    pub answers: Vec<QuestionId>,
+}
+
 /// The prompt for an attempt: the plan's own words, then the brief where one is due.
-pub fn prompt(text: &str, before: &Step, entry: Entry, facts: &TreeFacts) -> String {
-    match brief(before, entry, facts) {
+pub fn prompt(text: &str, before: &Step, entry: Entry, facts: &TreeFacts) -> Prompt {
+    let text = match brief(before, entry, facts) {
         Some(brief) => format!("{}\n\n---\n{brief}", text.trim_end()),
         None => text.to_owned(),
-    }
+    };
+    let answers = before.unread_answers().map(|question| question.id).collect();
+    Prompt { text, answers }
 }
 
 fn brief(before: &Step, entry: Entry, facts: &TreeFacts) -> Option<String> {
@@ -42,16 +53,33 @@ fn brief(before: &Step, entry: Entry, facts: &TreeFacts) -> Option<String> {
         }
         Ending::Displaced => text.push_str("- An earlier attempt was lost with its host.\n"),
         Ending::Released => text.push_str("- An earlier attempt gave the step back.\n"),
-        Ending::Completed => return None,
+        Ending::Suspended => text.push_str("- An earlier attempt asked, and ended to wait.\n"),
+        Ending::Completed if before.questions.iter().all(|asked| asked.answer().is_none()) => {
+            return None;
+        }
+        Ending::Completed => {}
     }
+    answered(&mut text, before);
     match entry {
         Entry::Continue => continued(&mut text, facts),
+        Entry::Fresh if last.ending == Ending::Suspended && before.changed == 0 => {
+            text.push_str("- It left no changes; the tree is at the step's start.\n");
+        }
         Entry::Fresh | Entry::Verify | Entry::Land => {
             text.push_str("- Its changes were set aside; the tree is at the step's start again.\n");
         }
     }
     text.push_str("Check what is already done before repeating it.\n");
     Some(text)
+}
+
+/// Every answer, also those that an attempt was told before: it may have died of what it was told.
+fn answered(text: &mut String, before: &Step) {
+    for question in &before.questions {
+        let Some(answer) = question.answer() else { continue };
+        let _ = writeln!(text, "- Asked:\n{}", indented(&question.text));
+        let _ = writeln!(text, "  Answered by a person:\n{}", indented(answer));
+    }
 }
 
 fn continued(text: &mut String, facts: &TreeFacts) {

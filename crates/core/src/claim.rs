@@ -7,6 +7,7 @@ use crate::event::{Entry, Failure, Grounds, Holder, Stage};
 use crate::ids::{Fence, LockName, StepId, StepRef};
 use crate::limits::IDLE_INTERRUPTIONS_MAX;
 use crate::plan::PlanStep;
+use crate::question::Question;
 use crate::recover::{Observed, Sighting};
 use crate::run::{Attempt, Phase, Run, Step};
 use crate::time::Moment;
@@ -254,9 +255,20 @@ fn taken_over(step: &StepRef, attempt: &Attempt, asker: &Asker<'_>) -> Result<Gr
 
 /// Where the next attempt enters, or why there is none.
 pub(crate) fn entry_of(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
+    let entry = entry_by_phase(plan, state)?;
+    match state.open_question() {
+        None => Ok(entry),
+        Some(Question { id: question, text, .. }) => {
+            let (step, text) = (plan.id.clone(), text.clone());
+            Err(Refusal::QuestionOpen { step, question: *question, text })
+        }
+    }
+}
+
+fn entry_by_phase(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
     match &state.phase {
         // Pending again after a release, perhaps: what was done stays.
-        Phase::Pending => Ok(state.agent_entry(&plan.work)),
+        Phase::Pending | Phase::Suspended { .. } => Ok(state.agent_entry(&plan.work)),
         Phase::Held(lost) => Ok(entry_after(plan, state, state.stage(lost))),
         Phase::Failed { .. } if state.failures > plan.retries => {
             Err(Refusal::RetriesUsed(plan.id.clone()))

@@ -9,9 +9,14 @@ use crate::event::{
     Cause, Check, Claimed, Entry, Event, Exit, Failure, Haste, Holder, Mark, Priority, ReleasedBy,
     Report, RunOpened, Scope, Snapshot, Stage, Truth, Waived,
 };
-use crate::ids::{AttemptId, Fence, HostId, ItemRef, LockName, Oid, StepId, StepRef, SubstepId};
+use crate::ids::{
+    AttemptId, Fence, HostId, ItemRef, LockName, Oid, QuestionId, StepId, StepRef, SubstepId,
+};
 use crate::limits::EVIDENCE_BYTES_MAX;
 use crate::plan::Plan;
+use crate::question::{
+    Question, QuestionState, WhichQuestion, decide_answer, decide_apply, decide_ask, unread_of,
+};
 use crate::recover::Observed;
 use crate::run::{Attempt, Phase, Run, Step, Stop};
 use crate::time::{Millis, Moment};
@@ -24,6 +29,8 @@ pub enum Command {
         step: StepRef,
         fence: Fence,
         base: Option<Oid>,
+        /// What whoever starts has been told.
+        answers: Vec<QuestionId>,
     },
     Checkpoint {
         step: StepRef,
@@ -69,6 +76,29 @@ pub enum Command {
         commit: Option<Oid>,
         /// Why what is still open does not matter.
         waive: Option<String>,
+    },
+    /// Asks a person.
+    Ask {
+        step: StepRef,
+        fence: Fence,
+        text: String,
+        choices: Vec<String>,
+    },
+    Answer {
+        question: WhichQuestion,
+        answer: String,
+        host: HostId,
+    },
+    /// Says that a holder at work has been told these answers.
+    ApplyAnswers {
+        step: StepRef,
+        fence: Fence,
+        questions: Vec<QuestionId>,
+    },
+    /// Ends an attempt that has to wait for an answer.
+    Suspend {
+        step: StepRef,
+        fence: Fence,
     },
     /// Gives a claim back; without a fence by force.
     Release {
@@ -230,6 +260,28 @@ pub enum Refusal {
     ResetNeedsReason(StepId),
     #[error("step {0} is claimed; release it first")]
     StillHeld(StepId),
+    #[error("step {step} waits for the answer to {question}: {text}")]
+    QuestionOpen { step: StepId, question: QuestionId, text: String },
+    #[error("step {step} has asked {question} and has no answer yet")]
+    Unanswered { step: StepId, question: QuestionId },
+    #[error("the answer to {question} was not read at step {step}")]
+    AnswerUnread { step: StepId, question: QuestionId },
+    #[error("step {step} has asked nothing that is open")]
+    NothingAsked { step: StepId },
+    #[error("there is no question {question}")]
+    UnknownQuestion { question: QuestionId },
+    #[error("step {step} has several open questions: {}", shown(questions))]
+    SeveralQuestions { step: StepId, questions: Vec<QuestionId> },
+    #[error("{question} was answered already: {answer}")]
+    AnsweredOtherwise { question: QuestionId, answer: String },
+    #[error("nobody waits for the answer to {question} any more")]
+    QuestionVoid { question: QuestionId },
+    #[error("{question} has these answers: {}", choices.join(", "))]
+    NotAChoice { question: QuestionId, choices: Vec<String> },
+    #[error("{why}")]
+    BadQuestion { why: &'static str },
+    #[error("{why}")]
+    BadAnswer { why: &'static str },
 }
 
 fn list(names: &[StepId]) -> String {
@@ -257,13 +309,14 @@ pub fn decide(
 ) -> Result<Decided, Refusal> {
     match command {
         Command::Claim(claim) => decide_claim(run, claim, leases, now),
-        Command::Start { step, fence, base } => {
-            let (_, attempt) = own(run, step, *fence)?;
+        Command::Start { step, fence, base, answers } => {
+            let (state, attempt) = own(run, step, *fence)?;
             if matches!(attempt.entry, Entry::Verify | Entry::Land) {
                 return Err(Refusal::NothingToStart { step: step.step.clone() });
             }
+            let answers = unread_of(state, answers);
             let (step, fence, base) = (step.clone(), *fence, base.clone());
-            Ok(one(Event::Started { step, fence, base }))
+            Ok(one(Event::Started { step, fence, base, answers }))
         }
         Command::Checkpoint { step, fence, snapshot, report } => {
             own(run, step, *fence)?;
@@ -273,6 +326,20 @@ pub fn decide(
         }
         Command::CompleteSubstep { .. } | Command::AddItem { .. } | Command::MarkItems { .. } => {
             decide_checklist(run, command)
+        }
+        Command::Ask { step, fence, text, choices } => {
+            decide_ask(run, (step, *fence), text, choices)
+        }
+        Command::Answer { question, answer, host } => decide_answer(run, question, answer, host),
+        Command::ApplyAnswers { step, fence, questions } => {
+            decide_apply(run, (step, *fence), questions)
+        }
+        Command::Suspend { step, fence } => {
+            let (held, _) = own(run, step, *fence)?;
+            match held.awaits(*fence) {
+                Some(_) => Ok(suspended(step, *fence, now)),
+                None => Err(Refusal::NothingAsked { step: step.step.clone() }),
+            }
         }
         Command::Release { step, fence } => decide_release(run, step, *fence, now),
         Command::Reset { step, reason } => decide_reset(run, step, reason.as_deref()),
@@ -284,6 +351,7 @@ pub fn decide(
             }
             if kept {
                 // Before anything lands: what is still open is not done.
+                nothing_awaited(step, held, |question| question.fence == *fence)?;
                 nothing_open(run, step, held)?;
             }
             Ok(one(Event::Verified {
@@ -305,7 +373,11 @@ pub fn decide(
             decide_complete(run, (step, *fence), commit, waive, now)
         }
         Command::Fail { step, fence, why } => {
-            own(run, step, *fence)?;
+            let (held, _) = own(run, step, *fence)?;
+            // Whoever waits for an answer has not failed, unless they say so themselves.
+            if held.awaits(*fence).is_some() && !matches!(why, Failure::Reported { .. }) {
+                return Ok(suspended(step, *fence, now));
+            }
             let why = clipped_failure(why.clone());
             Ok(last_word(Event::Failed { step: step.clone(), fence: *fence, why }, *fence, now))
         }
@@ -334,7 +406,7 @@ pub fn decide(
     }
 }
 
-fn one(event: Event) -> Decided {
+pub(crate) fn one(event: Event) -> Decided {
     Decided::new(vec![event.to_body()])
 }
 
@@ -344,12 +416,16 @@ fn last_word(event: Event, fence: Fence, now: &Moment) -> Decided {
     one(event).with_lease(Lease { key, fence, until: now.clone() })
 }
 
-fn nothing() -> Decided {
+fn suspended(step: &StepRef, fence: Fence, now: &Moment) -> Decided {
+    last_word(Event::Suspended { step: step.clone(), fence }, fence, now)
+}
+
+pub(crate) fn nothing() -> Decided {
     Decided::new(Vec::new())
 }
 
 /// The one check of ownership: the step's open attempt, if this fence is its fence.
-fn own<'run>(
+pub(crate) fn own<'run>(
     run: &'run Run,
     step: &StepRef,
     fence: Fence,
@@ -362,7 +438,7 @@ fn own<'run>(
             Err(Refusal::StaleFence { step: id(), given: fence, current: attempt.fence })
         }
         Phase::Completed { .. } => Err(Refusal::Completed(id())),
-        Phase::Pending | Phase::Failed { .. } | Phase::Interrupted(_) => {
+        Phase::Pending | Phase::Failed { .. } | Phase::Interrupted(_) | Phase::Suspended { .. } => {
             Err(Refusal::NotClaimed { step: id(), given: fence })
         }
     }
@@ -439,7 +515,12 @@ fn decide_complete(
         None if matches!(attempt.holder, Holder::External { .. }) => {}
         None => return Err(Refusal::NotVerified { step: step.step.clone() }),
     }
-    let waived = match (nothing_open(run, step, state), waive) {
+    let settled = match attempt.holder {
+        Holder::External { .. } => nothing_awaited(step, state, |_| true),
+        // Looked at before it was verified.
+        Holder::Keeper { .. } => Ok(()),
+    };
+    let waived = match (settled.and_then(|()| nothing_open(run, step, state)), waive) {
         (Ok(()), _) => None,
         (Err(_), Some(reason)) => Some(waived(run, step, state, reason)),
         (Err(open), None) => return Err(open),
@@ -473,12 +554,32 @@ fn nothing_open(run: &Run, step: &StepRef, state: &Step) -> Result<(), Refusal> 
     Err(Refusal::OpenItems { step: step.step.clone(), items })
 }
 
+/// What was asked has been answered, and who asked knows the answer.
+fn nothing_awaited(
+    step: &StepRef,
+    state: &Step,
+    counts: impl Fn(&&Question) -> bool,
+) -> Result<(), Refusal> {
+    let mut asked = state.questions.iter().filter(counts);
+    match asked.find(|question| question.is_open() || question.is_unread()) {
+        None => Ok(()),
+        Some(Question { id: question, state: QuestionState::Open, .. }) => {
+            Err(Refusal::Unanswered { step: step.step.clone(), question: *question })
+        }
+        Some(Question { id: question, .. }) => {
+            Err(Refusal::AnswerUnread { step: step.step.clone(), question: *question })
+        }
+    }
+}
+
 fn waived(run: &Run, step: &StepRef, state: &Step, reason: &str) -> Waived {
     let (substeps, items) = match run.step(&step.step) {
         Some((plan, _)) => (state.checklist.open_substeps(plan), state.checklist.open_items(plan)),
         None => (Vec::new(), Vec::new()),
     };
-    Waived { reason: clipped(reason), substeps, items }
+    let awaited = state.questions.iter().filter(|asked| asked.is_open() || asked.is_unread());
+    let questions = awaited.map(|question| question.id).collect();
+    Waived { reason: clipped(reason), substeps, items, questions }
 }
 
 fn decide_checklist(run: &Run, command: &Command) -> Result<Decided, Refusal> {
@@ -529,7 +630,7 @@ fn decide_release(
         Phase::Held(attempt) => attempt,
         Phase::Completed { .. } => return Err(Refusal::CannotRelease(id())),
         Phase::Pending => return Err(Refusal::Pending(id())),
-        Phase::Failed { .. } | Phase::Interrupted(_) => {
+        Phase::Failed { .. } | Phase::Interrupted(_) | Phase::Suspended { .. } => {
             let last = state.history.last().map(|past| past.attempt.fence);
             let given = fence.or(last).expect("what has ended was claimed");
             return Err(Refusal::NotClaimed { step: id(), given });
@@ -555,7 +656,10 @@ fn decide_reset(run: &Run, step: &StepRef, reason: Option<&str>) -> Result<Decid
         Phase::Completed { .. } if reason.is_none() => return Err(Refusal::ResetNeedsReason(id())),
         // Its key is free: another run of the plan may have it.
         Phase::Completed { .. } if run.is_completed() => return Err(Refusal::RunCompleted),
-        Phase::Completed { .. } | Phase::Failed { .. } | Phase::Interrupted(_) => {}
+        Phase::Completed { .. }
+        | Phase::Failed { .. }
+        | Phase::Interrupted(_)
+        | Phase::Suspended { .. } => {}
     }
     let reason = reason.map(clipped);
     Ok(one(Event::Reset { step: step.clone(), reason }))
@@ -606,6 +710,11 @@ fn bury(run: &Run, step: &StepRef, held: &Step, attempt: &Attempt, corpse: &Corp
     };
     let failed = |why: Failure| Event::Failed { step: step.clone(), fence: attempt.fence, why };
     match judge_exit(ended) {
+        Judged::Ended | Judged::Failed | Judged::TimedOut
+            if held.awaits(attempt.fence).is_some() =>
+        {
+            Event::Suspended { step: step.clone(), fence: attempt.fence }
+        }
         Judged::Ended => interrupted(corpse.cause, Stage::Verify),
         Judged::Interrupted(cause) => interrupted(cause, Stage::Agent),
         Judged::Failed => {

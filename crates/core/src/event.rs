@@ -7,7 +7,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{
-    AttemptId, BootId, Fence, Handle, Hash, HostId, ItemRef, Oid, RunId, StepRef, SubstepId,
+    AttemptId, BootId, Fence, Handle, Hash, HostId, ItemRef, Oid, QuestionId, RunId, StepRef,
+    SubstepId,
 };
 use crate::time::{Millis, Moment};
 
@@ -27,6 +28,9 @@ pub enum Event {
         fence: Fence,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         base: Option<Oid>,
+        /// The answers that it was told: they are applied with this.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        answers: Vec<QuestionId>,
     },
     /// A fact from which the step can be continued.
     Checkpointed {
@@ -79,6 +83,31 @@ pub enum Event {
         commit: Option<Oid>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         waived: Option<Waived>,
+    },
+    /// A person is asked: the record's position is the question. The step waits.
+    Asked {
+        step: StepRef,
+        fence: Fence,
+        text: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        choices: Vec<String>,
+    },
+    Answered {
+        step: StepRef,
+        question: QuestionId,
+        answer: String,
+        host: HostId,
+    },
+    /// A holder at work was told these answers.
+    AnswersApplied {
+        step: StepRef,
+        fence: Fence,
+        questions: Vec<QuestionId>,
+    },
+    /// The attempt ended to wait for an answer: neither failed nor done, and no retry is spent.
+    Suspended {
+        step: StepRef,
+        fence: Fence,
     },
     /// The claim was given back: the step is pending again.
     Released {
@@ -314,6 +343,9 @@ pub struct Waived {
     pub reason: String,
     pub substeps: Vec<SubstepId>,
     pub items: Vec<ItemRef>,
+    /// Asked, and completed without the answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<QuestionId>,
 }
 
 /// Who gave a claim back.
@@ -510,6 +542,10 @@ impl Event {
             | Event::SubstepCompleted { step, .. }
             | Event::ItemAdded { step, .. }
             | Event::ItemsMarked { step, .. }
+            | Event::Asked { step, .. }
+            | Event::Answered { step, .. }
+            | Event::AnswersApplied { step, .. }
+            | Event::Suspended { step, .. }
             | Event::Released { step, .. }
             | Event::Reset { step, .. }
             | Event::Failed { step, .. }

@@ -168,6 +168,49 @@ impl fmt::Display for Fence {
     }
 }
 
+/// A question: the position of its record. Written `q12`, so that it is not taken for a fence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct QuestionId(pub u64);
+
+impl std::str::FromStr for QuestionId {
+    type Err = BadName;
+    fn from_str(text: &str) -> Result<QuestionId, BadName> {
+        match text.strip_prefix('q').map(str::parse) {
+            Some(Ok(position)) => Ok(QuestionId(position)),
+            _ => {
+                let (kind, text, rule) = ("question", text.to_owned(), "use q and its number");
+                Err(BadName { kind, text, rule })
+            }
+        }
+    }
+}
+
+impl TryFrom<String> for QuestionId {
+    type Error = BadName;
+    fn try_from(text: String) -> Result<QuestionId, BadName> {
+        text.parse()
+    }
+}
+
+impl From<QuestionId> for String {
+    fn from(question: QuestionId) -> String {
+        question.to_string()
+    }
+}
+
+impl fmt::Display for QuestionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "q{}", self.0)
+    }
+}
+
+impl From<Position> for QuestionId {
+    fn from(position: Position) -> QuestionId {
+        QuestionId(position.0)
+    }
+}
+
 impl From<Position> for Fence {
     fn from(position: Position) -> Fence {
         Fence(position.0)

@@ -19,6 +19,7 @@ pub mod event;
 pub mod cache;
 pub mod checklist;
 pub mod graph;
+pub mod question;
 pub mod run;
 
 pub mod claim;

@@ -34,3 +34,13 @@ pub const STEP_SUBSTEPS_MAX: usize = 100;
 pub const LOCK_SLOTS_MAX: u32 = 1_000;
 /// The longest time a step may be given.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// The longest question: what needs more is a file, and the question names it.
+pub const QUESTION_BYTES_MAX: usize = 8 * 1024;
+/// The longest answer, as long as a question.
+pub const ANSWER_BYTES_MAX: usize = 8 * 1024;
+/// The most choices of a question: a person reads them all.
+pub const CHOICES_MAX: usize = 20;
+/// The longest choice, in characters: it is typed as an answer.
+pub const CHOICE_CHARS_MAX: usize = 200;
+/// The most questions that a step may have open at once: an agent that asks in a loop is stopped.
+pub const OPEN_QUESTIONS_MAX: usize = 10;

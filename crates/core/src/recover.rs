@@ -8,7 +8,7 @@ use crate::claim::{Asker, Granted, claimable};
 use crate::decide::{Command, Corpse, Refusal, decide};
 use crate::decided::Lease;
 use crate::event::{Cause, Entry, Failure, Holder};
-use crate::ids::{AttemptId, BootId, Fence, HostId, LockName, StepId, StepRef};
+use crate::ids::{AttemptId, BootId, Fence, HostId, LockName, QuestionId, StepId, StepRef};
 use crate::plan::Work;
 use crate::record::Record;
 use crate::run::{Phase, Run, Step};
@@ -87,6 +87,11 @@ pub enum Action {
     /// Stopped on request: goes on when somebody resumes.
     StayStopped,
     StayFailed,
+    /// Asked, and not answered.
+    AwaitAnswer {
+        question: QuestionId,
+        text: String,
+    },
     /// Only a person can say.
     Ask {
         question: String,
@@ -100,6 +105,8 @@ pub enum Because {
     Interrupted(Cause),
     Failed(Failure),
     HolderLost,
+    /// What it waited for was answered.
+    Answered,
 }
 
 /// For every step in plan order, what to do about it now.
@@ -164,6 +171,7 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
             _ => Action::AwaitNeeds { needs: vec![by] },
         },
         Refusal::RunStopped | Refusal::StepStopped(_) => Action::StayStopped,
+        Refusal::QuestionOpen { question, text, .. } => Action::AwaitAnswer { question, text },
         refusal @ Refusal::NeedsPerson { .. } => Action::Ask { question: refusal.to_string() },
         Refusal::UnknownStep(_)
         | Refusal::StaleFence { .. }
@@ -181,7 +189,17 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         | Refusal::Pending(_)
         | Refusal::CannotRelease(_)
         | Refusal::ResetNeedsReason(_)
-        | Refusal::StillHeld(_) => {
+        | Refusal::StillHeld(_)
+        | Refusal::Unanswered { .. }
+        | Refusal::AnswerUnread { .. }
+        | Refusal::NothingAsked { .. }
+        | Refusal::UnknownQuestion { .. }
+        | Refusal::SeveralQuestions { .. }
+        | Refusal::AnsweredOtherwise { .. }
+        | Refusal::QuestionVoid { .. }
+        | Refusal::NotAChoice { .. }
+        | Refusal::BadQuestion { .. }
+        | Refusal::BadAnswer { .. } => {
             unreachable!("claimable does not answer so for step {step} of {}", run.opened.handle)
         }
     }
@@ -234,6 +252,7 @@ fn because(state: &Step) -> Because {
         Phase::Interrupted(interruption) => Because::Interrupted(interruption.cause),
         Phase::Failed { why, .. } => Because::Failed(why.clone()),
         Phase::Held(_) => Because::HolderLost,
+        Phase::Suspended { .. } => Because::Answered,
         Phase::Pending | Phase::Completed { .. } => Because::NeedsMet,
     }
 }

@@ -17,6 +17,7 @@ use crate::graph::Graph;
 use crate::ids::{AttemptId, Fence, Hash, LockName, Oid, StepId, StepRef};
 use crate::list::List;
 use crate::plan::{Plan, PlanStep, Work};
+use crate::question::{Question, QuestionState};
 use crate::record::{Cursor, Record};
 use crate::time::{Millis, Moment};
 
@@ -51,6 +52,8 @@ struct Sets {
     /// With no retries left.
     failed: FixedBitSet,
     completed: FixedBitSet,
+    /// Those that have ever asked.
+    asked: FixedBitSet,
     /// Nobody holds them, their needs are met, and nothing that happened to them stands against another
     /// attempt.
     free: FixedBitSet,
@@ -59,7 +62,14 @@ struct Sets {
 impl Sets {
     fn none_of(steps: usize) -> Sets {
         let none = || FixedBitSet::with_capacity(steps);
-        Sets { held: none(), interrupted: none(), failed: none(), completed: none(), free: none() }
+        Sets {
+            held: none(),
+            interrupted: none(),
+            failed: none(),
+            completed: none(),
+            asked: none(),
+            free: none(),
+        }
     }
 }
 
@@ -115,6 +125,8 @@ pub struct Step {
     /// What holders reported last, field by field.
     #[serde(with = "as_json")]
     pub report: Report,
+    /// What its attempts asked, oldest first.
+    pub questions: Vec<Question>,
     last_progress: Option<(Stage, Option<Oid>)>,
 }
 
@@ -129,6 +141,10 @@ pub enum Phase {
         at: Millis,
     },
     Interrupted(Interruption),
+    /// Its attempt ended to wait for an answer.
+    Suspended {
+        at: Millis,
+    },
     Completed {
         commit: Option<Oid>,
         truth: Truth,
@@ -186,6 +202,8 @@ pub enum Ending {
     Displaced,
     /// Given back.
     Released,
+    /// To wait for an answer.
+    Suspended,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -401,6 +419,19 @@ impl Run {
         }
     }
 
+    /// Everything that was asked, by step in plan order.
+    pub fn questions(&self) -> impl Iterator<Item = (StepRef, &Question)> {
+        self.sets.asked.ones().flat_map(|index| {
+            let step = self.ref_at(index);
+            self.steps[index].questions.iter().map(move |question| (step.clone(), question))
+        })
+    }
+
+    /// Whether some step could be attempted that nobody holds: run-wide reasons aside.
+    pub(crate) fn has_free(&self) -> bool {
+        !self.sets.free.is_clear()
+    }
+
     /// The stop request that an attempt must obey, if any.
     pub fn stop_for(&self, attempt: &Attempt) -> Option<Stop> {
         stronger(self.stop, attempt.stop)
@@ -445,6 +476,7 @@ impl Run {
         self.sets.held.set(index, matches!(step.phase, Phase::Held(_)));
         self.sets.interrupted.set(index, matches!(step.phase, Phase::Interrupted(_)));
         self.sets.failed.set(index, failed);
+        self.sets.asked.set(index, !step.questions.is_empty());
         if completed != self.sets.completed[index] {
             self.sets.completed.set(index, completed);
             self.tell_dependants(index, completed);
@@ -498,7 +530,10 @@ impl Run {
                     attempt.stop = stronger(run_stop, attempt.stop);
                     attempt.lifted = attempt.stop.is_some();
                 }
-                Phase::Pending | Phase::Failed { .. } | Phase::Completed { .. } => {}
+                Phase::Pending
+                | Phase::Failed { .. }
+                | Phase::Suspended { .. }
+                | Phase::Completed { .. } => {}
             }
             if confirmed {
                 step.idle = 0;
@@ -573,7 +608,9 @@ impl Step {
     ) -> Result<(), &'static str> {
         match event {
             Event::Claimed(claimed) => return self.claim(claimed, record),
-            Event::Started { fence, base, .. } => {
+            Event::Started { fence, base, answers, .. } => {
+                self.own(*fence).ok_or("started")?;
+                self.apply_answers(answers, *fence).ok_or("started")?;
                 let attempt = self.own(*fence).ok_or("started")?;
                 attempt.started_at = Some(record.at);
                 if attempt.entry == Entry::Fresh {
@@ -614,12 +651,40 @@ impl Step {
                 let marked = items.iter().map(|item| (item.clone(), mark.clone()));
                 self.checklist.marks.extend(marked);
             }
+            Event::Asked { fence, text, choices, .. } => {
+                self.own(*fence).ok_or("asked")?;
+                self.questions.push(Question {
+                    id: record.position.into(),
+                    fence: *fence,
+                    text: text.clone(),
+                    choices: choices.clone(),
+                    asked_at: record.at,
+                    state: QuestionState::Open,
+                });
+            }
+            Event::Answered { question, answer, .. } => {
+                self.answer(*question, answer, record.at).ok_or("answered")?;
+            }
+            Event::AnswersApplied { fence, questions, .. } => {
+                self.own(*fence).ok_or("answers_applied")?;
+                self.apply_answers(questions, *fence).ok_or("answers_applied")?;
+            }
+            Event::Suspended { fence, .. } => {
+                self.own(*fence).ok_or("suspended")?;
+                self.awaits(*fence).ok_or("suspended")?;
+                self.end(Ending::Suspended, record.at);
+                self.idle = 0;
+                self.verified = None;
+                self.landing = None;
+                self.phase = Phase::Suspended { at: record.at };
+            }
             Event::Released { fence, .. } => {
                 self.own(*fence).ok_or("released")?;
                 self.end(Ending::Released, record.at);
                 self.verified = None;
                 self.landing = None;
                 self.checklist.reopen();
+                self.void_questions();
             }
             Event::Reset { .. } => self.reset().ok_or("reset")?,
             Event::Verified { fence, commit, tree, truth, .. } => {
@@ -640,6 +705,7 @@ impl Step {
                     None => Truth::Claimed,
                 };
                 self.end(Ending::Completed, record.at);
+                self.void_questions();
                 self.idle = 0;
                 let (commit, at) = (commit.clone(), record.at);
                 self.phase = Phase::Completed { commit, truth, at, fence: *fence };
@@ -688,7 +754,13 @@ impl Step {
             (Phase::Held(_), Grounds::LeaseOver | Grounds::SameOwner | Grounds::Forced) => {
                 self.end(Ending::Displaced, record.at);
             }
-            (Phase::Pending | Phase::Failed { .. } | Phase::Interrupted(_), _) => {}
+            (
+                Phase::Pending
+                | Phase::Failed { .. }
+                | Phase::Interrupted(_)
+                | Phase::Suspended { .. },
+                _,
+            ) => {}
         }
         self.checklist.reopen_unfinished_substeps();
         if matches!(claimed.entry, Entry::Fresh | Entry::Continue) {
@@ -715,7 +787,10 @@ impl Step {
     fn reset(&mut self) -> Option<()> {
         match self.phase {
             Phase::Held(_) | Phase::Pending => return None,
-            Phase::Failed { .. } | Phase::Interrupted(_) | Phase::Completed { .. } => {}
+            Phase::Failed { .. }
+            | Phase::Interrupted(_)
+            | Phase::Suspended { .. }
+            | Phase::Completed { .. } => {}
         }
         self.phase = Phase::Pending;
         self.failures = 0;
@@ -724,6 +799,7 @@ impl Step {
         self.verified = None;
         self.landing = None;
         self.checklist.reopen();
+        self.void_questions();
         Some(())
     }
 

@@ -9,10 +9,12 @@ use crate::claim::believed_until;
 use crate::decided::Lease;
 use crate::event::{Cause, Entry, Failure, Holder, Mark, Omission, Priority, Report, Stage, Truth};
 use crate::ids::{
-    AttemptId, Fence, GroupId, Handle, Hash, ItemRef, Oid, RunId, StepId, StepRef, SubstepId,
+    AttemptId, Fence, GroupId, Handle, Hash, ItemRef, Oid, QuestionId, RunId, StepId, StepRef,
+    SubstepId,
 };
 use crate::limits::IDLE_INTERRUPTIONS_MAX;
 use crate::plan::{PlanStep, Work};
+use crate::question::{Question, QuestionState};
 use crate::recover::{Observed, Sighting, buried};
 use crate::run::{Attempt, Ending, Interruption, KeptSnapshot, Phase, Run, Step};
 use crate::time::{Millis, Moment};
@@ -51,6 +53,9 @@ pub enum RunStatus {
     Waiting {
         step: StepId,
         question: String,
+        /// What was asked by an attempt is answered by this name.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<QuestionId>,
     },
     Interrupted {
         step: StepId,
@@ -104,6 +109,8 @@ pub struct StepView {
     pub substeps: Vec<SubstepView>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<ItemView>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<QuestionView>,
     pub attempts: Vec<AttemptView>,
 }
 
@@ -134,6 +141,26 @@ pub enum ItemState {
     Open,
     Done,
     Deferred { reason: String },
+}
+
+/// A question, for showing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QuestionView {
+    pub question: QuestionId,
+    pub text: String,
+    pub choices: Vec<String>,
+    #[serde(serialize_with = "rfc3339")]
+    pub asked_at: Millis,
+    /// `open`, `answered`, `applied` (an attempt was told) or `void`.
+    pub state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+}
+
+impl QuestionView {
+    pub fn is_open(&self) -> bool {
+        self.answer.is_none() && self.state == "open"
+    }
 }
 
 /// What a step runs.
@@ -179,6 +206,11 @@ pub enum StepStatus {
         recorded: bool,
         /// Stopped on request: it goes on when somebody resumes.
         held_back: bool,
+    },
+    /// Its attempt asked and ended; it goes on when somebody has answered.
+    Waiting {
+        question: QuestionId,
+        text: String,
     },
     Failed {
         why: Failure,
@@ -294,7 +326,7 @@ fn run_status(run: &Run) -> RunStatus {
         return RunStatus::Stopped { cause: stop.cause, at: stop.at };
     }
     let interrupted = run.interrupted().find_map(|(plan, step)| match &step.phase {
-        Phase::Interrupted(last) => Some((plan, step, last)),
+        Phase::Interrupted(last) if step.open_question().is_none() => Some((plan, step, last)),
         _ => None,
     });
     match interrupted {
@@ -303,13 +335,22 @@ fn run_status(run: &Run) -> RunStatus {
                 "interrupted {} times without new progress ({}: {}); go on?",
                 step.idle, last.cause, last.evidence
             );
-            RunStatus::Waiting { step: plan.id.clone(), question }
+            RunStatus::Waiting { step: plan.id.clone(), question, id: None }
         }
         Some((plan, _, Interruption { cause, at, .. })) => {
             RunStatus::Interrupted { step: plan.id.clone(), cause: *cause, at: *at }
         }
-        None => RunStatus::Open,
+        None => waiting(run).unwrap_or(RunStatus::Open),
     }
+}
+
+/// A question is open, and without its answer nothing can be started.
+fn waiting(run: &Run) -> Option<RunStatus> {
+    let (step, asked) = run.questions().find(|(_, question)| question.is_open())?;
+    if run.has_free() {
+        return None;
+    }
+    Some(RunStatus::Waiting { step: step.step, question: asked.text.clone(), id: Some(asked.id) })
 }
 
 fn step_view(
@@ -345,6 +386,7 @@ fn step_view(
         report: (state.report != Report::default()).then(|| state.report.clone()),
         substeps: substeps(plan, state),
         items: items(plan, state),
+        questions: state.questions.iter().map(question_view).collect(),
         attempts: attempts(&step, recorded.step_at(index), observed, leases),
     }
 }
@@ -355,8 +397,12 @@ fn step_status(
     (plan, state): (&PlanStep, &Step),
     was_held: bool,
 ) -> StepStatus {
+    let open = state.open_question().filter(|_| !matches!(state.phase, Phase::Failed { .. }));
+    if let (None, Some(Question { id: question, text, .. })) = (state.attempt(), open) {
+        return StepStatus::Waiting { question: *question, text: text.clone() };
+    }
     match &state.phase {
-        Phase::Pending => match run.unmet(index) {
+        Phase::Pending | Phase::Suspended { .. } => match run.unmet(index) {
             needs if needs.is_empty() => StepStatus::Pending,
             waits_for => StepStatus::Blocked { waits_for },
         },
@@ -410,6 +456,23 @@ fn items(plan: &PlanStep, state: &Step) -> Vec<ItemView> {
     state.checklist.items(plan).map(row).collect()
 }
 
+/// A question as it is shown.
+pub fn question_view(question: &Question) -> QuestionView {
+    QuestionView {
+        question: question.id,
+        text: question.text.clone(),
+        choices: question.choices.clone(),
+        asked_at: question.asked_at,
+        state: match question.state {
+            QuestionState::Open => "open",
+            QuestionState::Answered { .. } => "answered",
+            QuestionState::Applied { .. } => "applied",
+            QuestionState::Void => "void",
+        },
+        answer: question.answer().map(str::to_owned),
+    }
+}
+
 fn snapshot_view(kept: &KeptSnapshot) -> SnapshotView {
     SnapshotView {
         commit: kept.snapshot.commit.clone(),
@@ -447,6 +510,7 @@ fn attempts(
             Ending::Interrupted { cause, .. } => format!("interrupted: {cause}"),
             Ending::Displaced => "displaced".to_owned(),
             Ending::Released => "released".to_owned(),
+            Ending::Suspended => "waiting".to_owned(),
         };
         row(&past.attempt, Some(past.ended_at), how)
     });
@@ -503,6 +567,7 @@ impl StepStatus {
             StepStatus::Verified { .. } => "verified",
             StepStatus::Landing { .. } => "landing",
             StepStatus::Interrupted { .. } => "interrupted",
+            StepStatus::Waiting { .. } => "waiting",
             StepStatus::Failed { .. } => "failed",
             StepStatus::Completed { .. } => "completed",
         }

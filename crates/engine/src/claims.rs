@@ -12,8 +12,11 @@ use piton_core::decided::Lease;
 use piton_core::event::{
     Event, Failure, Grounds, Holder, Mark, Priority, Report, Snapshot, SnapshotReason,
 };
-use piton_core::ids::{AttemptId, Fence, Handle, ItemRef, RunId, StepId, StepRef, SubstepId};
+use piton_core::ids::{
+    AttemptId, Fence, Handle, ItemRef, QuestionId, RunId, StepId, StepRef, SubstepId,
+};
 use piton_core::plan::PlanStep;
+use piton_core::question::Question;
 use piton_core::recover::Sighting;
 use piton_core::run::{Attempt, Phase, Run, Step};
 use piton_core::time::Millis;
@@ -202,10 +205,15 @@ pub fn own_claim(
     Ok(Some(answer(project, log, &attempt.holder.clone(), Some(claim))?))
 }
 
-/// Steps that are held or were interrupted: claiming one of these is a re-claim.
+/// Steps that are held, were interrupted, or waited for an answer: claiming one of these is a re-claim.
 fn touched(log: &Log) -> Vec<StepId> {
-    let held = log.run().held().map(|(step, _)| step.step);
-    held.chain(log.run().interrupted().map(|(plan, _)| plan.id.clone())).collect()
+    let run = log.run();
+    let held = run.held().map(|(step, _)| step.step);
+    let suspended = |step: &StepId| {
+        run.step(step).is_some_and(|(_, state)| matches!(state.phase, Phase::Suspended { .. }))
+    };
+    let waiting = run.questions().map(|(step, _)| step.step).filter(suspended);
+    held.chain(run.interrupted().map(|(plan, _)| plan.id.clone())).chain(waiting).collect()
 }
 
 fn bury_the_dead(
@@ -345,7 +353,8 @@ fn blocked(run: &Run, asker: &Asker<'_>) -> Blocked {
 fn why_not(run: &Run, plan: &PlanStep, state: &Step, asker: &Asker<'_>) -> Option<String> {
     let step = StepRef::first(plan.id.clone());
     let refusal = claimable(run, &step, asker).err()?;
-    Some(match state.attempt() {
+    let waits = matches!(refusal, Refusal::QuestionOpen { .. });
+    Some(match state.attempt().filter(|_| !waits) {
         Some(attempt) => held_by(&step, attempt, &refusal, asker.leases),
         None => refusal.to_string(),
     })
@@ -440,7 +449,7 @@ pub fn fence_of(
 }
 
 /// Writes under a claim. Whoever lost theirs is told so, also where the step has ended since.
-fn submit(
+pub(crate) fn submit(
     log: &mut Log,
     step: &StepId,
     fence: Fence,
@@ -474,10 +483,15 @@ pub fn lost(log: &Log, step: &StepId, given: Fence) -> Refusal {
     }
 }
 
-/// Says that the work has begun.
-pub fn start(log: &mut Log, step: &StepId, fence: Fence) -> Result<(), EngineError> {
+/// Says that the work has begun; tells the answers to what was asked at the step before.
+pub fn start(log: &mut Log, step: &StepId, fence: Fence) -> Result<Vec<Question>, EngineError> {
     let at = StepRef::first(step.clone());
-    submit(log, step, fence, &Command::Start { step: at, fence, base: None })
+    let unread = log.run().step(step).map(|(_, state)| state.unread_answers());
+    let told: Vec<QuestionId> = unread.into_iter().flatten().map(|asked| asked.id).collect();
+    let (base, answers) = (None, told.clone());
+    submit(log, step, fence, &Command::Start { step: at, fence, base, answers })?;
+    let (_, state) = log.run().step(step).expect("it was just started");
+    Ok(state.questions.iter().filter(|asked| told.contains(&asked.id)).cloned().collect())
 }
 
 /// Moves the lease, by as much as it was claimed for unless told; appends nothing. A lapsed claim

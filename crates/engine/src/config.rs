@@ -125,6 +125,10 @@ pub const SNAPSHOT_EVERY: Bounds = Bounds {
     max: Duration::from_secs(24 * 3600),
 };
 
+/// How long somebody may wait for an answer: people sleep, and go on holiday.
+pub const PATIENCE: Bounds =
+    Bounds { key: "--wait", min: Duration::ZERO, max: Duration::from_secs(30 * 24 * 3600) };
+
 const WORKTREE_ROOT: &str = "worktree.root";
 const TRANSCRIPT_MAX: &str = "transcript.max_mib";
 

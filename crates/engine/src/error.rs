@@ -252,6 +252,22 @@ fn refusal_hint(refusal: &Refusal) -> Option<String> {
         Refusal::NotVerified { .. } => {
             "piton completes what it runs itself, once the agent has ended".into()
         }
+        Refusal::QuestionOpen { question, .. } => {
+            format!("`piton answer RUN {question} ANSWER`; to go on without: `piton reset`")
+        }
+        Refusal::Unanswered { step, .. } | Refusal::AnswerUnread { step, .. } => {
+            format!(
+                "`piton ask RUN {step} --read --wait`; or complete it with --force --reason WHY"
+            )
+        }
+        Refusal::UnknownQuestion { .. }
+        | Refusal::NothingAsked { .. }
+        | Refusal::SeveralQuestions { .. }
+        | Refusal::QuestionVoid { .. } => "`piton questions --all` lists them".into(),
+        Refusal::AnsweredOtherwise { .. } => {
+            "the first answer stands; what the step makes of it can be reset: `piton reset`".into()
+        }
+        Refusal::NotAChoice { .. } => "answer with one of them, or with its number".into(),
         Refusal::ResetNeedsReason(_) => "add --force --reason WHY".into(),
         Refusal::StillHeld(step) => {
             format!("`piton release RUN {step} --force`, or wait for its holder")

@@ -77,6 +77,8 @@ enum End {
         left_at: Stage,
         evidence: String,
     },
+    /// The agent asked, and nothing can be said of its work before it has the answer.
+    Waiting,
     /// The claim is somebody else's: nothing may be appended any more.
     Lost,
     /// The machine did not do its part: no fault of the step, and none of its retries.
@@ -97,6 +99,7 @@ impl<E: Into<EngineError>> From<E> for End {
         let error = error.into();
         match error.refusal() {
             _ if error.is_lost() => End::Lost,
+            Some(Refusal::Unanswered { .. } | Refusal::AnswerUnread { .. }) => End::Waiting,
             Some(open @ (Refusal::OpenItems { .. } | Refusal::OpenSubsteps { .. })) => {
                 End::Failed(Failure::Unfinished { open: open.to_string() })
             }
@@ -222,6 +225,7 @@ impl Keeper {
                 return 5;
             }
             End::Failed(why) => Command::Fail { step, fence, why },
+            End::Waiting => Command::Suspend { step, fence },
             End::Interrupted { cause, left_at, evidence } => {
                 let at = self.log.now().map_or(self.log.run().changed_at, |now| now.wall);
                 Command::Interrupt { step, fence, cause, at, evidence, left_at }

@@ -19,6 +19,7 @@ pub mod machine;
 pub mod observe;
 pub mod places;
 pub mod project;
+pub mod questions;
 pub mod runs;
 pub mod snapshot;
 mod transcript;

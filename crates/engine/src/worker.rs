@@ -85,6 +85,8 @@ pub enum Outcome {
         step: StepId,
         question: String,
     },
+    /// What is left waits for answers to what was asked.
+    Waiting,
     /// This worker was told to stop, and its attempts have stopped.
     Interrupted {
         cause: Cause,
@@ -413,7 +415,8 @@ impl<'a> Worker<'a> {
                 _ => {}
             }
         }
-        None
+        let waits = |mend: &Mend| matches!(mend.action, Action::AwaitAnswer { .. });
+        mends.iter().any(waits).then_some(Outcome::Waiting)
     }
 
     /// Waits for something to happen.

@@ -2,9 +2,11 @@
 
 use piton_core::event::{Priority, Report, ReportedFile, Stage, Truth};
 use piton_core::time::Millis;
-use piton_core::view::{ItemState, RunStatus, RunView, StepStatus, StepView, timestamp};
+use piton_core::view::{
+    ItemState, QuestionView, RunStatus, RunView, StepStatus, StepView, timestamp,
+};
 
-use crate::text::{ago, bold, clipped, count, dim, green, plain, red, span, yellow};
+use crate::text::{ago, bold, clipped, count, dim, green, plain, red, span, word, yellow};
 
 /// The longest title in a table.
 const TITLE_MAX: usize = 48;
@@ -19,6 +21,9 @@ pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
             Some(step) => format!("step {} {}", step.step, step_phrase(step, now)),
             None => "between steps".to_owned(),
         },
+        RunStatus::Waiting { question, id: Some(id), .. } => {
+            format!("{id}: {}", clipped(question, REPORT_MAX))
+        }
         RunStatus::Waiting { question, .. } => plain(question),
         RunStatus::Interrupted { step, cause, at } => {
             format!("step {step}: {cause}, {}", ago(*at, now))
@@ -108,6 +113,7 @@ pub(crate) fn mark(status: &StepStatus) -> String {
         StepStatus::Completed { .. } => green("✓"),
         StepStatus::Failed { .. } => red("✗"),
         StepStatus::Interrupted { .. } => yellow("⏸"),
+        StepStatus::Waiting { .. } => yellow("?"),
         StepStatus::Claimed { .. }
         | StepStatus::Running { .. }
         | StepStatus::Verified { .. }
@@ -138,6 +144,9 @@ pub(crate) fn step_phrase(step: &StepView, now: Millis) -> String {
         StepStatus::Interrupted { cause, at, left_at, recorded, .. } => {
             let seen = if *recorded { "" } else { "; seen now, not yet recorded" };
             format!("{cause} {}{}{seen}", ago(*at, now), left(*left_at))
+        }
+        StepStatus::Waiting { question, text } => {
+            format!("for the answer to {question}: {}", clipped(text, TITLE_MAX))
         }
         StepStatus::Failed { why, retries_left } => {
             let left = match retries_left {
@@ -208,6 +217,39 @@ fn file_line(file: &ReportedFile) -> String {
     };
     let sure = file.confidence.as_ref().map(|text| format!(", confidence {}", plain(text)));
     format!("{}{line}{done}{}", plain(&file.path), sure.unwrap_or_default())
+}
+
+/// The questions of a run that wait for an answer.
+pub(crate) fn open_questions(view: &RunView) -> impl Iterator<Item = &QuestionView> {
+    let all = view.steps.iter().flat_map(|step| &step.questions);
+    all.filter(|question| question.is_open())
+}
+
+/// A question with its choices, and what became of it.
+pub(crate) fn question_lines(question: &QuestionView) -> Vec<String> {
+    let mut text = question.text.lines().map(plain);
+    let first = text.next().unwrap_or_default();
+    let mut lines = vec![format!("{}  {first}", bold(&question.question.to_string()))];
+    lines.extend(text.map(|line| format!("  {line}")));
+    let choices = question.choices.iter().enumerate();
+    lines.extend(choices.map(|(n, choice)| format!("  {}. {}", n + 1, plain(choice))));
+    match &question.answer {
+        Some(answer) => lines.push(format!("  {}: {}", question.state, plain(answer))),
+        None if question.is_open() => {}
+        None => lines.push(format!("  {}", question.state)),
+    }
+    lines
+}
+
+/// What to type to answer a question; nothing where nobody waits.
+pub(crate) fn answer_commands(view: &RunView, question: &QuestionView) -> Vec<String> {
+    let command =
+        |answer: &str| format!("piton answer {} {} {answer}", view.handle, question.question);
+    match question.choices.as_slice() {
+        _ if !question.is_open() => Vec::new(),
+        [] => vec![command("ANSWER")],
+        choices => choices.iter().map(|choice| command(&word(&plain(choice)))).collect(),
+    }
 }
 
 /// The substeps and items of a step, each with its mark.

@@ -9,7 +9,8 @@ use piton_engine::project::Project;
 use piton_engine::worker::{self, Going, Outcome, WorkOptions};
 use serde_json::json;
 
-use crate::error::{Kind, Problem};
+use crate::describe::{answer_commands, open_questions};
+use crate::error::{Detail, Kind, Problem};
 use crate::progress::Progress;
 use crate::text::{bold, green, plain, span};
 use crate::ui::Ui;
@@ -99,7 +100,7 @@ fn word_for(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Completed => "completed",
         Outcome::Failed { .. } => "failed",
-        Outcome::NeedsPerson { .. } => "waiting",
+        Outcome::NeedsPerson { .. } | Outcome::Waiting => "waiting",
         Outcome::Interrupted { .. } => "interrupted",
         Outcome::Stopped { .. } => "stopped",
         Outcome::Left => "left",
@@ -123,6 +124,18 @@ fn problem(project: &Project, outcome: &Outcome, view: &RunView) -> Option<Probl
                 "look at what it did: `piton log {run} {step}`; try again: `piton resume {run} --yes`"
             );
             Problem::new(Kind::NeedsPerson, message).hint(hint)
+        }
+        Outcome::Waiting => {
+            let message = format!("{run} waits for an answer; {done}");
+            let asked = open_questions(view).map(|question| Detail {
+                message: format!("{}: {}", question.question, plain(&question.text)),
+                hint: None,
+            });
+            let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
+            let answers: Vec<String> = answers.map(|command| format!("`{command}`")).collect();
+            Problem::new(Kind::NeedsPerson, message)
+                .with_details(asked.collect())
+                .hint(format!("{}; then `piton resume {run}`", answers.join(" or ")))
         }
         Outcome::Interrupted { cause } => {
             Problem::new(interrupted(*cause), format!("{run} was interrupted ({cause}); {done}"))

@@ -74,6 +74,9 @@ kinds! {
     Unwell, "E074", Failed, "`piton doctor` found something bad";
     StillRunning, "E075", Failed, "what was asked to stop has not ended in time";
     UnknownPart, "E076", Usage, "the step has no such item or substep";
+    AnsweredOtherwise, "E077", Failed, "the question was answered otherwise, or nobody waits for it";
+    Unanswered, "E078", Failed, "the step has asked, and its answer was not read";
+    UnknownQuestion, "E079", Usage, "there is no such question, or more than one";
     VerifyFailed, "E080", Failed, "the plan's verify command did not pass on the commit";
     NotLanded, "E081", Failed, "the commit could not be brought onto the run's branch";
     NoSuchCommit, "E082", Usage, "there is no such commit here, or more than one";
@@ -289,7 +292,15 @@ fn refusal_kind(refusal: &Refusal) -> Kind {
         Refusal::OpenItems { .. } => Kind::OpenItems,
         Refusal::OpenSubsteps { .. } => Kind::OpenSubsteps,
         Refusal::UnknownItem { .. } | Refusal::UnknownSubstep { .. } => Kind::UnknownPart,
-        Refusal::NeedsPerson { .. } => Kind::NeedsPerson,
+        Refusal::NeedsPerson { .. } | Refusal::QuestionOpen { .. } => Kind::NeedsPerson,
+        Refusal::AnsweredOtherwise { .. } | Refusal::QuestionVoid { .. } => Kind::AnsweredOtherwise,
+        Refusal::Unanswered { .. } | Refusal::AnswerUnread { .. } => Kind::Unanswered,
+        Refusal::UnknownQuestion { .. }
+        | Refusal::SeveralQuestions { .. }
+        | Refusal::NothingAsked { .. } => Kind::UnknownQuestion,
+        Refusal::NotAChoice { .. } | Refusal::BadQuestion { .. } | Refusal::BadAnswer { .. } => {
+            Kind::Usage
+        }
         _ => Kind::Refused,
     }
 }

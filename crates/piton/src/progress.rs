@@ -108,6 +108,14 @@ impl<'a> Progress<'a> {
             Event::ItemAdded { step, text, .. } => {
                 self.say(step, "●", &format!("found missing: {}", clipped(text, 200)));
             }
+            Event::Asked { step, text, choices, .. } => self.asked(run, step, text, choices),
+            Event::Answered { step, question, answer, .. } => {
+                self.say(step, "●", &format!("{question} was answered: {}", clipped(answer, 200)));
+            }
+            Event::AnswersApplied { .. } => {}
+            Event::Suspended { step, .. } => {
+                self.finish(step, &yellow("?"), "waits for an answer; its work is kept");
+            }
             Event::ItemsMarked { .. } => {}
             Event::Verified { step, truth, check, .. } => {
                 self.stage(step, "landing");
@@ -165,6 +173,18 @@ impl<'a> Progress<'a> {
                 self.ui.talk(dim(&format!("  | {}", text::stripped(line.as_bytes()))));
             }
         }
+    }
+
+    /// What to type is told at once: the agent may be waiting for it.
+    fn asked(&mut self, run: &Run, step: &StepRef, text: &str, choices: &[String]) {
+        let all = run.questions().filter(|(of, question)| of == step && question.text == text);
+        let Some((_, question)) = all.last() else { return };
+        let (id, handle) = (question.id, &run.opened.handle);
+        self.say(step, &yellow("?"), &format!("asks {id}: {}", clipped(text, 200)));
+        let answers: Vec<String> =
+            choices.iter().map(|choice| text::word(&plain(choice))).collect();
+        let answer = if answers.is_empty() { "ANSWER".to_owned() } else { answers.join(" | ") };
+        self.ui.talk(format!("  piton answer {handle} {id} {answer}"));
     }
 
     fn swept(&mut self, step: &StepRef, ended: &[i32], survivors: &[i32]) {

@@ -13,11 +13,14 @@ use piton_engine::{Access, Store, StoreError, runs};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::describe::{answer_commands, open_questions};
 use crate::error::{Kind, Problem};
 use crate::exit::Exit;
 use crate::text;
 use crate::ui::Ui;
 
+pub(crate) mod answer;
+pub(crate) mod ask;
 pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod claim;
@@ -35,6 +38,7 @@ pub(crate) mod log;
 pub(crate) mod open;
 pub(crate) mod overview;
 pub(crate) mod plan;
+pub(crate) mod questions;
 pub(crate) mod ready;
 pub(crate) mod release;
 pub(crate) mod reset;
@@ -149,6 +153,10 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
             format!("git merge {}", view.branch),
         ],
         RunStatus::Running => vec![format!("piton log {run} -f"), format!("piton stop {run}")],
+        RunStatus::Waiting { id: Some(_), .. } => {
+            let commands = open_questions(view).flat_map(|asked| answer_commands(view, asked));
+            commands.chain([format!("piton resume {run}")]).collect()
+        }
         RunStatus::Waiting { step, .. } => {
             vec![format!("piton log {run} {step}"), format!("piton resume {run} --yes")]
         }

@@ -9,7 +9,9 @@ use piton_core::event::{
     Holder, Mark, Omission, Priority, ReleasedBy, Report, ReportedFile, Repository, RunOpened,
     Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
 };
-use piton_core::ids::{AttemptId, BootId, Fence, Handle, Hash, RunId, StepRef, SubstepId};
+use piton_core::ids::{
+    AttemptId, BootId, Fence, Handle, Hash, QuestionId, RunId, StepRef, SubstepId,
+};
 use piton_core::time::{BootClock, Millis, Moment};
 use serde_json::Value;
 use uuid::Uuid;
@@ -77,10 +79,11 @@ fn a_torn_body_is_unreadable() {
 }
 
 /// One of every kind, and every variant of what they carry: what was written first, then what came
-/// with claims from outside.
+/// with claims from outside, then with questions.
 fn samples() -> Vec<Event> {
     let mut all = first_samples();
     all.extend(samples_from_outside());
+    all.extend(samples_of_questions());
     all
 }
 
@@ -91,7 +94,7 @@ fn first_samples() -> Vec<Event> {
         opened(Some("https://example.org/repo.git".to_owned()), None),
         opened(None, None),
         opened(None, Some("/home/somebody/side".to_owned())),
-        Event::Started { step: step.clone(), fence, base: Some(oid(3)) },
+        Event::Started { step: step.clone(), fence, base: Some(oid(3)), answers: Vec::new() },
         Event::LandingIntended { step: step.clone(), fence, onto: oid(3), to: oid(4) },
         Event::Completed { step: step.clone(), fence, commit: Some(oid(4)), waived: None },
         Event::Resumed { host: host("here"), confirmed: false },
@@ -159,7 +162,7 @@ fn samples_from_outside() -> Vec<Event> {
     let (step, fence) = (StepRef::first(id("jwt")), Fence(7));
     let substep = || SubstepId::new("validate").unwrap();
     let mut all = vec![
-        Event::Started { step: step.clone(), fence, base: None },
+        Event::Started { step: step.clone(), fence, base: None, answers: Vec::new() },
         Event::Completed { step: step.clone(), fence, commit: None, waived: None },
         Event::Completed {
             step: step.clone(),
@@ -169,6 +172,7 @@ fn samples_from_outside() -> Vec<Event> {
                 reason: "the fixture is gone".to_owned(),
                 substeps: vec![substep()],
                 items: vec![item("2"), item("validate.1")],
+                questions: Vec::new(),
             }),
         },
         Event::SubstepCompleted { step: step.clone(), fence, substep: substep() },
@@ -209,6 +213,32 @@ fn samples_from_outside() -> Vec<Event> {
     }
     all.sort_by_key(kind);
     all
+}
+
+fn samples_of_questions() -> Vec<Event> {
+    let (step, fence) = (StepRef::first(id("jwt")), Fence(7));
+    let (questions, reason) = (vec![QuestionId(12), QuestionId(14)], "no time".to_owned());
+    let waived = Waived { reason, substeps: vec![], items: vec![], questions: questions.clone() };
+    let asked = |choices: &[&str]| Event::Asked {
+        step: step.clone(),
+        fence,
+        text: "Welches Format? 形式は".to_owned(),
+        choices: choices.iter().map(|choice| (*choice).to_owned()).collect(),
+    };
+    vec![
+        Event::Started { step: step.clone(), fence, base: None, answers: questions.clone() },
+        Event::Completed { step: step.clone(), fence, commit: None, waived: Some(waived) },
+        asked(&[]),
+        asked(&["JWT", "opaque"]),
+        Event::Answered {
+            step: step.clone(),
+            question: QuestionId(12),
+            answer: "JWT".to_owned(),
+            host: host("here"),
+        },
+        Event::AnswersApplied { step: step.clone(), fence, questions },
+        Event::Suspended { step, fence },
+    ]
 }
 
 fn report() -> Report {
@@ -259,6 +289,10 @@ fn kind(event: &Event) -> u8 {
         Event::ItemsMarked { .. } => 13,
         Event::Released { .. } => 14,
         Event::Reset { .. } => 15,
+        Event::Asked { .. } => 16,
+        Event::Answered { .. } => 17,
+        Event::AnswersApplied { .. } => 18,
+        Event::Suspended { .. } => 19,
     }
 }
 

@@ -18,9 +18,10 @@ use piton_core::event::{
 use piton_core::graph::Graph;
 use piton_core::ids::{
     AgentName, AttemptId, BootId, Fence, GroupId, Handle, Hash, HostId, ItemRef, LockName, Oid,
-    RunId, StepId, StepRef, SubstepId,
+    QuestionId, RunId, StepId, StepRef, SubstepId,
 };
 use piton_core::plan::{Group, Isolation, Need, Plan, PlanStep, PlanSubstep, Work};
+use piton_core::question::WhichQuestion;
 use piton_core::record::{Cursor, Record};
 use piton_core::recover::{Observed, Sighting};
 use piton_core::run::{PackedRun, Run};
@@ -165,7 +166,31 @@ impl History {
         };
         match words[0] {
             "claim" => Command::Claim(self.claim(words[1], rest)),
-            "start" => Command::Start { step, fence, base: Some(oid(3)) },
+            "start" => {
+                let answers = self.unread(&step);
+                Command::Start { step, fence, base: Some(oid(3)), answers }
+            }
+            "start-untold" => {
+                Command::Start { step, fence, base: Some(oid(3)), answers: Vec::new() }
+            }
+            "ask" => Command::Ask { step, fence, text: rest.join(" "), choices: Vec::new() },
+            "choose" => {
+                let choices = rest[1..].iter().map(|choice| (*choice).to_owned()).collect();
+                Command::Ask { step, fence, text: rest[0].to_owned(), choices }
+            }
+            "answer" => Command::Answer {
+                question: match words[1].parse() {
+                    Ok(question) => WhichQuestion::Id(question),
+                    Err(_) => WhichQuestion::Of(step),
+                },
+                answer: rest.join(" "),
+                host: host("here"),
+            },
+            "read" => {
+                let questions = self.unread(&step);
+                Command::ApplyAnswers { step, fence, questions }
+            }
+            "suspend" => Command::Suspend { step, fence },
             "checkpoint" => {
                 let snapshot = Some(snapshot(rest[0].parse().unwrap()));
                 Command::Checkpoint { step, fence, snapshot, report: None }
@@ -273,6 +298,11 @@ impl History {
         }
     }
 
+    fn unread(&self, step: &StepRef) -> Vec<QuestionId> {
+        let state = self.run.step(&step.step).map(|(_, state)| state);
+        state.iter().flat_map(|state| state.unread_answers()).map(|asked| asked.id).collect()
+    }
+
     pub(crate) fn fence(&self, step: &str) -> Fence {
         let Some((_, state)) = self.run.step(&id(step)) else { return Fence(0) };
         let last = || state.history.last().map(|past| past.attempt.fence);
@@ -331,6 +361,10 @@ pub(crate) fn check_in(mut history: History, log: &str, command: &str, expect: &
     }
 }
 
+fn joined<T: ToString>(all: &[T]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
 /// An event in a few words.
 pub(crate) fn told(event: &Event) -> String {
     match event {
@@ -344,7 +378,18 @@ pub(crate) fn told(event: &Event) -> String {
             };
             format!("claimed {} {}{grounds}", claimed.step, entry_word(claimed.entry))
         }
+        Event::Started { step, answers, .. } if !answers.is_empty() => {
+            format!("started {step} told {}", joined(answers))
+        }
         Event::Started { step, .. } => format!("started {step}"),
+        Event::Asked { step, text, .. } => format!("asked {step} {text}"),
+        Event::Answered { step, question, answer, .. } => {
+            format!("answered {step} {question} {answer}")
+        }
+        Event::AnswersApplied { step, questions, .. } => {
+            format!("applied {step} {}", joined(questions))
+        }
+        Event::Suspended { step, .. } => format!("suspended {step}"),
         Event::Checkpointed { step, snapshot: Some(snapshot), .. } => {
             format!("checkpointed {step} {}", snapshot.changed)
         }
@@ -363,7 +408,8 @@ pub(crate) fn told(event: &Event) -> String {
         Event::Completed { step, waived: Some(waived), .. } => {
             let parts = waived.substeps.iter().map(ToString::to_string);
             let items = waived.items.iter().map(ToString::to_string);
-            let skipped: Vec<String> = parts.chain(items).collect();
+            let asked = waived.questions.iter().map(ToString::to_string);
+            let skipped: Vec<String> = parts.chain(items).chain(asked).collect();
             format!("completed {step} without {}", skipped.join(" "))
         }
         Event::Completed { step, .. } => format!("completed {step}"),

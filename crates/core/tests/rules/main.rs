@@ -12,5 +12,6 @@ mod claims;
 mod decisions;
 mod packed;
 mod properties;
+mod questions;
 mod stores;
 mod tables;

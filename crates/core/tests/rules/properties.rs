@@ -12,8 +12,11 @@ use piton_core::event::{
     Cause, Check, Claimed, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, Priority,
     Report, Scope, Snapshot, SnapshotReason, Stage, Truth,
 };
-use piton_core::ids::{AttemptId, BootId, Fence, Hash, ItemRef, StepId, StepRef, SubstepId};
+use piton_core::ids::{
+    AttemptId, BootId, Fence, Hash, ItemRef, QuestionId, StepId, StepRef, SubstepId,
+};
 use piton_core::plan::Plan;
+use piton_core::question::WhichQuestion;
 use piton_core::recover::{Observed, Sighting, recover};
 use piton_core::run::{Phase, Run};
 use piton_core::time::Millis;
@@ -25,6 +28,8 @@ use crate::history::{History, host, id, item, oid, outside, plan, repacked};
 
 const STEPS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const ITEMS: [&str; 6] = ["1", "2", "3", "one.1", "two.1", "nowhere.1"];
+const QUESTIONS: [&str; 3] = ["which?", "how?", "  "];
+const ANSWERS: [&str; 4] = ["this", "2", "that", ""];
 const PARTS: [&str; 3] = ["one", "two", "nowhere"];
 
 pub(crate) fn history() -> History {
@@ -51,7 +56,11 @@ enum Given {
 #[derive(Debug, Clone)]
 enum Ask {
     Claim { step: Option<usize>, holder: Holder, sighting: Sighting, insist: Insist },
-    Start { based: bool },
+    Start { based: bool, told: bool },
+    Question { text: usize, choices: bool },
+    Answer { answer: usize },
+    Read,
+    Suspend,
     Checkpoint { changed: Option<u64>, note: Option<String> },
     Substep(usize),
     Gap(String),
@@ -185,6 +194,16 @@ fn about_the_checklist() -> impl Strategy<Value = Ask> {
     ]
 }
 
+fn about_questions() -> impl Strategy<Value = Ask> {
+    let question = (0..QUESTIONS.len(), any::<bool>());
+    prop_oneof![
+        3 => question.prop_map(|(text, choices)| Ask::Question { text, choices }),
+        3 => (0..ANSWERS.len()).prop_map(|answer| Ask::Answer { answer }),
+        1 => Just(Ask::Read),
+        2 => Just(Ask::Suspend),
+    ]
+}
+
 fn ask() -> impl Strategy<Value = Ask> {
     let stage =
         prop::sample::select(vec![Stage::Unstarted, Stage::Agent, Stage::Verify, Stage::Land]);
@@ -192,7 +211,9 @@ fn ask() -> impl Strategy<Value = Ask> {
     let haste = prop::sample::select(vec![Haste::Graceful, Haste::Now]);
     prop_oneof![
         14 => claim(),
-        8 => any::<bool>().prop_map(|based| Ask::Start { based }),
+        8 => (any::<bool>(), any::<bool>())
+            .prop_map(|(based, told)| Ask::Start { based, told }),
+        6 => about_questions(),
         4 => (prop::option::of(0..4_u64), prop::option::of(text()))
             .prop_map(|(changed, note)| Ask::Checkpoint { changed, note }),
         8 => about_the_checklist(),
@@ -254,7 +275,30 @@ fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
             holder,
             insist,
         }),
-        Ask::Start { based } => Command::Start { step, fence, base: based.then(|| oid(3)) },
+        Ask::Start { based, told } => {
+            let state = history.run.step(&step.step).map(|(_, state)| state).filter(|_| told);
+            let unread = state.iter().flat_map(|state| state.unread_answers());
+            let answers = unread.map(|question| question.id).collect();
+            Command::Start { step, fence, base: based.then(|| oid(3)), answers }
+        }
+        Ask::Question { text, choices } => {
+            let choices: &[&str] = if choices { &["this", "that"] } else { &[] };
+            let choices = choices.iter().map(|choice| (*choice).to_owned()).collect();
+            Command::Ask { step, fence, text: QUESTIONS[text].to_owned(), choices }
+        }
+        Ask::Answer { answer } => {
+            let all: Vec<QuestionId> = history.run.questions().map(|(_, asked)| asked.id).collect();
+            let question = match all.len() {
+                0 => WhichQuestion::Of(step),
+                count => WhichQuestion::Id(all[number % count]),
+            };
+            Command::Answer { question, answer: ANSWERS[answer].to_owned(), host: host("here") }
+        }
+        Ask::Read => {
+            let questions = history.run.questions().map(|(_, asked)| asked.id).collect();
+            Command::ApplyAnswers { step, fence, questions }
+        }
+        Ask::Suspend => Command::Suspend { step, fence },
         Ask::Checkpoint { changed, note } => {
             let snapshot = changed.map(|changed| Snapshot {
                 commit: oid(50 + u128::from(changed)),
@@ -324,6 +368,9 @@ struct Beside {
     completed: BTreeSet<StepId>,
     agent_ended: BTreeSet<StepId>,
     parts: BTreeMap<StepId, Parts>,
+    /// What was asked and not voided: by whom, and whether somebody answered.
+    asked: BTreeMap<QuestionId, (StepId, Fence, bool)>,
+    applied: BTreeSet<QuestionId>,
 }
 
 /// What is done of a step's checklist.
@@ -344,6 +391,7 @@ impl Beside {
                 assert!(reason.is_some() || !self.completed.contains(&step), "{step} needs one");
                 self.completed.remove(&step);
                 self.agent_ended.remove(&step);
+                self.void(&step);
                 self.parts.entry(step).or_default().deferred.clear();
                 return;
             }
@@ -351,6 +399,11 @@ impl Beside {
         }
         match event {
             Event::Claimed(claimed) => self.claimed(claimed, position, plan),
+            Event::Answered { question, .. } => {
+                let asked = self.asked.get_mut(question).expect("it was asked");
+                assert!(!asked.2, "{question} is answered once");
+                asked.2 = true;
+            }
             other => {
                 let fence = fence_of(other).expect("it carries a fence");
                 let open = self.open.get(&step).map(|(fence, _)| *fence);
@@ -358,15 +411,52 @@ impl Beside {
                 if let Event::Completed { waived: None, .. } = other {
                     assert_eq!(self.open_part(&step, plan), None, "a part of {step} is open");
                 }
+                if let Event::Asked { .. } = other {
+                    self.asked.insert(QuestionId(position), (step.clone(), fence, false));
+                }
+                self.told(other, &step, fence);
                 self.under_claim(other, step);
             }
         }
+    }
+
+    /// An answer is told once; who has asked and was not told is neither done nor failed.
+    fn told(&mut self, event: &Event, step: &StepId, fence: Fence) {
+        let told: &[QuestionId] = match event {
+            Event::Started { answers, .. } => answers,
+            Event::AnswersApplied { questions, .. } => questions,
+            _ => &[],
+        };
+        for question in told {
+            let (of, _, answered) = &self.asked[question];
+            assert!(of == step && *answered, "{question} of {step} is answered");
+            assert!(self.applied.insert(*question), "{question} is applied once");
+        }
+        let waits = self.asked.iter().any(|(question, (of, by, _))| {
+            of == step && *by == fence && !self.applied.contains(question)
+        });
+        let kept = matches!(self.open.get(step), Some((_, Holder::Keeper { .. })));
+        match event {
+            Event::Suspended { .. } => assert!(waits, "{step} waits for nothing"),
+            Event::Failed { why: Failure::Reported { .. }, .. } => {}
+            Event::Failed { .. } => assert!(!waits, "{step} waits and has not failed"),
+            Event::Verified { .. } => assert!(!(kept && waits), "{step} waits and is not done"),
+            Event::Completed { waived: None, .. } if !kept => assert!(!waits, "{step} waits"),
+            _ => {}
+        }
+    }
+
+    /// Nobody waits for the answers any more.
+    fn void(&mut self, step: &StepId) {
+        self.asked.retain(|_, (of, _, answered)| of != step || *answered);
     }
 
     fn claimed(&mut self, claimed: &Claimed, position: u64, plan: &Plan) {
         let step = &claimed.step.step;
         assert!(position > self.last_fence, "fences grow");
         self.last_fence = position;
+        let open = self.asked.values().any(|(of, _, answered)| of == step && !answered);
+        assert!(!open, "{step} is claimed although its question is open");
         let needs = plan.needs_of(plan.index_of(step).unwrap());
         let met = |need: &usize| self.completed.contains(&plan.steps[*need].id);
         assert!(needs.iter().all(met), "{step} is claimed before its needs are met");
@@ -452,12 +542,18 @@ impl Beside {
                 self.agent_ended.remove(&step);
                 self.open.remove(&step);
             }
+            Event::Suspended { .. } => {
+                self.agent_ended.remove(&step);
+                self.open.remove(&step);
+            }
             Event::Released { .. } => {
+                self.asked.retain(|_, (of, _, answered)| *of != step || *answered);
                 parts.deferred.clear();
                 self.agent_ended.remove(&step);
                 self.open.remove(&step);
             }
             Event::Completed { .. } => {
+                self.asked.retain(|_, (of, _, answered)| *of != step || *answered);
                 self.open.remove(&step);
                 self.completed.insert(step);
             }
@@ -494,12 +590,16 @@ fn fence_of(event: &Event) -> Option<Fence> {
         | Event::Verified { fence, .. }
         | Event::LandingIntended { fence, .. }
         | Event::Completed { fence, .. }
+        | Event::Asked { fence, .. }
+        | Event::AnswersApplied { fence, .. }
+        | Event::Suspended { fence, .. }
         | Event::Released { fence, .. }
         | Event::Failed { fence, .. }
         | Event::Interrupted { fence, .. }
         | Event::StopRequested { scope: Scope::Attempt { fence, .. }, .. } => Some(*fence),
         Event::RunOpened(_)
         | Event::Claimed(_)
+        | Event::Answered { .. }
         | Event::Reset { .. }
         | Event::StopRequested { .. }
         | Event::Resumed { .. } => None,

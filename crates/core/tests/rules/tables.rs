@@ -66,9 +66,15 @@ const STATES: &[State] = &[
     free("interrupted land", "BEFORE, AGENT, verify it, land it, interrupt it land"),
     free("interrupted land, asked", "BEFORE, AGENT, verify it, stop it, interrupt it land"),
     free("interrupted land, 3 idle", "BEFORE, AGENT, verify it, LAND, LAND, interrupt it land"),
+    free("waiting", "BEFORE, AGENT, ask it which, suspend it"),
+    free("waiting, answered", "BEFORE, AGENT, ask it which, suspend it, answer it one"),
+    free("interrupted, question open", "BEFORE, AGENT, ask it which, interrupt it agent"),
     free("completed", "BEFORE, AGENT, verify it, land it, complete it"),
     held("held, unstarted", "BEFORE, claim it"),
     held("held, agent", "BEFORE, AGENT"),
+    held("held, question open", "BEFORE, AGENT, ask it which"),
+    held("held, answer not read", "BEFORE, AGENT, ask it which, answer it one"),
+    held("held, answer read", "BEFORE, AGENT, ask it which, answer it one, read it"),
     held("held, verify", "BEFORE, AGENT, interrupt it verify, claim it"),
     held("held, verified", "BEFORE, AGENT, verify it"),
     held("held, landing", "BEFORE, AGENT, verify it, land it"),
@@ -77,6 +83,8 @@ const STATES: &[State] = &[
     outside("outside, started", "BEFORE, OUTSIDE"),
     outside("outside, after a keeper", "BEFORE, AGENT, interrupt it agent, claim it from x"),
     outside("outside, after a landing", "BEFORE, AGENT, verify it, LEAVE, claim it from x"),
+    outside("outside, question open", "BEFORE, OUTSIDE, ask it which"),
+    outside("outside, answered", "BEFORE, OUTSIDE, ask it which, answer it one"),
     outside("outside, verified", "BEFORE, OUTSIDE, verify it"),
     outside("outside, landing", "BEFORE, OUTSIDE, verify it, land it"),
 ];
@@ -287,6 +295,7 @@ fn refused(refusal: &Refusal) -> String {
         Refusal::RetriesUsed(_) => "no: retries used".to_owned(),
         Refusal::RunFailed(_) => "no: run failed".to_owned(),
         Refusal::NeedsPerson { .. } => "no: ask".to_owned(),
+        Refusal::QuestionOpen { .. } => "no: question open".to_owned(),
         other => panic!("a claim is not refused with: {other}"),
     }
 }
@@ -314,6 +323,7 @@ fn done(action: &Action) -> String {
                 Because::Interrupted(cause) => cause.as_str(),
                 Because::Failed(_) => "failed",
                 Because::HolderLost => "holder lost",
+                Because::Answered => "answered",
             };
             format!("{} ({because})", entry_word(*entry))
         }
@@ -327,6 +337,7 @@ fn done(action: &Action) -> String {
         Action::AwaitHolder => "await holder".to_owned(),
         Action::StayStopped => "stay stopped".to_owned(),
         Action::StayFailed => "stay failed".to_owned(),
+        Action::AwaitAnswer { .. } => "await answer".to_owned(),
         Action::Ask { .. } => "ask".to_owned(),
     }
 }

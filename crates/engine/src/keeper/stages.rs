@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::time::Instant;
 
-use piton_core::brief::{self, TreeFacts};
+use piton_core::brief::{self, Prompt, TreeFacts};
 use piton_core::decide::{Command, Judged, judge_exit};
 use piton_core::event::{Cause, Check, Entry, Failure, SnapshotReason, Stage, Truth};
-use piton_core::ids::{Hash, Oid};
+use piton_core::ids::{Hash, Oid, QuestionId};
 use piton_core::plan::{Agent, PromptBy, Work};
 use piton_core::run::Stop;
 
@@ -146,10 +146,10 @@ impl Keeper {
     }
 
     fn run_agent(&mut self, base: Oid) -> Result<(), End> {
-        let spec = self.agent_spec(&base)?;
+        let (spec, answers) = self.agent_spec(&base)?;
         self.stop_before(Stage::Unstarted)?;
         let (step, fence) = (self.step.clone(), self.fence);
-        self.log.submit(&Command::Start { step, fence, base: Some(base) })?;
+        self.log.submit(&Command::Start { step, fence, base: Some(base), answers })?;
         crash::point("keeper.started");
         let oom_before = machine::oom_kills();
         let program = spec.program.to_string_lossy().into_owned();
@@ -169,6 +169,10 @@ impl Keeper {
         }
         match judge_exit(finished.ended) {
             Judged::Ended => {
+                self.log.refresh()?;
+                if self.state().awaits(self.fence).is_some() {
+                    return Err(End::Waiting);
+                }
                 self.agent_ended = true;
                 Ok(())
             }
@@ -194,8 +198,9 @@ impl Keeper {
         Failure::Timeout { ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX) }
     }
 
-    /// What to start: a plain command, or an agent with its prompt and brief.
-    fn agent_spec(&self, base: &Oid) -> Result<Spec, End> {
+    /// What to start: a plain command, or an agent with its prompt and brief, and the answers that are
+    /// told with it. A command is told nothing: it reads an answer by asking again.
+    fn agent_spec(&self, base: &Oid) -> Result<(Spec, Vec<QuestionId>), End> {
         let output = self.folder.transcript();
         let max = self.settings.transcript_max;
         let folder = self.tree.path().to_owned();
@@ -205,7 +210,8 @@ impl Keeper {
             }
             Work::Run(command) => {
                 let variables = self.variables(None);
-                Ok(Spec { variables, ..Spec::shell(command, folder, output, max) })
+                let spec = Spec { variables, ..Spec::shell(command, folder, output, max) };
+                Ok((spec, Vec::new()))
             }
             Work::Agent { agent, prompt } => {
                 let name = agent;
@@ -214,7 +220,8 @@ impl Keeper {
                     Entry::Continue => self.tree.facts(base)?,
                     _ => TreeFacts::default(),
                 };
-                let prompt = brief::prompt(prompt, self.state(), self.entry, &facts);
+                let Prompt { text: prompt, answers } =
+                    brief::prompt(prompt, self.state(), self.entry, &facts);
                 let stdin = self.write_prompt(&prompt)?;
                 let mut words = agent.command.iter().map(Into::into);
                 let program = words
@@ -224,7 +231,7 @@ impl Keeper {
                 if agent.prompt == PromptBy::Arg {
                     arguments.push(prompt.into());
                 }
-                Ok(Spec {
+                let spec = Spec {
                     program,
                     arguments,
                     folder,
@@ -232,7 +239,8 @@ impl Keeper {
                     stdin: (agent.prompt == PromptBy::Stdin).then_some(stdin),
                     output,
                     output_max: max,
-                })
+                };
+                Ok((spec, answers))
             }
         }
     }

@@ -90,6 +90,10 @@ fn line(record: &Record, event: &Event) -> String {
     plain(format!("{line} {}", detail(event)).trim_end())
 }
 
+fn joined<T: ToString>(all: &[T]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 fn detail(event: &Event) -> String {
     match event {
         Event::RunOpened(opened) => format!("{} from {}", opened.handle, opened.base.short()),
@@ -122,12 +126,16 @@ fn detail(event: &Event) -> String {
             format!("{text} ({})", crate::describe::priority_word(*priority))
         }
         Event::ItemsMarked { items, mark, .. } => {
-            let items = items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let items = joined(items);
             match mark {
                 Mark::Done => format!("{items} done"),
                 Mark::Deferred { reason } => format!("{items} deferred: {reason}"),
             }
         }
+        Event::Asked { text, .. } => text.clone(),
+        Event::Answered { question, answer, .. } => format!("{question}: {answer}"),
+        Event::AnswersApplied { questions, .. } => joined(questions),
+        Event::Suspended { .. } => String::new(),
         Event::Released { by, .. } => match by {
             ReleasedBy::Owner => "by its owner".to_owned(),
             ReleasedBy::Force => "by force".to_owned(),

@@ -130,6 +130,7 @@ fn ended(log: &Log, attempt: AttemptId) -> Option<String> {
             Some(format!("was interrupted ({}): {}", last.cause, last.evidence))
         }
         (Ending::Interrupted { cause, .. }, _) => Some(format!("was interrupted ({cause})")),
+        (Ending::Suspended, _) => Some("ended to wait for an answer".to_owned()),
         (Ending::Completed | Ending::Displaced | Ending::Released, _) => None,
     }
 }

@@ -164,6 +164,7 @@ fn word_for(action: &Action) -> &'static str {
         Action::AwaitHolder => "await_holder",
         Action::StayStopped => "stay_stopped",
         Action::StayFailed => "stay_failed",
+        Action::AwaitAnswer { .. } => "await_answer",
         Action::Ask { .. } => "ask",
     }
 }
@@ -192,6 +193,9 @@ fn told(action: &Action) -> String {
         Action::AwaitHolder => "wait until somebody claims it: it has nothing to start".to_owned(),
         Action::StayStopped => "leave it stopped".to_owned(),
         Action::StayFailed => "leave it failed: no retries left".to_owned(),
+        Action::AwaitAnswer { question, text } => {
+            format!("ask again: {question} {}", plain(text))
+        }
         Action::Ask { question } => format!("ask: {} (or --yes)", plain(question)),
     }
 }
@@ -210,6 +214,7 @@ fn reason(because: &Because) -> String {
         Because::NeedsMet => String::new(),
         Because::Interrupted(cause) => format!(" (interrupted: {})", Cause::as_str(*cause)),
         Because::Failed(why) => format!(" (retry: it {})", plain(&why.to_string())),
+        Because::Answered => " (what it asked was answered)".to_owned(),
         Because::HolderLost => " (its host was lost)".to_owned(),
     }
 }

@@ -9,7 +9,7 @@ use piton_engine::project::Project;
 use piton_engine::runs;
 use serde_json::json;
 
-use crate::describe::{checklist, mark, reported, run_head, step_phrase};
+use crate::describe::{checklist, mark, question_lines, reported, run_head, step_phrase};
 use crate::error::Problem;
 use crate::text::{bold, count, dim, now, plain, span, word};
 use crate::ui::Ui;
@@ -95,6 +95,8 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
         lines.push(format!("    {}", attempt_line(number + 1, attempt, now)));
     }
     lines.extend(step.report.iter().flat_map(reported).map(|line| format!("    {line}")));
+    let asked = step.questions.iter().flat_map(question_lines);
+    lines.extend(asked.map(|line| format!("    {line}")));
     lines.extend(checklist(step).into_iter().map(|line| format!("    {line}")));
     if let Some(last) = step.attempts.last().filter(|attempt| attempt.worktree.is_none()) {
         lines.push(dim(&format!("    {}", project.folder(last.attempt).path().display())));

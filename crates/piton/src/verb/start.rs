@@ -1,9 +1,11 @@
 //! `piton start`: a holder says that the work has begun.
 
+use piton_core::view::{QuestionView, question_view};
 use piton_engine::claims;
 use serde_json::json;
 
 use crate::claiming::{ByClaim, Target, Which};
+use crate::describe::question_lines;
 use crate::error::Problem;
 use crate::ui::Ui;
 use crate::verb::Answer;
@@ -12,7 +14,9 @@ use crate::verb::Answer;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
-  piton start auth-calm-otter jwt --fence 7")]
+  piton start auth-calm-otter jwt --fence 7
+
+It tells the answers to what earlier attempts at the step have asked.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
@@ -24,8 +28,12 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let mut target = Target::find(&args.which)?;
     let fence = target.fence(&args.by)?;
-    claims::start(&mut target.log, &target.step, fence)?;
+    let answers = claims::start(&mut target.log, &target.step, fence)?;
+    let answers: Vec<QuestionView> = answers.iter().map(question_view).collect();
     let _ = ui.line(format!("step {}: started", target.step));
-    let data = target.answer(json!({ "fence": fence, "started": true }));
+    for line in answers.iter().flat_map(question_lines) {
+        let _ = ui.line(format!("  {line}"));
+    }
+    let data = target.answer(json!({ "fence": fence, "started": true, "answers": answers }));
     Ok(Answer::new(data).after_writing(target.log.store()))
 }

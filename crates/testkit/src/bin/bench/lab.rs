@@ -146,7 +146,15 @@ impl Lab {
     }
 
     pub(crate) fn start(&self, log: &mut Log, step: &StepRef, fence: Fence) {
-        tell(log, Command::Start { step: step.clone(), fence, base: Some(self.base.clone()) });
+        tell(
+            log,
+            Command::Start {
+                step: step.clone(),
+                fence,
+                base: Some(self.base.clone()),
+                answers: Vec::new(),
+            },
+        );
     }
 
     /// From `Started` to `Completed`: three transitions.

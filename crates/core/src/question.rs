@@ -1,0 +1,258 @@
+//! Questions: what an attempt asks a person, and what becomes of it. A question is known by the
+//! position of its record, is answered once, and its answer is applied once: by the start of the
+//! attempt whose brief carried it, or by the holder who read it. Who may claim a step that waits is
+//! decided elsewhere.
+
+use serde::{Deserialize, Serialize};
+
+use crate::decide::{Refusal, nothing, one, own};
+use crate::decided::Decided;
+use crate::event::Event;
+use crate::ids::{Fence, HostId, QuestionId, StepRef};
+use crate::limits::{
+    ANSWER_BYTES_MAX, CHOICE_CHARS_MAX, CHOICES_MAX, OPEN_QUESTIONS_MAX, QUESTION_BYTES_MAX,
+};
+use crate::run::{Run, Step};
+use crate::time::Millis;
+
+/// A question of a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    pub id: QuestionId,
+    /// The attempt that asked.
+    pub fence: Fence,
+    pub text: String,
+    /// The only answers there are; without any, every text is one.
+    pub choices: Vec<String>,
+    pub asked_at: Millis,
+    pub state: QuestionState,
+}
+
+/// What became of a question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QuestionState {
+    /// The step waits.
+    Open,
+    /// Answered; no attempt has been told yet.
+    Answered { answer: String, at: Millis },
+    /// The attempt of this fence was told.
+    Applied { answer: String, at: Millis, by: Fence },
+    /// Nobody waits for the answer any more.
+    Void,
+}
+
+/// Which question is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WhichQuestion {
+    Id(QuestionId),
+    /// The only open one of this step, or else the last that was answered.
+    Of(StepRef),
+}
+
+impl Question {
+    pub fn is_open(&self) -> bool {
+        self.state == QuestionState::Open
+    }
+
+    /// Answered, and no attempt has been told.
+    pub fn is_unread(&self) -> bool {
+        matches!(self.state, QuestionState::Answered { .. })
+    }
+
+    pub fn answer(&self) -> Option<&str> {
+        match &self.state {
+            QuestionState::Answered { answer, .. } | QuestionState::Applied { answer, .. } => {
+                Some(answer)
+            }
+            QuestionState::Open | QuestionState::Void => None,
+        }
+    }
+
+    /// The answer that a text stands for: a choice by its text or its number, else the text itself.
+    fn understood(&self, text: &str) -> Result<String, Refusal> {
+        let text = text.trim();
+        if self.choices.is_empty() {
+            return match text.len() {
+                0 => Err(Refusal::BadAnswer { why: "an answer has a text" }),
+                1..=ANSWER_BYTES_MAX => Ok(text.to_owned()),
+                _ => Err(Refusal::BadAnswer { why: "the answer is too long" }),
+            };
+        }
+        let by_text = self.choices.iter().find(|choice| *choice == text);
+        let number = text.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+        match by_text.or_else(|| self.choices.get(number?)) {
+            Some(choice) => Ok(choice.clone()),
+            None => {
+                let (question, choices) = (self.id, self.choices.clone());
+                Err(Refusal::NotAChoice { question, choices })
+            }
+        }
+    }
+}
+
+impl Step {
+    /// The question that the step waits for.
+    pub fn open_question(&self) -> Option<&Question> {
+        self.questions.iter().find(|question| question.is_open())
+    }
+
+    /// Answers that no attempt has been told.
+    pub fn unread_answers(&self) -> impl Iterator<Item = &Question> {
+        self.questions.iter().filter(|question| question.is_unread())
+    }
+
+    /// What an attempt asked and has not been told: it cannot be done before.
+    pub fn awaits(&self, fence: Fence) -> Option<&Question> {
+        let own = self.questions.iter().filter(|question| question.fence == fence);
+        own.into_iter().find(|question| question.is_open() || question.is_unread())
+    }
+
+    /// A question with these words that was not settled: asking it again is asking for its answer.
+    pub fn asked_already(&self, text: &str, choices: &[String]) -> Option<&Question> {
+        let same = |question: &&Question| question.text == text && question.choices == choices;
+        let mut unsettled = self.questions.iter().filter(|q| q.is_open() || q.is_unread());
+        unsettled.find(same)
+    }
+
+    /// Nobody waits for an answer any more; what was answered stays.
+    pub(crate) fn void_questions(&mut self) {
+        for question in self.questions.iter_mut().filter(|question| question.is_open()) {
+            question.state = QuestionState::Void;
+        }
+    }
+
+    /// Takes in an answer; none where no such question is open.
+    pub(crate) fn answer(&mut self, id: QuestionId, answer: &str, at: Millis) -> Option<()> {
+        let mut open = self.questions.iter_mut().filter(|question| question.is_open());
+        let question = open.find(|question| question.id == id)?;
+        question.state = QuestionState::Answered { answer: answer.to_owned(), at };
+        Some(())
+    }
+
+    /// The attempt of this fence was told these answers; none where one was applied before, or never
+    /// given.
+    pub(crate) fn apply_answers(&mut self, told: &[QuestionId], by: Fence) -> Option<()> {
+        if unread_of(self, told).len() != told.len() {
+            return None;
+        }
+        for question in self.questions.iter_mut().filter(|question| told.contains(&question.id)) {
+            if let QuestionState::Answered { answer, at } = &question.state {
+                question.state = QuestionState::Applied { answer: answer.clone(), at: *at, by };
+            }
+        }
+        Some(())
+    }
+}
+
+/// Asking the same again while it is open, or while nobody was told its answer, asks nothing new.
+pub(crate) fn decide_ask(
+    run: &Run,
+    (step, fence): (&StepRef, Fence),
+    text: &str,
+    choices: &[String],
+) -> Result<Decided, Refusal> {
+    let (state, _) = own(run, step, fence)?;
+    let text = text.trim();
+    askable(text, choices)?;
+    if state.asked_already(text, choices).is_some() {
+        return Ok(nothing());
+    }
+    if state.questions.iter().filter(|question| question.is_open()).count() >= OPEN_QUESTIONS_MAX {
+        return Err(Refusal::BadQuestion { why: "the step has too many open questions" });
+    }
+    let (step, text, choices) = (step.clone(), text.to_owned(), choices.to_vec());
+    Ok(one(Event::Asked { step, fence, text, choices }))
+}
+
+fn askable(text: &str, choices: &[String]) -> Result<(), Refusal> {
+    let alike = |n: usize| choices[..n].contains(&choices[n]);
+    let why = if text.is_empty() {
+        "a question has a text"
+    } else if text.len() > QUESTION_BYTES_MAX {
+        "the question is too long"
+    } else if choices.len() > CHOICES_MAX {
+        "the question has too many choices"
+    } else if choices.iter().any(|choice| choice.trim() != choice || choice.is_empty()) {
+        "a choice has a text, without space around it"
+    } else if choices.iter().any(|choice| choice.chars().count() > CHOICE_CHARS_MAX) {
+        "a choice is too long"
+    } else if (0..choices.len()).any(alike) {
+        "two choices are the same"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::BadQuestion { why })
+}
+
+/// The first answer stands: the same again is harmless, another one is refused.
+pub(crate) fn decide_answer(
+    run: &Run,
+    which: &WhichQuestion,
+    answer: &str,
+    host: &HostId,
+) -> Result<Decided, Refusal> {
+    let (step, question) = asked(run, which)?;
+    let answer = question.understood(answer)?;
+    match (&question.state, question.answer()) {
+        (QuestionState::Void, _) => Err(Refusal::QuestionVoid { question: question.id }),
+        (_, Some(given)) if given == answer => Ok(nothing()),
+        (_, Some(given)) => {
+            let (question, answer) = (question.id, given.to_owned());
+            Err(Refusal::AnsweredOtherwise { question, answer })
+        }
+        (_, None) => {
+            let (question, host) = (question.id, host.clone());
+            Ok(one(Event::Answered { step, question, answer, host }))
+        }
+    }
+}
+
+/// The question that is meant.
+pub fn asked<'run>(
+    run: &'run Run,
+    which: &WhichQuestion,
+) -> Result<(StepRef, &'run Question), Refusal> {
+    let step = match which {
+        WhichQuestion::Id(id) => {
+            let mut all = run.questions();
+            let found = all.find(|(_, question)| question.id == *id);
+            return found.ok_or(Refusal::UnknownQuestion { question: *id });
+        }
+        WhichQuestion::Of(step) => step,
+    };
+    let unknown = || Refusal::UnknownStep(step.step.clone());
+    let state = run.state_of(step).ok_or_else(unknown)?;
+    let open: Vec<&Question> = state.questions.iter().filter(|q| q.is_open()).collect();
+    match open.as_slice() {
+        [question] => Ok((step.clone(), question)),
+        [] => match state.questions.iter().rev().find(|question| question.answer().is_some()) {
+            Some(question) => Ok((step.clone(), question)),
+            None => Err(Refusal::NothingAsked { step: step.step.clone() }),
+        },
+        several => {
+            let questions = several.iter().map(|question| question.id).collect();
+            Err(Refusal::SeveralQuestions { step: step.step.clone(), questions })
+        }
+    }
+}
+
+/// A holder was told these answers. Being told again is harmless.
+pub(crate) fn decide_apply(
+    run: &Run,
+    (step, fence): (&StepRef, Fence),
+    told: &[QuestionId],
+) -> Result<Decided, Refusal> {
+    let (state, _) = own(run, step, fence)?;
+    let questions = unread_of(state, told);
+    if questions.is_empty() {
+        return Ok(nothing());
+    }
+    Ok(one(Event::AnswersApplied { step: step.clone(), fence, questions }))
+}
+
+/// Those of these answers that no attempt had been told before.
+pub(crate) fn unread_of(state: &Step, told: &[QuestionId]) -> Vec<QuestionId> {
+    let unread = state.unread_answers().map(|question| question.id);
+    unread.filter(|question| told.contains(question)).collect()
+}

@@ -1,0 +1,287 @@
+//! Questions: who asks, who answers, what waits meanwhile, and that an answer is applied once.
+
+use piton_core::brief::{TreeFacts, prompt};
+use piton_core::event::Entry;
+use piton_core::question::QuestionState;
+use piton_core::recover::Observed;
+use piton_core::view::view;
+
+use crate::history::{History, check_in, id, plan};
+
+/// `a` is an agent's, `c` a command's; `b` needs nothing.
+fn history() -> History {
+    History::open(plan(
+        "a agent retries=1
+         b agent
+         c command",
+    ))
+}
+
+/// After `log`, `command` is answered by `expect`.
+#[track_caller]
+fn check(log: &str, command: &str, expect: &str) {
+    check_in(history(), log, command, expect);
+}
+
+/// The question is the fourth record: the run, the claim, the start, the question.
+const ASKED: &str = "claim a, start a, ask a which one";
+const WAITING: &str = "claim a, start a, ask a which one, suspend a";
+
+#[test]
+fn only_the_holder_asks() {
+    check("claim a, start a", "ask a which one", "asked a which one");
+    check("claim a from x", "ask a which one", "asked a which one");
+    check(
+        "claim a, start a",
+        "ask a@1 which",
+        "no: step a is no longer yours: its fence is 2, yours was 1",
+    );
+    check("", "ask a which", "no: step a is not claimed, and fence 0 is over");
+    check("claim a", "ask a", "no: a question has a text");
+    check("claim a", "choose a which one one", "no: two choices are the same");
+    check("claim a", &format!("ask a {}", "x".repeat(9_000)), "no: the question is too long");
+}
+
+#[test]
+fn asking_the_same_again_asks_nothing_new() {
+    check(ASKED, "ask a which one", "nothing");
+    check(&format!("{ASKED}, answer a this"), "ask a which one", "nothing");
+    check(ASKED, "ask a how", "asked a how");
+    check(ASKED, "choose a which one two", "asked a which");
+    let told = format!("{ASKED}, answer a this, read a");
+    check(&told, "ask a which one", "asked a which one");
+}
+
+#[test]
+fn an_agent_that_asks_in_a_loop_is_stopped() {
+    let mut history = history();
+    history.play("claim a, start a");
+    for number in 0..10 {
+        history.play(&format!("ask a which {number}"));
+    }
+    let refused = history.say("ask a once more").unwrap_err();
+    assert_eq!(refused.to_string(), "the step has too many open questions");
+}
+
+#[test]
+fn a_choice_is_meant_by_its_text_or_its_number() {
+    let asked = "claim a, start a, choose a which JWT 形式";
+    check(asked, "answer q4 JWT", "answered a q4 JWT");
+    check(asked, "answer q4 形式", "answered a q4 形式");
+    check(asked, "answer a 2", "answered a q4 形式");
+    for wrong in ["jwt", "0", "3", "", "-1"] {
+        check(asked, &format!("answer a {wrong}"), "no: q4 has these answers: JWT, 形式");
+    }
+    check(ASKED, "answer a anything at all", "answered a q4 anything at all");
+    check(ASKED, "answer a", "no: an answer has a text");
+    // A choice that looks like a number is meant by its text.
+    let numbers = "claim a, start a, choose a how-many 3 2 1";
+    check(numbers, "answer a 1", "answered a q4 1");
+}
+
+#[test]
+fn the_first_answer_stands() {
+    for log in [
+        format!("{ASKED}, answer a this"),
+        format!("{WAITING}, answer a this"),
+        format!("{ASKED}, answer a this, read a"),
+        format!("{WAITING}, answer a this, claim a, start a"),
+    ] {
+        check(&log, "answer a this", "nothing");
+        check(&log, "answer q4 that", "no: q4 was answered already: this");
+    }
+    check(ASKED, "answer q5 this", "no: there is no question q5");
+    check("claim a, start a", "answer a this", "no: step a has asked nothing that is open");
+    check("", "answer z this", "no: the plan has no step z");
+    let several = format!("{ASKED}, ask a how");
+    check(&several, "answer a this", "no: step a has several open questions: q4, q5");
+    check(&format!("{several}, answer q4 x"), "answer a this", "answered a q5 this");
+}
+
+#[test]
+fn who_waits_for_an_answer_has_not_failed_and_is_not_done() {
+    for log in [ASKED.to_owned(), format!("{ASKED}, answer a this")] {
+        for why in ["exit", "timeout", "verify", "unfinished", "landing"] {
+            check(&log, &format!("fail a {why}"), "suspended a");
+        }
+        check(&log, "suspend a", "suspended a");
+        for exit in ["0", "1", "1:time"] {
+            check(&log, &format!("bury a {exit}"), "suspended a");
+        }
+        check(&log, "fail a reported", "failed a: failed: message");
+        check(&log, "bury a none", "interrupted a at agent: reboot");
+        check(&log, "bury a signal-9", "interrupted a at agent: process_kill");
+        check(&log, "bury a 0:stop", "interrupted a at agent: user_interrupt");
+    }
+    check(ASKED, "verify a", "no: step a has asked q4 and has no answer yet");
+    check(
+        &format!("{ASKED}, answer a this"),
+        "verify a",
+        "no: the answer to q4 was not read at step a",
+    );
+    let told = format!("{ASKED}, answer a this, read a");
+    check(&told, "verify a", "verified a");
+    check(&told, "fail a exit", "failed a: ended with exit 1");
+    check(&told, "suspend a", "no: step a has asked nothing that is open");
+}
+
+#[test]
+fn waiting_spends_no_retry_and_does_not_count_as_an_interruption() {
+    let mut history = history();
+    for answer in ["one", "two", "three", "four", "five"] {
+        history.play(&format!("claim a, start a, ask a which, fail a exit, answer a {answer}"));
+    }
+    let (_, state) = history.run.step(&id("a")).unwrap();
+    assert_eq!((state.failures, state.idle, state.history.len()), (0, 0, 5));
+    history.play("claim a");
+}
+
+#[test]
+fn nobody_claims_a_step_whose_question_is_open() {
+    let open = "no: step a waits for the answer to q4: which one";
+    for claim in ["claim a", "claim a from x", "claim a from x force", "claim a there"] {
+        check(WAITING, claim, open);
+        check(&format!("{ASKED}, bury a none"), claim, open);
+    }
+    check(WAITING, "claim any from x", "claimed b fresh");
+    check(WAITING, "claim b", "claimed b fresh");
+    // Also not the one who holds it, or held it until its lease was over.
+    let outside = "claim a from x, start a, ask a which one";
+    check(outside, "claim a from x", open);
+    check(outside, "claim a from y force", open);
+    check(&format!("{outside}, wait 61"), "claim a from y", open);
+    check(
+        &format!("{outside}, wait 61, answer a this"),
+        "claim a from y",
+        "claimed a fresh, lease over",
+    );
+}
+
+#[test]
+fn the_next_attempt_is_told_once() {
+    let answered = format!("{WAITING}, answer a this");
+    check(&answered, "claim a", "claimed a fresh");
+    check(&answered.replace("ask", "checkpoint a 2, ask"), "claim a", "claimed a continue");
+    check(&format!("{answered}, claim a"), "start a", "started a told q4");
+    // Whoever dies before they start were not told.
+    let died = format!("{answered}, claim a, bury a none, claim a");
+    check(&died, "start a", "started a told q4");
+    check(&format!("{died}, start-untold a, bury a none, claim a"), "start a", "started a told q4");
+    // Whoever was told and died was told.
+    check(&format!("{died}, start a, bury a none, claim a"), "start a", "started a");
+    check(&format!("{died}, start a"), "read a", "nothing");
+}
+
+#[test]
+fn an_old_answer_that_nobody_read_does_not_suspend_again() {
+    // A command is told nothing when it starts: it reads an answer by asking again.
+    let asked =
+        "claim c, start c, ask c which one, fail c exit, answer c this, claim c, start-untold c";
+    check(asked, "suspend c", "no: step c has asked nothing that is open");
+    check(asked, "fail c exit", "failed c: ended with exit 1");
+    check(asked, "verify c", "verified c");
+    check(asked, "read c", "applied c q4");
+    check(&format!("{asked}, read c"), "read c", "nothing");
+}
+
+#[test]
+fn somebody_outside_reads_before_they_complete() {
+    let asked = "claim a from x, start a, ask a which one";
+    check(asked, "finish a", "no: step a has asked q4 and has no answer yet");
+    let answered = format!("{asked}, answer a this");
+    check(&answered, "finish a", "no: the answer to q4 was not read at step a");
+    check(&format!("{answered}, read a"), "finish a", "completed a");
+    check(asked, "waive a", "completed a without q4");
+    check(&answered, "waive a", "completed a without q4");
+    check(
+        &format!("{asked}, waive a"),
+        "answer q4 this",
+        "no: nobody waits for the answer to q4 any more",
+    );
+}
+
+#[test]
+fn giving_back_and_resetting_void_what_is_open() {
+    let void = "no: nobody waits for the answer to q4 any more";
+    check(&format!("{WAITING}, reset a"), "answer q4 this", void);
+    check(&format!("{WAITING}, reset a"), "claim a", "claimed a fresh");
+    check(&format!("{ASKED}, force-release a"), "answer q4 this", void);
+    check(&format!("{ASKED}, release a"), "claim a", "claimed a fresh");
+    check(WAITING, "release a", "no: step a is not claimed, and fence 2 is over");
+    // What a person has answered is told all the same.
+    for back in ["suspend a, reset a", "release a"] {
+        let log = format!("{ASKED}, answer a this, {back}, claim a");
+        check(&log, "start a", "started a told q4");
+    }
+}
+
+#[test]
+fn a_stopped_run_takes_answers() {
+    check(&format!("{WAITING}, stop run"), "answer a this", "answered a q4 this");
+    check(&format!("{WAITING}, stop run, answer a this"), "claim a", "no: the run is stopped");
+}
+
+#[test]
+fn the_brief_carries_every_answer() {
+    let mut history = history();
+    let told = |history: &History| {
+        let (_, state) = history.run.step(&id("a")).unwrap();
+        prompt("Do it.", state, Entry::Fresh, &TreeFacts::default())
+    };
+    history.play(&format!("{WAITING}, answer a über 8080, claim a"));
+    let first = told(&history);
+    assert_eq!(first.answers.len(), 1);
+    insta::assert_snapshot!(first.text, @r"
+    Do it.
+
+    ---
+    Note from piton, which runs this step:
+    - An earlier attempt asked, and ended to wait.
+    - Asked:
+      | which one
+      Answered by a person:
+      | über 8080
+    - It left no changes; the tree is at the step's start.
+    Check what is already done before repeating it.
+    ");
+    history.play("start a, bury a none, claim a");
+    let again = told(&history);
+    assert!(again.answers.is_empty(), "it was applied");
+    assert!(again.text.contains("über"), "who comes after the one who was told knows it too");
+}
+
+#[test]
+fn what_waits_is_shown() {
+    let status = |log: &str| {
+        let mut history = history();
+        history.play(log);
+        let shown = view(&history.run, &Observed::default(), &history.leases, &history.now);
+        let steps: Vec<&str> = shown.steps.iter().map(|step| step.status.word()).collect();
+        format!("{}: {}", shown.status.word(), steps.join(" "))
+    };
+    assert_eq!(status(ASKED), "running: running pending pending");
+    assert_eq!(status(WAITING), "open: waiting pending pending");
+    assert_eq!(status(&format!("{WAITING}, answer a x")), "open: pending pending pending");
+    let rest = ["b", "c"]
+        .map(|step| format!("claim {step}, start {step}, verify {step}, complete {step}"));
+    let only = format!("{WAITING}, {}", rest.join(", "));
+    assert_eq!(status(&only), "waiting: waiting completed completed");
+    assert_eq!(status(&format!("{only}, answer a x")), "open: pending completed completed");
+    let died = format!("{ASKED}, bury a none, {}", rest.join(", "));
+    assert_eq!(status(&died), "waiting: waiting completed completed");
+}
+
+#[test]
+fn what_became_of_a_question_is_folded() {
+    let mut history = history();
+    let state = |history: &History| {
+        history.run.questions().map(|(_, asked)| asked.state.clone()).next().unwrap()
+    };
+    history.play(WAITING);
+    assert_eq!(state(&history), QuestionState::Open);
+    history.play("answer a this");
+    assert!(matches!(state(&history), QuestionState::Answered { .. }));
+    history.play("claim a, start a");
+    let QuestionState::Applied { answer, by, .. } = state(&history) else { panic!("applied") };
+    assert_eq!((answer.as_str(), by), ("this", history.fence("a")));
+}

@@ -1,0 +1,63 @@
+//! `piton answer`: answers what a step has asked, from anywhere. The first answer stands.
+
+use piton_core::ids::StepRef;
+use piton_core::question::WhichQuestion;
+use piton_core::view::question_view;
+use piton_engine::{Access, questions};
+use serde_json::{Value, json};
+
+use crate::claiming;
+use crate::error::Problem;
+use crate::text::plain;
+use crate::ui::Ui;
+use crate::verb::{self, Answer, stop::step_of};
+
+/// Answer what a step has asked
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton answer auth-calm-otter q12 JWT     a question by its name
+  piton answer auth-calm-otter jwt 1       the only open one of a step; the first of its choices
+  piton answer q12 'port 8080'             of the only unfinished run
+
+A choice is meant by its text or its number; without choices any text is an answer. The same answer
+again is harmless, another one is refused (E077). A worker that is there goes on by itself; else
+`piton resume`.")]
+pub(crate) struct Args {
+    /// The question, or the step that asked, and the answer; in front of them the run
+    #[arg(value_name = "[RUN] QUESTION|STEP ANSWER", required = true, num_args = 2..=3)]
+    words: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let (run, asked, answer) = match args.words.as_slice() {
+        [run, asked, answer] => (Some(run.as_str()), asked, answer),
+        [asked, answer] => (None, asked, answer),
+        _ => unreachable!("the parser asks for two or three words"),
+    };
+    let project = verb::project()?;
+    let store = verb::store_with_runs(&project, Access::Existing)?;
+    let mut log = claiming::find(&project, &store, run)?;
+    // A step may be called `q12` too; a question of that name comes first.
+    let is_asked = |question| log.run().questions().any(|(_, known)| known.id == question);
+    let which = match asked.parse() {
+        Ok(question) if is_asked(question) || step_of(&log, asked).is_err() => {
+            WhichQuestion::Id(question)
+        }
+        _ => WhichQuestion::Of(StepRef::first(step_of(&log, asked)?)),
+    };
+    let (step, answered) = questions::answer(&project, &mut log, which, answer.clone())?;
+    let handle = &log.run().opened.handle;
+    let given = answered.answer().unwrap_or_default();
+    let _ = ui.line(format!("step {step}: {} is answered: {}", answered.id, plain(given)));
+    let waits = log.run().step(&step).is_some_and(|(_, state)| state.attempt().is_none());
+    if waits && answered.is_unread() {
+        ui.hint(format!("`piton resume {handle}` goes on, unless a worker is there"));
+    }
+    let mut data = json!({ "run": log.run().opened.run, "handle": handle, "step": step });
+    let more = verb::json(question_view(&answered));
+    if let (Value::Object(data), Value::Object(more)) = (&mut data, more) {
+        data.extend(more);
+    }
+    Ok(Answer::new(data).after_writing(log.store()))
+}
