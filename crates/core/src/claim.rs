@@ -6,7 +6,7 @@ use crate::decided::Lease;
 use crate::event::{Entry, Failure, Grounds, Holder, Stage};
 use crate::ids::{Fence, LockName, StepId, StepRef};
 use crate::limits::IDLE_INTERRUPTIONS_MAX;
-use crate::plan::PlanStep;
+use crate::plan::{PlanStep, Work};
 use crate::question::Question;
 use crate::recover::{Observed, Sighting};
 use crate::run::{Attempt, Phase, Run, Step};
@@ -286,9 +286,11 @@ fn entry_by_phase(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
 }
 
 /// Nothing lands that could not be completed: a commit may have been verified outside, or a gap found
-/// since, while parts of the step were open.
+/// since, while parts of the step were open. And an answer that nobody was told is for the agent.
 fn entry_after(plan: &PlanStep, state: &Step, stage: Stage) -> Entry {
+    let told = matches!(plan.work, Work::Run(_)) || state.unread_answers().next().is_none();
     match stage {
+        _ if !told => state.agent_entry(&plan.work),
         Stage::Land if state.checklist.is_done(plan) => Entry::Land,
         Stage::Verify => Entry::Verify,
         Stage::Land | Stage::Agent | Stage::Unstarted => state.agent_entry(&plan.work),

@@ -161,6 +161,16 @@ fn a_force_claim_that_nobody_asked_for_is_caught() {
 }
 
 #[test]
+fn an_answer_that_is_applied_twice_is_caught() {
+    caught(Bug::ForgottenTelling, Invariant::AnswerOnce);
+}
+
+#[test]
+fn an_attempt_that_does_not_wait_for_its_answer_is_caught() {
+    caught(Bug::HiddenQuestions, Invariant::QuestionRespected);
+}
+
+#[test]
 fn a_heartbeat_under_somebody_elses_fence_is_caught() {
     caught(Bug::AnyFenceRenews, Invariant::OneOwner);
 }

@@ -472,8 +472,11 @@ impl Beside {
             let others = self.open.values().filter(|(_, holder)| kept(holder)).count();
             assert_eq!(others, 0, "one worktree, one keeper");
             if matches!(claimed.entry, Entry::Fresh | Entry::Continue) {
-                // Unless it had left something open: then nothing of it lands.
-                let open = self.open_part(step, plan).is_some();
+                // Unless it had left something open, or was not told an answer: then nothing lands.
+                let untold = self.asked.iter().any(|(question, (of, _, answered))| {
+                    of == step && *answered && !self.applied.contains(question)
+                });
+                let open = untold || self.open_part(step, plan).is_some();
                 assert!(open || !self.agent_ended.contains(step), "the agent of {step} had ended");
                 self.agent_ended.remove(step);
             }

@@ -201,6 +201,14 @@ fn somebody_outside_reads_before_they_complete() {
 }
 
 #[test]
+fn an_answer_that_nobody_was_told_is_for_the_agent() {
+    let verified = "claim a from x, start a, ask a which one, verify a, wait 61, answer a this";
+    check(verified, "claim a", "claimed a fresh, lease over");
+    let told = "claim a from x, start a, ask a which one, answer a this, read a, verify a, wait 61";
+    check(told, "claim a", "claimed a land, lease over");
+}
+
+#[test]
 fn giving_back_and_resetting_void_what_is_open() {
     let void = "no: nobody waits for the answer to q4 any more";
     check(&format!("{WAITING}, reset a"), "answer q4 this", void);

@@ -11,7 +11,7 @@ use piton_core::ids::{AttemptId, Fence, Hash, Oid, StepRef};
 use piton_core::run::Step;
 use piton_engine::log::Log;
 
-use super::keeper::{open_part, snapshot_of};
+use super::keeper::{open_part, question, snapshot_of, unread};
 use super::referee::Writer;
 use super::repository::{Landing, named};
 use super::tampered::Bug;
@@ -191,6 +191,11 @@ impl External {
                 world.counts.strict_refusals += 1;
                 Err(Next::Work(held.clone()))
             }
+            Some(
+                Refusal::Unanswered { .. }
+                | Refusal::AnswerUnread { .. }
+                | Refusal::BadQuestion { .. },
+            ) => Err(Next::Work(held.clone())),
             Some(refusal) => {
                 world.note(&format!("{self} is refused: {refusal}"));
                 world.counts.zombie_writes += 1;
@@ -203,6 +208,7 @@ impl External {
     fn begin(&self, world: &mut World, log: &mut Log, held: Held) -> Next {
         let state = state(log, &held);
         let before = state.history.last().map(|past| past.attempt.id);
+        let answers = unread(state);
         let (base, kept) = (state.base.clone(), state.snapshot.as_ref());
         let kept = kept.map(|kept| kept.snapshot.commit.clone());
         let kept = kept.filter(|_| world.bug != Some(Bug::EmptySnapshots));
@@ -227,7 +233,7 @@ impl External {
         }
         let (step, fence) = (held.step.clone(), held.fence);
         let base = world.rng.one_in(2).then_some(base);
-        match self.submit(world, log, &held, &Command::Start { step, fence, base }) {
+        match self.submit(world, log, &held, &Command::Start { step, fence, base, answers }) {
             Ok(()) => Next::Work(held),
             Err(next) => next,
         }
@@ -246,18 +252,37 @@ impl External {
                 Some(None) => {}
             }
         }
+        let questions = unread(state(log, &held));
+        if !questions.is_empty() && (!world.faulty || world.rng.one_in(2)) {
+            let (step, fence) = (held.step.clone(), held.fence);
+            let read = Command::ApplyAnswers { step, fence, questions };
+            return match self.submit(world, log, &held, &read) {
+                Ok(()) => Next::Work(held),
+                Err(next) => next,
+            };
+        }
         if world.faulty {
             match world.rng.below(60) {
                 0 => return self.release(world, log, &held),
                 1 => return self.fail(world, log, &held),
                 2..12 => return self.checkpoint(world, log, held),
+                12 | 13 => {
+                    let question = question(world, held.step.clone(), held.fence);
+                    return match self.submit(world, log, &held, &question) {
+                        Ok(()) => Next::Work(held),
+                        Err(next) => next,
+                    };
+                }
                 _ => {}
             }
         }
         let tree = &world.worktrees[self.number].tree;
         if tree.of != Some(held.attempt) {
-            // Another process works here by now: this one only talks.
-            return self.checkpoint(world, log, held);
+            // Another process was here: whoever is left behind only talks.
+            return match self.presence {
+                Presence::Current => Next::Begin(held),
+                Presence::LeftBehind => self.checkpoint(world, log, held),
+            };
         }
         let wanted = world.wanted(held.index, &tree.files);
         if let Some((path, text)) = wanted.into_iter().next() {

@@ -7,7 +7,8 @@ use piton_core::decide::{AgentExit, Command, Judged, Refusal, Urge, judge_exit};
 use piton_core::event::{
     Cause, Check, Entry, Exit, Failure, Mark, Snapshot, SnapshotReason, Stage, Truth,
 };
-use piton_core::ids::{AttemptId, Fence, Hash, Oid, StepRef};
+use piton_core::ids::{AttemptId, Fence, Hash, Oid, QuestionId, StepRef};
+use piton_core::plan::Work;
 use piton_core::run::{Run, Step, Stop};
 use piton_core::time::Millis;
 use piton_engine::log::Log;
@@ -56,8 +57,13 @@ enum Next {
 
 #[derive(Debug, Clone)]
 enum End {
+    /// The agent has asked and was not told.
+    Waiting,
     Failed(Failure),
-    Interrupted { cause: Cause, left_at: Stage },
+    Interrupted {
+        cause: Cause,
+        left_at: Stage,
+    },
 }
 
 /// What a worker hands to the keeper it starts.
@@ -100,7 +106,7 @@ impl Keeper {
             Next::Start => self.start(world),
             Next::Spawn => self.spawn(world),
             Next::Watch => self.watch(world),
-            Next::Judge(ended) => self.judge(ended),
+            Next::Judge(ended) => self.judge(world, ended),
             Next::Commit => self.commit(world),
             Next::Check(commit) => self.check(world, commit),
             Next::Verify(commit) => self.verify(world, commit),
@@ -125,6 +131,11 @@ impl Keeper {
         let refusal = world.submit(&mut self.log, writer, command);
         match &refusal {
             None => {}
+            // Asked too often.
+            Some(Refusal::BadQuestion { .. }) => {}
+            Some(Refusal::Unanswered { .. } | Refusal::AnswerUnread { .. }) => {
+                self.next = Next::Keep(End::Waiting);
+            }
             Some(open @ (Refusal::OpenItems { .. } | Refusal::OpenSubsteps { .. })) => {
                 world.counts.strict_refusals += 1;
                 let why = Failure::Unfinished { open: open.to_string() };
@@ -240,7 +251,10 @@ impl Keeper {
             return;
         }
         let (step, fence, base) = (self.step.clone(), self.fence, Some(self.base.clone()));
-        if self.submit(world, &Command::Start { step, fence, base }).is_none() {
+        // A command is told nothing when it is started; it reads by asking again.
+        let told = matches!(world.plan.steps[self.index].work, Work::Agent { .. });
+        let answers = if told { unread(self.state()) } else { Vec::new() };
+        if self.submit(world, &Command::Start { step, fence, base, answers }).is_none() {
             self.next = Next::Spawn;
         }
     }
@@ -276,11 +290,38 @@ impl Keeper {
                 return;
             }
         }
+        if self.asks(world) {
+            return;
+        }
         if !world.faulty || world.rng.one_in(2) {
             self.check_off(world);
         } else if world.rng.one_in(2) {
             self.checkpoint(world, SnapshotReason::Cadence);
         }
+    }
+
+    /// The agent asks now and then, and reads what was answered; some end before that.
+    fn asks(&mut self, world: &mut World) -> bool {
+        let (step, fence) = (self.step.clone(), self.fence);
+        let (questions, waits) = (unread(self.state()), self.state().awaits(fence).is_some());
+        if !questions.is_empty() && (!world.faulty || world.rng.one_in(2)) {
+            let _refused = self.submit(world, &Command::ApplyAnswers { step, fence, questions });
+            return true;
+        }
+        if !world.faulty {
+            return false;
+        }
+        if waits && world.rng.one_in(3) {
+            let code = i32::from(world.rng.one_in(2));
+            world.set_life(self.host, self.attempt, Life::Ended(Exit::Code(code)));
+            return true;
+        }
+        if !world.rng.one_in(25) {
+            return false;
+        }
+        let question = question(world, step, fence);
+        let _refused = self.submit(world, &question);
+        true
     }
 
     /// The agent says what it has done of its checklist; when nothing is open it may end.
@@ -293,8 +334,11 @@ impl Keeper {
         }
     }
 
-    fn judge(&mut self, ended: AgentExit) {
+    fn judge(&mut self, world: &mut World, ended: AgentExit) {
+        world.refresh(&mut self.log);
+        let waits = self.state().awaits(self.fence).is_some();
         self.next = match judge_exit(ended) {
+            Judged::Ended if waits => Next::Keep(End::Waiting),
             Judged::Ended => Next::Commit,
             Judged::Interrupted(cause) => {
                 Next::Keep(End::Interrupted { cause, left_at: Stage::Agent })
@@ -403,6 +447,7 @@ impl Keeper {
         let (step, fence) = (self.step.clone(), self.fence);
         let command = match end {
             End::Failed(why) => Command::Fail { step, fence, why },
+            End::Waiting => Command::Suspend { step, fence },
             End::Interrupted { cause, left_at } => {
                 let (at, evidence) = (Millis(world.clock), "seen".to_owned());
                 Command::Interrupt { step, fence, cause, at, evidence, left_at }
@@ -450,6 +495,19 @@ pub(super) fn snapshot_of(
         omitted: Vec::new(),
         reason,
     }
+}
+
+/// A question that was not asked before.
+pub(super) fn question(world: &mut World, step: StepRef, fence: Fence) -> Command {
+    world.counts.questions += 1;
+    let text = format!("which, {}?", world.counts.questions);
+    let choices: &[&str] = if world.rng.one_in(2) { &["this", "that"] } else { &[] };
+    let choices = choices.iter().map(|choice| (*choice).to_owned()).collect();
+    Command::Ask { step, fence, text, choices }
+}
+
+pub(super) fn unread(state: &Step) -> Vec<QuestionId> {
+    state.unread_answers().map(|question| question.id).collect()
 }
 
 /// The command that does the next open part of a step's checklist, if there is one.

@@ -4,9 +4,9 @@
 use std::fmt;
 
 use piton_core::decide::Insist;
-use piton_core::event::{Claimed, Entry, Event, Grounds, Holder, ReleasedBy, Scope};
-use piton_core::ids::{AttemptId, Fence, HostId, LockName, StepId};
-use piton_core::plan::Plan;
+use piton_core::event::{Claimed, Entry, Event, Failure, Grounds, Holder, ReleasedBy, Scope};
+use piton_core::ids::{AttemptId, Fence, HostId, LockName, QuestionId, StepId};
+use piton_core::plan::{Plan, Work};
 use piton_core::record::Record;
 use piton_core::time::Moment;
 
@@ -29,6 +29,11 @@ pub enum Invariant {
     LeaseRespected,
     /// No lock has more believed claims than slots.
     LocksFit,
+    /// Every answer is applied exactly once.
+    AnswerOnce,
+    /// No attempt begins while a question of its step is open, and none that was not told what it
+    /// asked is done or has failed.
+    QuestionRespected,
     /// Only the dead are buried.
     BuriedDead,
     /// Never two live agents in one worktree.
@@ -104,8 +109,27 @@ pub(super) struct Open {
     pub(super) until: Moment,
 }
 
+/// What somebody asked.
+struct Asked {
+    id: QuestionId,
+    step: usize,
+    fence: Fence,
+    fate: Fate,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Open,
+    Answered,
+    Applied,
+    /// Nobody waits for it, or it was waived.
+    Dropped,
+}
+
 struct Step {
     id: StepId,
+    /// A command is told nothing when it is started, and may end without having read.
+    told: bool,
     needs: Vec<usize>,
     locks: Vec<LockName>,
     open: Option<Open>,
@@ -116,6 +140,7 @@ struct Step {
 
 pub(super) struct Referee {
     steps: Vec<Step>,
+    asked: Vec<Asked>,
     slots: Vec<(LockName, usize)>,
     last_fence: u64,
     pub(super) tally: Tally,
@@ -131,12 +156,16 @@ pub(super) struct Tally {
     pub(super) forced: u64,
     pub(super) releases: u64,
     pub(super) waivers: u64,
+    pub(super) answers: u64,
+    pub(super) applied: u64,
+    pub(super) suspensions: u64,
 }
 
 impl Referee {
     pub(super) fn new(plan: &Plan) -> Referee {
         let step = |at: usize| Step {
             id: plan.steps[at].id.clone(),
+            told: !matches!(plan.steps[at].work, Work::Run(_)),
             needs: plan.needs_of(at),
             locks: plan.steps[at].locks.iter().cloned().collect(),
             open: None,
@@ -146,6 +175,7 @@ impl Referee {
         let slots = plan.locks.iter().map(|(lock, slots)| (lock.clone(), *slots as usize));
         Referee {
             steps: (0..plan.steps.len()).map(step).collect(),
+            asked: Vec::new(),
             slots: slots.collect(),
             last_fence: 0,
             tally: Tally::default(),
@@ -210,8 +240,10 @@ impl Referee {
         }
         match &event {
             Event::Claimed(claimed) => self.claimed(index, claimed, record, at),
+            Event::Answered { question, .. } => self.answered(index, *question),
             Event::Reset { .. } => match &self.steps[index].open {
                 None => {
+                    self.drop_questions(index, &[]);
                     self.steps[index].agent_ended = false;
                     Ok(())
                 }
@@ -220,7 +252,106 @@ impl Referee {
                     Err(violation(Invariant::OneOwner, detail))
                 }
             },
-            _ => self.under_claim(index, &event, at),
+            _ => {
+                self.under_claim(index, &event, at)?;
+                self.about_questions(index, &event, record)
+            }
+        }
+    }
+
+    fn answered(&mut self, index: usize, question: QuestionId) -> Result<(), Violation> {
+        self.tally.answers += 1;
+        self.change(index, question, Fate::Open, Fate::Answered)
+    }
+
+    fn change(
+        &mut self,
+        index: usize,
+        question: QuestionId,
+        from: Fate,
+        to: Fate,
+    ) -> Result<(), Violation> {
+        let asked = self.asked.iter_mut().find(|asked| asked.id == question);
+        match asked {
+            Some(asked) if asked.step == index && asked.fate == from => {
+                asked.fate = to;
+                Ok(())
+            }
+            Some(asked) => {
+                let detail = format!("{question} becomes {to:?}, and was {:?}", asked.fate);
+                Err(violation(Invariant::AnswerOnce, detail))
+            }
+            None => Err(violation(Invariant::AnswerOnce, format!("nobody asked {question}"))),
+        }
+    }
+
+    fn drop_questions(&mut self, index: usize, waived: &[QuestionId]) {
+        for asked in self.asked.iter_mut().filter(|asked| asked.step == index) {
+            if asked.fate == Fate::Open || waived.contains(&asked.id) {
+                asked.fate = Fate::Dropped;
+            }
+        }
+    }
+
+    fn about_questions(
+        &mut self,
+        index: usize,
+        event: &Event,
+        record: &Record,
+    ) -> Result<(), Violation> {
+        let waits = |fence: Fence| {
+            let unsettled = |asked: &&Asked| matches!(asked.fate, Fate::Open | Fate::Answered);
+            let mut own = self.asked.iter().filter(|asked| asked.fence == fence);
+            own.find(|asked| unsettled(asked)).map(|asked| asked.id)
+        };
+        let told: &[QuestionId] = match event {
+            Event::Started { answers, .. } => answers,
+            Event::AnswersApplied { questions, .. } => questions,
+            Event::Asked { fence, .. } => {
+                let (id, fate) = (QuestionId(record.position.0), Fate::Open);
+                self.asked.push(Asked { id, step: index, fence: *fence, fate });
+                &[]
+            }
+            Event::Suspended { fence, .. } if waits(*fence).is_none() => {
+                let detail = format!("{} waits for nothing", self.steps[index].id);
+                return Err(violation(Invariant::QuestionRespected, detail));
+            }
+            Event::Failed { why: Failure::Reported { .. }, .. } => &[],
+            Event::Failed { fence, .. } if waits(*fence).is_some() => {
+                let detail = format!("{} waits, and has not failed", self.steps[index].id);
+                return Err(violation(Invariant::QuestionRespected, detail));
+            }
+            Event::Completed { fence, waived: None, .. } if waits(*fence).is_some() => {
+                let detail = format!("{} waits, and is not done", self.steps[index].id);
+                return Err(violation(Invariant::QuestionRespected, detail));
+            }
+            Event::Completed { waived, .. } => {
+                let waived = waived.as_ref().map_or(&[][..], |waived| &waived.questions);
+                self.drop_questions(index, waived);
+                &[]
+            }
+            Event::Released { .. } => {
+                self.drop_questions(index, &[]);
+                &[]
+            }
+            _ => &[],
+        };
+        for question in told {
+            self.tally.applied += 1;
+            self.change(index, *question, Fate::Answered, Fate::Applied)?;
+        }
+        Ok(())
+    }
+
+    /// At the end nobody who was to be told an answer was not.
+    pub(super) fn all_told(&self) -> Result<(), Violation> {
+        let untold = |asked: &&Asked| self.steps[asked.step].told && asked.fate == Fate::Answered;
+        match self.asked.iter().find(untold) {
+            None => Ok(()),
+            Some(asked) => {
+                let detail = format!("the answer to {} was never applied", asked.id);
+                Err(violation(Invariant::AnswerOnce, detail))
+            }
         }
     }
 
@@ -236,6 +367,11 @@ impl Referee {
         if let Some(need) = unmet {
             let detail = format!("{id} is claimed before {} is completed", self.steps[*need].id);
             return Err(violation(Invariant::NeedsMet, detail));
+        }
+        let open = |asked: &&Asked| asked.step == index && asked.fate == Fate::Open;
+        if let Some(asked) = self.asked.iter().find(open) {
+            let detail = format!("{id} is claimed while {} is open", asked.id);
+            return Err(violation(Invariant::QuestionRespected, detail));
         }
         let kept = matches!(claimed.holder, Holder::Keeper { .. });
         let another = |other: &usize| {
@@ -370,7 +506,8 @@ impl Referee {
                 step.agent_ended = false;
                 step.open = None;
             }
-            Event::Failed { .. } | Event::Interrupted { .. } => {
+            Event::Failed { .. } | Event::Interrupted { .. } | Event::Suspended { .. } => {
+                self.tally.suspensions += u64::from(matches!(event, Event::Suspended { .. }));
                 buried_dead(&step.id, open, at)?;
                 step.agent_ended &= matches!(event, Event::Interrupted { .. });
                 step.open = None;
@@ -425,6 +562,9 @@ fn fence_of(event: &Event) -> Option<Fence> {
         | Event::SubstepCompleted { fence, .. }
         | Event::ItemAdded { fence, .. }
         | Event::ItemsMarked { fence, .. }
+        | Event::Asked { fence, .. }
+        | Event::AnswersApplied { fence, .. }
+        | Event::Suspended { fence, .. }
         | Event::Released { fence, .. }
         | Event::Failed { fence, .. }
         | Event::Interrupted { fence, .. }

@@ -104,6 +104,10 @@ pub enum Bug {
     /// Everybody outside says that they are on another host, and looks from there: a keeper's lock is not
     /// seen, and its lapsed lease is believed to be over.
     StrangeHost,
+    /// What attempts were told is not shown to readers.
+    ForgottenTelling,
+    /// What was asked is not shown to readers.
+    HiddenQuestions,
 }
 
 impl Bug {
@@ -141,6 +145,14 @@ impl Tampered {
                     matches!(Event::from_body(&record.body), Ok(Event::Completed { .. }))
                 };
                 records.retain(|record| !hidden(record));
+            }
+            Some(Bug::ForgottenTelling) => {
+                records.retain(|record| !is_about(record, &["answers_applied"]));
+                records.iter_mut().for_each(forget_telling);
+            }
+            Some(Bug::HiddenQuestions) => {
+                let hidden = ["asked", "answered", "answers_applied"];
+                records.retain(|record| !is_about(record, &hidden));
             }
             Some(bug) if bug.is_in_the_plan() => {
                 for record in records.iter_mut().filter(|record| record.position == Position(1)) {
@@ -287,6 +299,19 @@ impl Store for Tampered {
     }
 
     fn tidy(&self) {}
+}
+
+fn is_about(record: &Record, events: &[&str]) -> bool {
+    let body: Value = serde_json::from_slice(&record.body).expect("a body is JSON");
+    body["event"].as_str().is_some_and(|event| events.contains(&event))
+}
+
+fn forget_telling(record: &mut Record) {
+    if let Ok(Event::Started { step, fence, base, answers }) = Event::from_body(&record.body)
+        && !answers.is_empty()
+    {
+        record.body = Event::Started { step, fence, base, answers: Vec::new() }.to_body();
+    }
 }
 
 /// The batch under the newest claim of its step, where the tail shows that the step was claimed since.

@@ -1,6 +1,6 @@
 //! A simulated worker: look, ask the rules what to mend, act; each durable action on its own, so that
 //! it can die or stall between any two. The user is here too: stops, resumes, says yes, gives back and
-//! resets what others left.
+//! resets what others left, and answers late, twice or never.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use piton_core::decide::{Claim, Command, Corpse, Insist, Refusal, Which};
 use piton_core::event::{Cause, Haste, Holder, Scope, SnapshotReason};
 use piton_core::ids::{AttemptId, Fence, StepRef};
+use piton_core::question::{Question, WhichQuestion};
 use piton_core::recover::{Action, Observed, Sighting, recover};
 use piton_core::run::Phase;
 use piton_engine::log::Log;
@@ -188,7 +189,7 @@ impl User {
     /// Mostly they only watch.
     pub(super) fn act(&mut self, world: &mut World) {
         let whim = world.rng.below(40);
-        if world.faulty && whim > 7 {
+        if world.faulty && whim > 9 {
             return;
         }
         let store = Arc::clone(&world.shared.store);
@@ -200,6 +201,7 @@ impl User {
                 Command::Stop { .. } => world.counts.stops += 1,
                 Command::Release { .. } => world.counts.forced_releases += 1,
                 Command::Reset { .. } => world.counts.resets += 1,
+                Command::Answer { .. } => {}
                 _ => world.counts.resumes += 1,
             }
             let writer = Writer { insist: Insist::Force, ..Writer::plain(ActorId(0)) };
@@ -215,7 +217,8 @@ fn ask(world: &mut World, log: &Log, whim: u64) -> Option<Command> {
         let mends = recover(log.run(), &Observed::default(), &[], &log.now().ok()?);
         let waits = |action: &Action| matches!(action, Action::StayStopped | Action::Ask { .. });
         let needed = mends.iter().any(|mend| waits(&mend.action));
-        return needed.then_some(Command::Resume { host, confirmed: true });
+        let resume = needed.then_some(Command::Resume { host, confirmed: true });
+        return resume.or_else(|| answer(world, log, Question::is_open));
     }
     let haste = if world.rng.one_in(2) { Haste::Graceful } else { Haste::Now };
     let held: Vec<_> = log.run().held().map(|(step, attempt)| (step, attempt.fence)).collect();
@@ -231,14 +234,34 @@ fn ask(world: &mut World, log: &Log, whim: u64) -> Option<Command> {
         (6, Some((step, _))) => Some(Command::Release { step, fence: None }),
         (7, _) => {
             let left = log.run().steps().find(|(_, step)| {
-                matches!(step.phase, Phase::Failed { .. } | Phase::Interrupted(_))
+                matches!(
+                    step.phase,
+                    Phase::Failed { .. } | Phase::Interrupted(_) | Phase::Suspended { .. }
+                )
             });
             let step = StepRef::first(left?.0.id.clone());
             Some(Command::Reset { step, reason: None })
         }
+        (8 | 9, _) => answer(world, log, |_| true),
         (1 | 6, None) => None,
         _ => Some(Command::Resume { host, confirmed: world.rng.one_in(2) }),
     }
+}
+
+/// An answer to some question; not always the one that was given before.
+fn answer(world: &mut World, log: &Log, to: impl Fn(&Question) -> bool) -> Option<Command> {
+    let asked: Vec<&Question> =
+        log.run().questions().map(|(_, asked)| asked).filter(|asked| to(asked)).collect();
+    if asked.is_empty() {
+        return None;
+    }
+    let question = asked[world.rng.index(asked.len())];
+    if !question.is_open() {
+        world.counts.repeated_answers += 1;
+    }
+    let answer = if world.rng.one_in(2) { "this" } else { "that" }.to_owned();
+    let (question, host) = (WhichQuestion::Id(question.id), world.hosts[0].id.clone());
+    Some(Command::Answer { question, answer, host })
 }
 
 impl fmt::Display for Worker {

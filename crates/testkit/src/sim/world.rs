@@ -486,6 +486,9 @@ impl World {
             forced_claims: tally.forced,
             releases: tally.releases,
             waivers: tally.waivers,
+            answers: tally.answers,
+            applied_answers: tally.applied,
+            suspensions: tally.suspensions,
             ..self.counts
         }
     }
@@ -531,6 +534,7 @@ impl World {
         if !log.run().is_completed() {
             return Err(broken(Invariant::Lawful, "the fold does not see the end".to_owned()));
         }
+        self.referee.all_told()?;
         let (tip, expected) = (self.repository.tip(), self.undisturbed());
         if *self.repository.files(&tip) != expected {
             let detail = format!("{:?} instead of {expected:?}", self.repository.files(&tip));
