@@ -20,9 +20,9 @@ Examples:
   piton answer auth-calm-otter jwt 1       the only open one of a step; the first of its choices
   piton answer q12 'port 8080'             of the only unfinished run
 
-A choice is meant by its text or its number; without choices any text is an answer. The same answer
-again is harmless, another one is refused (E077). A worker that is there goes on by itself; else
-`piton resume`.")]
+A choice is meant by its text or its number; without choices any text is an answer. The same
+answer again is harmless, another one is refused (E077). A worker that is there goes on by itself;
+else `piton resume`.")]
 pub(crate) struct Args {
     /// The question, or the step that asked, and the answer; in front of them the run
     #[arg(value_name = "[RUN] QUESTION|STEP ANSWER", required = true, num_args = 2..=3)]

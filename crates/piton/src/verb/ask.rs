@@ -27,9 +27,9 @@ Examples:
   piton ask auth-calm-otter jwt 'Which port?' --fence 7 --wait=10m
   piton ask --read                                                  what was answered meanwhile
 
-Until it is answered nobody can claim the step. An attempt that ends meanwhile has not failed: it waits,
-and the next one is told the answer. Asking the same again asks nothing new; it reads the answer.
-With --wait the answer is all that is printed; status 4 says that there is none yet.")]
+Until it is answered nobody can claim the step. An attempt that ends meanwhile has not failed:
+it waits, and the next one is told the answer. Asking the same again asks nothing new; it reads
+the answer. With --wait the answer is all that is printed; status 4 says that there is none yet.")]
 pub(crate) struct Args {
     /// The question; in front of it the run and the step, unless PITON_RUN and PITON_STEP say them
     #[arg(value_name = "[PLAN|RUN STEP] TEXT", num_args = 0..=3)]
