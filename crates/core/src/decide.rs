@@ -1,6 +1,8 @@
 //! Commands in, decided events or a typed refusal out. The only author of events, and the only place
 //! that says who may write what: a stale fence is refused here, on every path.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{Chosen, choose, lease_key};
@@ -13,7 +15,7 @@ use crate::ids::{
     AttemptId, Fence, HostId, ItemRef, LockName, Oid, QuestionId, StepId, StepRef, SubstepId,
 };
 use crate::limits::EVIDENCE_BYTES_MAX;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlanStep};
 use crate::question::{
     Question, QuestionState, WhichQuestion, decide_answer, decide_apply, decide_ask, unread_of,
 };
@@ -138,6 +140,10 @@ pub enum Command {
         host: HostId,
         confirmed: bool,
     },
+    /// Goes on with a plan that was changed under the run.
+    AcceptPlan {
+        plan: Arc<Plan>,
+    },
 }
 
 /// An ask for a step.
@@ -260,6 +266,13 @@ pub enum Refusal {
     ResetNeedsReason(StepId),
     #[error("step {0} is claimed; release it first")]
     StillHeld(StepId),
+    #[error(
+        "the changed plan changes or removes steps that are claimed or completed: {}",
+        list(steps)
+    )]
+    PlanInUse { steps: Vec<StepId> },
+    #[error("the changed plan has another {what}, which was recorded when the run was opened")]
+    PlanFixed { what: &'static str },
     #[error("step {step} waits for the answer to {question}: {text}")]
     QuestionOpen { step: StepId, question: QuestionId, text: String },
     #[error("step {step} has asked {question} and has no answer yet")]
@@ -403,6 +416,7 @@ pub fn decide(
         }
         Command::Stop { scope, cause, haste } => decide_stop(run, scope, *cause, *haste),
         Command::Resume { host, confirmed } => Ok(decide_resume(run, host, *confirmed)),
+        Command::AcceptPlan { plan } => decide_accept(run, plan),
     }
 }
 
@@ -487,7 +501,7 @@ fn decide_claim(
         entry: granted.entry,
         grounds: granted.grounds,
         until: claim.until.clone(),
-        plan: run.opened.plan,
+        plan: run.graph().hash(),
         displaces,
     });
     let fence = Fence::from(run.cursor.position.next());
@@ -692,6 +706,31 @@ fn decide_resume(run: &Run, host: &HostId, confirmed: bool) -> Decided {
     } else {
         nothing()
     }
+}
+
+/// What is claimed or completed was done under its recipe, and what was recorded when the run was opened
+/// stays: everything else may change.
+fn decide_accept(run: &Run, plan: &Plan) -> Result<Decided, Refusal> {
+    if plan.hash() == run.graph().hash() {
+        return Ok(nothing());
+    }
+    if run.is_completed() {
+        return Err(Refusal::RunCompleted);
+    }
+    let fixed =
+        [("base", plan.base != run.plan().base), ("inputs", plan.inputs != run.plan().inputs)];
+    if let Some((what, _)) = fixed.into_iter().find(|(_, changed)| *changed) {
+        return Err(Refusal::PlanFixed { what });
+    }
+    let steps = run.in_use_without(plan);
+    if !steps.is_empty() {
+        return Err(Refusal::PlanInUse { steps });
+    }
+    let bytes = plan.to_bytes();
+    let text = String::from_utf8(bytes.clone()).expect("a normalised plan is JSON");
+    let decided = one(Event::PlanAccepted { plan: plan.hash(), text }).with_text(bytes);
+    let done = |step: &PlanStep| run.step(&step.id).is_some_and(|(_, state)| state.is_completed());
+    Ok(if plan.steps.iter().all(done) { decided.freeing_key() } else { decided })
 }
 
 /// What a dead attempt's end is called: the same rules as for an end that its keeper saw.

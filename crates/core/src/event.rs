@@ -139,6 +139,11 @@ pub enum Event {
         cause: Cause,
         haste: Haste,
     },
+    /// The plan was changed under the run, and this is it from here on: as the text that its hash is of.
+    PlanAccepted {
+        plan: Hash,
+        text: String,
+    },
     /// Somebody asked for the run to go on: it lifts what `StopRequested` held back. `confirmed` also
     /// answers yes where recovery would ask.
     Resumed {
@@ -551,7 +556,10 @@ impl Event {
             | Event::Failed { step, .. }
             | Event::Interrupted { step, .. }
             | Event::StopRequested { scope: Scope::Attempt { step, .. }, .. } => Some(step),
-            Event::RunOpened(_) | Event::StopRequested { .. } | Event::Resumed { .. } => None,
+            Event::RunOpened(_)
+            | Event::PlanAccepted { .. }
+            | Event::StopRequested { .. }
+            | Event::Resumed { .. } => None,
         }
     }
 }

@@ -190,6 +190,8 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         | Refusal::CannotRelease(_)
         | Refusal::ResetNeedsReason(_)
         | Refusal::StillHeld(_)
+        | Refusal::PlanInUse { .. }
+        | Refusal::PlanFixed { .. }
         | Refusal::Unanswered { .. }
         | Refusal::AnswerUnread { .. }
         | Refusal::NothingAsked { .. }

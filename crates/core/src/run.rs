@@ -1,6 +1,7 @@
 //! A run, folded from its log. `apply` is the only way a status changes, and recovery is replay
 //! through the same function; an event that could not have happened is damage, not a surprise.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
@@ -245,6 +246,10 @@ pub enum Illegal {
     OpenedTwice,
     #[error("the log was written for plan {recorded}, not {given}")]
     OtherPlan { recorded: String, given: String },
+    #[error("its plan cannot be read: {0}")]
+    BadPlan(String),
+    #[error("it changes or removes step {0}, which is claimed or completed")]
+    PlanInUse(StepId),
     #[error("it names step {0}, which the plan does not have")]
     UnknownStep(StepId),
     #[error("it does not fit the state of step {step}: {event}")]
@@ -447,6 +452,7 @@ impl Run {
                 self.stop = Some(Stop { cause: *cause, haste: *haste, at: record.at });
             }
             Event::Resumed { confirmed, .. } => self.lift(*confirmed),
+            Event::PlanAccepted { plan, text } => self.accept(*plan, text).map_err(illegal)?,
             about_step => {
                 let stop = self.stop;
                 let step = about_step.step().expect("every other event names a step");
@@ -466,6 +472,47 @@ impl Run {
         self.cursor = record.cursor();
         self.changed_at = record.at;
         Ok(event)
+    }
+
+    /// Steps that are claimed or completed, and that this plan has otherwise or not at all.
+    pub(crate) fn in_use_without(&self, plan: &Plan) -> Vec<StepId> {
+        let after: HashMap<&StepId, &PlanStep> =
+            plan.steps.iter().map(|step| (&step.id, step)).collect();
+        let used = self.sets.held.union(&self.sets.completed);
+        let kept = |index: &usize| {
+            let before = &self.plan().steps[*index];
+            after.get(&before.id).is_some_and(|after| *after == before)
+        };
+        used.filter(|index| !kept(index)).map(|index| self.id_at(index)).collect()
+    }
+
+    /// Goes on over another plan: steps are known by their ids, and one that is otherwise begins anew.
+    fn accept(&mut self, hash: Hash, text: &str) -> Result<(), Illegal> {
+        let plan = Plan::from_bytes(text.as_bytes());
+        let plan = plan.map_err(|error| Illegal::BadPlan(error.to_string()))?;
+        let graph = Graph::new(Arc::new(plan));
+        if graph.hash() != hash {
+            let (recorded, given) = (hash.short(), graph.hash().short());
+            return Err(Illegal::OtherPlan { recorded, given });
+        }
+        if let Some(step) = self.in_use_without(graph.plan()).into_iter().next() {
+            return Err(Illegal::PlanInUse(step));
+        }
+        let carried = |after: &PlanStep| match self.step(&after.id) {
+            Some((before, state)) if before == after => state.clone(),
+            Some((_, state)) => state.replanned(),
+            None => Step::default(),
+        };
+        let steps: List<Step> = graph.plan().steps.iter().map(carried).collect();
+        self.sets = Sets::none_of(steps.len());
+        self.sets.completed.extend((0..steps.len()).filter(|step| steps[*step].is_completed()));
+        self.waits = waits(&graph, &self.sets.completed);
+        self.graph = Arc::new(graph);
+        self.steps = steps;
+        for index in 0..self.steps.len() {
+            self.count(index);
+        }
+        Ok(())
     }
 
     /// Takes in what a step has become.
@@ -739,7 +786,10 @@ impl Step {
                 attempt.stop = Some(Stop { cause: *cause, haste: *haste, at: record.at });
                 attempt.lifted = false;
             }
-            Event::RunOpened(_) | Event::StopRequested { .. } | Event::Resumed { .. } => {
+            Event::RunOpened(_)
+            | Event::PlanAccepted { .. }
+            | Event::StopRequested { .. }
+            | Event::Resumed { .. } => {
                 return Err("an event about the run");
             }
         }
@@ -801,6 +851,22 @@ impl Step {
         self.checklist.reopen();
         self.void_questions();
         Some(())
+    }
+
+    /// The step under another recipe: pending, with its history; its checklist is another one.
+    fn replanned(&self) -> Step {
+        let mut step = Step {
+            phase: Phase::Pending,
+            failures: 0,
+            idle: 0,
+            changed: 0,
+            verified: None,
+            landing: None,
+            checklist: Checklist::default(),
+            ..self.clone()
+        };
+        step.void_questions();
+        step
     }
 
     fn own(&mut self, fence: Fence) -> Option<&mut Attempt> {

@@ -268,7 +268,7 @@ pub fn view(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -> R
         run: run.opened.run,
         handle: run.opened.handle.clone(),
         name: run.plan().name.clone(),
-        plan: run.opened.plan,
+        plan: run.graph().hash(),
         plan_path: run.opened.plan_path.clone(),
         status: run_status(&seen),
         opened_at: run.opened_at,

@@ -252,6 +252,10 @@ fn refusal_hint(refusal: &Refusal) -> Option<String> {
         Refusal::NotVerified { .. } => {
             "piton completes what it runs itself, once the agent has ended".into()
         }
+        Refusal::PlanInUse { .. } => {
+            "put them back as they were; or `piton release` or `piton reset` them first".into()
+        }
+        Refusal::PlanFixed { .. } => "put it back as it was; or start over: --fresh".into(),
         Refusal::QuestionOpen { question, .. } => {
             format!("`piton answer RUN {question} ANSWER`; to go on without: `piton reset`")
         }

@@ -57,6 +57,40 @@ pub enum OpenedRun {
     New(Log),
     /// The unfinished run of this plan.
     Existing(Log),
+    /// The unfinished run, whose plan was changed since.
+    Changed(Log, Changed),
+}
+
+/// A plan file that says something else than its run has recorded.
+pub struct Changed {
+    handle: Handle,
+    file: PathBuf,
+    plan: Arc<Plan>,
+    differences: Vec<String>,
+}
+
+impl Changed {
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub fn differences(&self) -> &[String] {
+        &self.differences
+    }
+
+    /// For whoever does not accept it.
+    pub fn refused(self) -> EngineError {
+        let Changed { handle, file: path, differences, .. } = self;
+        EngineError::PlanChanged { handle, path, differences }
+    }
+}
+
+/// Records a changed plan as the run's. What it executes must have been trusted: a worker that is there
+/// goes on with it.
+pub fn accept(log: &mut Log, changed: Changed) -> Result<(), EngineError> {
+    check_agents(&changed.plan, &settings_of(log)?)?;
+    log.submit(&Command::AcceptPlan { plan: changed.plan })?;
+    Ok(())
 }
 
 /// Reads a plan file.
@@ -157,7 +191,7 @@ pub fn open(
     let Opening { plan, read, plan_file, plan_path, repository, .. } = opening;
     let key = key_of(&repository, &plan_path);
     let plan = Arc::new(plan);
-    let found = Found { file: &plan_file, plan: &plan };
+    let found = Found { file: &plan_file, plan: Arc::clone(&plan) };
     let present = store.runs(&Runs::HoldingKey(key.clone()))?.pop();
     match (&present, unfinished) {
         (Some(row), Unfinished::GoOn) => return existing(store, row.run, &found, read),
@@ -197,9 +231,11 @@ fn existing(
     read: PlanFile,
 ) -> Result<OpenedRun, EngineError> {
     let mut log = Log::load(store, run)?;
-    found.check(log.run())?;
     log.remember(read.pack());
-    Ok(OpenedRun::Existing(log))
+    Ok(match found.drift(log.run()) {
+        None => OpenedRun::Existing(log),
+        Some(changed) => OpenedRun::Changed(log, changed),
+    })
 }
 
 /// A run whose agents work is stopped before it is left aside: nobody would look after it.
@@ -275,19 +311,17 @@ pub fn missing_programs(plan: &Plan, settings: &Settings) -> Vec<MissingProgram>
 /// A plan file that was read.
 struct Found<'a> {
     file: &'a Path,
-    plan: &'a Plan,
+    plan: Arc<Plan>,
 }
 
 impl Found<'_> {
-    /// Refuses to go on when the file no longer says what the run recorded.
-    fn check(&self, run: &Run) -> Result<(), EngineError> {
-        if self.plan.hash() == run.graph().hash() {
-            return Ok(());
-        }
-        Err(EngineError::PlanChanged {
+    /// What the file says where that is not what the run recorded.
+    fn drift(&self, run: &Run) -> Option<Changed> {
+        (self.plan.hash() != run.graph().hash()).then(|| Changed {
             handle: run.opened.handle.clone(),
-            path: self.file.to_owned(),
-            differences: plan::differences(run.plan(), self.plan),
+            file: self.file.to_owned(),
+            plan: Arc::clone(&self.plan),
+            differences: plan::differences(run.plan(), &self.plan),
         })
     }
 }
@@ -308,17 +342,16 @@ pub fn check_rest_startable(run: &Run) -> Result<(), EngineError> {
     if steps.is_empty() { Ok(()) } else { Err(EngineError::NothingToStart { steps }) }
 }
 
-/// Refuses to go on when the plan file, where the run was opened, no longer says what the run
-/// recorded.
-pub fn check_drift(project: &Project, run: &Run) -> Result<(), EngineError> {
+/// What the plan file, where the run was opened, says where that is not what the run recorded.
+pub fn drift(project: &Project, run: &Run) -> Result<Option<Changed>, EngineError> {
     let file = plan_file(project, run);
     match read_plan(&file) {
-        Ok(plan) => Found { file: &file, plan: &plan }.check(run),
+        Ok(plan) => Ok(Found { file: &file, plan: Arc::new(plan) }.drift(run)),
         // The run has its own copy: a file that was moved away is no difference.
         Err(EngineError::PlanFile { source, .. })
             if source.kind() == std::io::ErrorKind::NotFound =>
         {
-            Ok(())
+            Ok(None)
         }
         Err(error) => Err(error),
     }

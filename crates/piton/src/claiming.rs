@@ -14,7 +14,9 @@ use piton_engine::runs::{self, OpenAsk, OpenedRun, Unfinished};
 use piton_engine::{Access, Store};
 use serde_json::{Value, json};
 
+use crate::accepting::{self, OnChange};
 use crate::error::{Kind, Problem};
+use crate::ui::Ui;
 use crate::verb::{self, stop::step_of};
 
 /// What the environment says: set by the keeper for everything inside an attempt.
@@ -143,9 +145,10 @@ pub(crate) fn find(
 
 /// Opens a run of a plan without executing anything, or finds the unfinished one.
 pub(crate) fn open(
+    ui: &Ui,
     project: &Project,
-    plan: &Path,
-    inputs: BTreeMap<String, String>,
+    (plan, inputs): (&Path, BTreeMap<String, String>),
+    on_change: OnChange,
 ) -> Result<OpenedRun, Problem> {
     if inputs.is_empty() && project.has_store() {
         let store = project.store(Access::Existing)?;
@@ -154,18 +157,33 @@ pub(crate) fn open(
         }
     }
     let layers = Layers::of_process(Some(project.git.main_root()));
-    let settings = config::load(&layers, &Flags::default())?.settings;
+    let loaded = config::load(&layers, &Flags::default())?;
+    let settings = loaded.settings.clone();
     let opening = runs::prepare(project, OpenAsk { plan_path: plan, inputs, settings })?;
     let store = project.store(Access::Create)?;
-    Ok(runs::open(project, store, opening, Unfinished::GoOn)?)
+    match runs::open(project, store, opening, Unfinished::GoOn)? {
+        OpenedRun::Changed(mut log, changed) => {
+            accepting::settle(ui, project, &mut log, changed, (on_change, &loaded))?;
+            Ok(OpenedRun::Existing(log))
+        }
+        opened => Ok(opened),
+    }
 }
 
 /// The run of a plan, opened if there is none; or the run somebody means.
-pub(crate) fn open_or_find(project: &Project, asked: Option<&str>) -> Result<Log, Problem> {
+pub(crate) fn open_or_find(
+    ui: &Ui,
+    project: &Project,
+    asked: Option<&str>,
+    on_change: OnChange,
+) -> Result<Log, Problem> {
     match asked.filter(|text| Path::new(text).is_file()) {
-        Some(plan) => match open(project, Path::new(plan), BTreeMap::new())? {
-            OpenedRun::New(log) | OpenedRun::Existing(log) => Ok(log),
-        },
+        Some(plan) => {
+            let opened = open(ui, project, (Path::new(plan), BTreeMap::new()), on_change)?;
+            let (OpenedRun::New(log) | OpenedRun::Existing(log) | OpenedRun::Changed(log, _)) =
+                opened;
+            Ok(log)
+        }
         None => {
             let store = verb::store_with_runs(project, Access::Existing)?;
             find(project, &store, asked)

@@ -80,6 +80,7 @@ kinds! {
     VerifyFailed, "E080", Failed, "the plan's verify command did not pass on the commit";
     NotLanded, "E081", Failed, "the commit could not be brought onto the run's branch";
     NoSuchCommit, "E082", Usage, "there is no such commit here, or more than one";
+    PlanInUse, "E083", BadPlan, "the changed plan cannot be accepted: what it changes is in use";
     SettingsDiffer, "W001", Ok, "the recorded settings differ from the present ones";
     Noticed, "W002", Ok, "something worth knowing happened while working";
     ClosedPipe, "W003", Ok, "whoever read the output has stopped reading";
@@ -217,8 +218,9 @@ impl From<EngineError> for Problem {
         let kind = kind_of(&error);
         let hint = match &error {
             EngineError::PlanChanged { handle, path, .. } => Some(format!(
-                "the run goes on with its recorded plan once the file is as it was; or start over: \
-                 `piton run {} --fresh` ({handle} keeps its branch and snapshots)",
+                "go on with it as it is now: add --accept-plan; the run goes on with its recorded plan \
+                 once the file is as it was; or start over: `piton run {} --fresh` ({handle} keeps its \
+                 branch and snapshots)",
                 text::word(&verb::from_here(path).display().to_string())
             )),
             other => other.hint(),
@@ -294,6 +296,7 @@ fn refusal_kind(refusal: &Refusal) -> Kind {
         Refusal::UnknownItem { .. } | Refusal::UnknownSubstep { .. } => Kind::UnknownPart,
         Refusal::NeedsPerson { .. } | Refusal::QuestionOpen { .. } => Kind::NeedsPerson,
         Refusal::AnsweredOtherwise { .. } | Refusal::QuestionVoid { .. } => Kind::AnsweredOtherwise,
+        Refusal::PlanInUse { .. } | Refusal::PlanFixed { .. } => Kind::PlanInUse,
         Refusal::Unanswered { .. } | Refusal::AnswerUnread { .. } => Kind::Unanswered,
         Refusal::UnknownQuestion { .. }
         | Refusal::SeveralQuestions { .. }

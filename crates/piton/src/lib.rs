@@ -9,6 +9,7 @@ pub mod error;
 pub mod exit;
 pub mod reference;
 
+mod accepting;
 mod claiming;
 mod cli;
 mod describe;

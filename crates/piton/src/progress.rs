@@ -135,6 +135,7 @@ impl<'a> Progress<'a> {
                 );
             }
             Event::LandingIntended { step, .. } => self.stage(step, "landing"),
+            Event::PlanAccepted { .. } => self.ui.talk("goes on with a changed plan"),
             Event::RunOpened(_) | Event::StopRequested { .. } | Event::Resumed { .. } => {}
         }
     }

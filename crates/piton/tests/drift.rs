@@ -197,3 +197,83 @@ fn the_recorded_agent_is_used_and_the_changed_one_shown() {
     }
     assert_finished(&sandbox, 2);
 }
+
+/// A plan of plain commands, each with its text.
+fn commands(steps: &[(&str, &str)]) -> String {
+    let step = |(id, run): &(&str, &str)| format!("[[step]]\nid = '{id}'\nrun = '{run}'\n");
+    format!("[plan]\nname = 'test'\n{}", steps.iter().map(step).collect::<String>())
+}
+
+const FIRST: (&str, &str) = ("first", "echo x > first.txt");
+const WAITS: (&str, &str) = ("second", "test -f ../../../../go && echo old > second.txt");
+
+/// A run whose first step is completed and whose second has failed once.
+fn half_way() -> Sandbox {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let text = commands(&[FIRST, WAITS]).replace("second'\n", "second'\nretries = 3\n");
+    lay_plan(&sandbox, &text);
+    sandbox.piton(&["open", "plan.toml"]).output().success();
+    sandbox
+}
+
+#[track_caller]
+fn accept(sandbox: &Sandbox, args: &[&str]) -> Output {
+    sandbox.piton(&[args, &["--accept-plan"]].concat()).output()
+}
+
+#[test]
+fn a_changed_plan_is_accepted_on_request() {
+    let sandbox = half_way();
+    sandbox.write(
+        "plan.toml",
+        &commands(&[("zero", "true"), FIRST, ("third", "echo new > third.txt")]),
+    );
+    for verb in
+        [&["open", "plan.toml"][..], &["claim", "plan.toml", "--worktree", "."], &RUN, &["resume"]]
+    {
+        let refused = sandbox.piton(verb).output().expect_code(65);
+        assert!(refused.stderr.contains("--accept-plan"), "{refused}");
+        assert!(refused.stderr.contains("E048"), "{refused}");
+    }
+    // A worker that is there would execute it: it must be trusted, whoever accepts it.
+    for verb in
+        [&["open", "plan.toml"][..], &["claim", "plan.toml", "--worktree", "."], &["resume"]]
+    {
+        let untrusted = accept(&sandbox, verb).expect_code(77);
+        assert!(untrusted.stderr.contains("echo new"), "{untrusted}");
+    }
+    assert!(events_named(&sandbox, "plan_accepted").is_empty());
+    let accepted = accept(&sandbox, &["resume", "--trust"]).success();
+    assert!(accepted.stderr.contains("step third"), "{accepted}");
+    assert_eq!(events_named(&sandbox, "plan_accepted").len(), 1);
+    let shown = view(&sandbox);
+    assert_eq!(shown["status"], "completed", "{shown:#}");
+    let branch = shown["branch"].as_str().expect("a branch");
+    assert_eq!(sandbox.git(&["show", &format!("{branch}:third.txt")]), "new");
+    // What was accepted is the run's plan: nothing is changed any more.
+    sandbox.piton(&["resume"]).output().success();
+}
+
+#[test]
+fn a_plan_that_changes_what_is_in_use_is_refused() {
+    let sandbox = half_way();
+    sandbox.piton(&["claim", "plan.toml", "--worktree", ".", "--step", "first"]).output().success();
+    for changed in [&[("first", "echo y > first.txt"), WAITS][..], &[WAITS]] {
+        sandbox.write("plan.toml", &commands(changed));
+        let refused = accept(&sandbox, &["run", "plan.toml", "--trust"]).expect_code(65);
+        assert!(refused.stderr.contains("E083") && refused.stderr.contains("first"), "{refused}");
+    }
+    sandbox.piton(&["complete", &handle(&sandbox), "first", "--worktree", "."]).output().success();
+    let refused = accept(&sandbox, &["run", "plan.toml", "--trust"]).expect_code(65);
+    assert!(refused.stderr.contains("first"), "{refused}");
+    assert!(events_named(&sandbox, "plan_accepted").is_empty());
+    // In another order, and with the other step otherwise, it may be.
+    sandbox.write("plan.toml", &commands(&[("second", "echo new > second.txt"), FIRST]));
+    accept(&sandbox, &["run", "plan.toml", "--trust"]).success();
+    assert_eq!(view(&sandbox)["status"], "completed");
+    assert_eq!(completions(&sandbox)["first"], 1);
+}
+
+fn handle(sandbox: &Sandbox) -> String {
+    view(sandbox)["handle"].as_str().expect("a handle").to_owned()
+}

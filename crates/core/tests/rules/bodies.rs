@@ -79,7 +79,7 @@ fn a_torn_body_is_unreadable() {
 }
 
 /// One of every kind, and every variant of what they carry: what was written first, then what came
-/// with claims from outside, then with questions.
+/// with claims from outside, then with questions and changed plans.
 fn samples() -> Vec<Event> {
     let mut all = first_samples();
     all.extend(samples_from_outside());
@@ -238,6 +238,7 @@ fn samples_of_questions() -> Vec<Event> {
         },
         Event::AnswersApplied { step: step.clone(), fence, questions },
         Event::Suspended { step, fence },
+        Event::PlanAccepted { plan: Hash::of(b"{}"), text: "{}".to_owned() },
     ]
 }
 
@@ -293,6 +294,7 @@ fn kind(event: &Event) -> u8 {
         Event::Answered { .. } => 17,
         Event::AnswersApplied { .. } => 18,
         Event::Suspended { .. } => 19,
+        Event::PlanAccepted { .. } => 20,
     }
 }
 

@@ -428,6 +428,7 @@ pub(crate) fn told(event: &Event) -> String {
             let now = if *haste == Haste::Now { " now" } else { "" };
             format!("stop requested {whom}{now}")
         }
+        Event::PlanAccepted { .. } => "plan accepted".to_owned(),
         Event::Resumed { confirmed: true, .. } => "resumed, confirmed".to_owned(),
         Event::Resumed { confirmed: false, .. } => "resumed".to_owned(),
     }

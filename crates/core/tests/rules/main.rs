@@ -11,6 +11,7 @@ mod checklists;
 mod claims;
 mod decisions;
 mod packed;
+mod plans;
 mod properties;
 mod questions;
 mod stores;

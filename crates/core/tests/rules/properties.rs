@@ -601,6 +601,7 @@ fn fence_of(event: &Event) -> Option<Fence> {
         | Event::Interrupted { fence, .. }
         | Event::StopRequested { scope: Scope::Attempt { fence, .. }, .. } => Some(*fence),
         Event::RunOpened(_)
+        | Event::PlanAccepted { .. }
         | Event::Claimed(_)
         | Event::Answered { .. }
         | Event::Reset { .. }

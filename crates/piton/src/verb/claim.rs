@@ -12,9 +12,11 @@ use piton_engine::claims::{self, ClaimAnswer, ClaimAsk};
 use piton_engine::log::Log;
 use piton_engine::project::Project;
 
+use crate::accepting::OnChange;
 use crate::claiming::{self, Inside, is_run};
 use crate::error::{Kind, Problem};
 use crate::text::{bold, plain, table};
+use crate::trusting::Consent;
 use crate::ui::Ui;
 use crate::verb::{self, Answer, run::lease, stop::step_of};
 
@@ -52,6 +54,11 @@ pub(crate) struct Args {
     /// Take it from a holder that may live
     #[arg(long)]
     force: bool,
+
+    /// Go on with the plan as it is now, if it was changed under its run; what it executes must be
+    /// trusted
+    #[arg(long)]
+    accept_plan: bool,
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
@@ -63,7 +70,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         return Err(Problem::new(Kind::Usage, "where will you work? no worktree was named")
             .hint("add --worktree PATH; `--worktree .` is the folder you are in"));
     };
-    let mut log = claiming::open_or_find(&project, args.run.as_deref())?;
+    let on_change = OnChange::asked(args.accept_plan, Consent::Ask);
+    let mut log = claiming::open_or_find(ui, &project, args.run.as_deref(), on_change)?;
     let step = args.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
     let insist = if args.force { Insist::Force } else { Insist::Never };
     let ask = ClaimAsk { step: step.as_ref(), worktree, lease: args.lease, insist };

@@ -96,6 +96,7 @@ fn joined<T: ToString>(all: &[T]) -> String {
 
 fn detail(event: &Event) -> String {
     match event {
+        Event::PlanAccepted { plan, .. } => plan.short(),
         Event::RunOpened(opened) => format!("{} from {}", opened.handle, opened.base.short()),
         Event::Claimed(claimed) => {
             let entry = to_json(claimed.entry);

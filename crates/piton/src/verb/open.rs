@@ -6,9 +6,11 @@ use piton_engine::observe::{Depth, look};
 use piton_engine::runs::OpenedRun;
 use serde_json::json;
 
+use crate::accepting::OnChange;
 use crate::claiming;
 use crate::error::Problem;
 use crate::text::{bold, count};
+use crate::trusting::Consent;
 use crate::ui::Ui;
 use crate::verb::{self, Answer, run::inputs};
 
@@ -28,14 +30,20 @@ pub(crate) struct Args {
     /// Replace the value of one of the plan's inputs
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
+
+    /// Go on with the plan as it is now, if it was changed under its run; what it executes must be
+    /// trusted
+    #[arg(long)]
+    accept_plan: bool,
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let given = inputs(&args.set)?;
     let project = verb::project()?;
-    let (log, opened) = match claiming::open(&project, &args.plan, given)? {
+    let on_change = OnChange::asked(args.accept_plan, Consent::Ask);
+    let (log, opened) = match claiming::open(ui, &project, (&args.plan, given), on_change)? {
         OpenedRun::New(log) => (log, true),
-        OpenedRun::Existing(log) => (log, false),
+        OpenedRun::Existing(log) | OpenedRun::Changed(log, _) => (log, false),
     };
     let view = look(&project, &log, Depth::Locks)?;
     let handle = bold(view.handle.as_str());

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use piton_engine::worker::Going;
 
+use crate::accepting::{self, OnChange};
 use crate::drive::{Drive, Place, drive};
 use crate::error::{Kind, Problem};
 use crate::text::{bold, dim, plain, table};
@@ -43,6 +44,10 @@ pub(crate) struct Args {
     #[arg(long)]
     yes: bool,
 
+    /// Go on with the plan as it is now, if it was changed under the run
+    #[arg(long, conflicts_with = "dry_run")]
+    accept_plan: bool,
+
     /// Trust what the run's recorded plan executes, without asking
     #[arg(long)]
     trust: bool,
@@ -56,19 +61,22 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     let access = if args.dry_run { Access::Look } else { Access::Existing };
     let store = verb::store_with_runs(&project, access)?;
-    let log = verb::find(&project, &store, args.run.as_deref())?;
+    let mut log = verb::find(&project, &store, args.run.as_deref())?;
     if log.run().is_completed() {
         return finished(ui, &project, &log);
     }
     refuse_failed(&project, log.run())?;
-    runs::check_drift(&project, log.run())?;
-    runs::check_rest_startable(log.run())?;
     let loaded = load(&project)?;
+    let consent = if args.trust { Consent::Given } else { Consent::Ask };
+    if let Some(changed) = runs::drift(&project, log.run())? {
+        let on_change = OnChange::asked(args.accept_plan, consent);
+        accepting::settle(ui, &project, &mut log, changed, (on_change, &loaded))?;
+    }
+    runs::check_rest_startable(log.run())?;
     compare_settings(ui, &log, &loaded)?;
     if args.dry_run {
         return dry_run(ui, &project, &log);
     }
-    let consent = if args.trust { Consent::Given } else { Consent::Ask };
     require_trust(ui, &project, &log, &loaded, consent)?;
     let place = if args.detach { Place::Detached } else { Place::Here };
     ui.talk(format!("{}: going on", bold(log.run().opened.handle.as_str())));

@@ -13,6 +13,7 @@ use piton_engine::runs::{self, OpenAsk, OpenedRun, Unfinished};
 
 use piton_engine::worker::Going;
 
+use crate::accepting::{self, OnChange};
 use crate::drive::{Drive, Place, drive};
 use crate::error::{Kind, Problem};
 use crate::text::{bold, count};
@@ -42,6 +43,10 @@ pub(crate) struct Args {
     /// Start a new run although an unfinished one exists; that one keeps its branch and snapshots
     #[arg(long)]
     fresh: bool,
+
+    /// Go on with the plan as it is now, if it was changed under its unfinished run
+    #[arg(long, conflicts_with = "fresh")]
+    accept_plan: bool,
 
     /// Trust what the plan and the repository's configuration execute, without asking
     #[arg(long)]
@@ -86,6 +91,12 @@ pub(crate) fn run(args: Args, ui: &Ui) -> Result<Answer, Problem> {
             let run = log.run();
             let steps = count(run.plan().steps.len() as u64, "step");
             ui.talk(format!("{}: a new run, {steps}", bold(run.opened.handle.as_str())));
+            log
+        }
+        OpenedRun::Changed(mut log, changed) => {
+            let on_change = OnChange::asked(args.accept_plan, consent);
+            accepting::settle(ui, &project, &mut log, changed, (on_change, &loaded))?;
+            continued(ui, &project, &log, &Continued { given, loaded, consent })?;
             log
         }
         OpenedRun::Existing(log) => {

@@ -3,6 +3,7 @@
 use piton_engine::places::{self, Place};
 use serde_json::json;
 
+use crate::accepting::OnChange;
 use crate::claiming;
 use crate::error::Problem;
 use crate::ui::Ui;
@@ -64,7 +65,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
 
 fn create(which: &Which, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
-    let log = claiming::open_or_find(&project, which.run.as_deref())?;
+    let log = claiming::open_or_find(ui, &project, which.run.as_deref(), OnChange::Refuse)?;
     let step = which.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
     let Place { path, branch, created } = places::create(&project, &log, step.as_ref())?;
     // It is made, whoever still listens.

@@ -1,0 +1,49 @@
+//! Accepting a plan that was changed under its run: shown, trusted, recorded. Without `--accept-plan` it
+//! is refused.
+
+use piton_engine::config::{self, Loaded};
+use piton_engine::log::Log;
+use piton_engine::project::Project;
+use piton_engine::runs::{self, Changed};
+
+use crate::error::Problem;
+use crate::text::{bold, plain};
+use crate::trusting::{self, Consent};
+use crate::ui::Ui;
+use crate::verb;
+
+/// What to do about a changed plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnChange {
+    Refuse,
+    /// It is the run's plan from here on, once what it executes is trusted.
+    Accept(Consent),
+}
+
+impl OnChange {
+    /// From `--accept-plan`.
+    pub(crate) fn asked(accept: bool, consent: Consent) -> OnChange {
+        if accept { OnChange::Accept(consent) } else { OnChange::Refuse }
+    }
+}
+
+/// Goes on with a changed plan, or refuses to.
+pub(crate) fn settle(
+    ui: &Ui,
+    project: &Project,
+    log: &mut Log,
+    changed: Changed,
+    (on_change, loaded): (OnChange, &Loaded),
+) -> Result<(), Problem> {
+    let OnChange::Accept(consent) = on_change else { return Err(changed.refused().into()) };
+    let agents = config::unvouched(&runs::settings_of(log)?.agents, &loaded.user_agents);
+    let path = verb::absolute(&runs::plan_file(project, log.run()))?;
+    trusting::require(ui, &trusting::asked(project, &path, changed.plan(), &agents), consent)?;
+    let told: Vec<String> = changed.differences().iter().map(|line| plain(line)).collect();
+    runs::accept(log, changed)?;
+    ui.talk(format!("{}: goes on with the changed plan", bold(log.run().opened.handle.as_str())));
+    for line in told {
+        ui.talk(format!("  {line}"));
+    }
+    Ok(())
+}
