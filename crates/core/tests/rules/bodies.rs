@@ -238,7 +238,7 @@ fn samples_of_questions() -> Vec<Event> {
         },
         Event::AnswersApplied { step: step.clone(), fence, questions },
         Event::Suspended { step, fence },
-        Event::PlanAccepted { plan: Hash::of(b"{}"), text: "{}".to_owned() },
+        Event::PlanAccepted { plan: Hash::of(b"plan"), text: "plan".to_owned() },
     ]
 }
 
