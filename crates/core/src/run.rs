@@ -478,12 +478,12 @@ impl Run {
     pub(crate) fn in_use_without(&self, plan: &Plan) -> Vec<StepId> {
         let after: HashMap<&StepId, &PlanStep> =
             plan.steps.iter().map(|step| (&step.id, step)).collect();
-        let used = self.sets.held.union(&self.sets.completed);
+        let used = &self.sets.held | &self.sets.completed;
         let kept = |index: &usize| {
             let before = &self.plan().steps[*index];
             after.get(&before.id).is_some_and(|after| *after == before)
         };
-        used.filter(|index| !kept(index)).map(|index| self.id_at(index)).collect()
+        used.ones().filter(|index| !kept(index)).map(|index| self.id_at(index)).collect()
     }
 
     /// Goes on over another plan: steps are known by their ids, and one that is otherwise begins anew.
