@@ -276,3 +276,19 @@ fn a_plan_that_changes_what_is_in_use_is_refused() {
 fn handle(sandbox: &Sandbox) -> String {
     view(sandbox)["handle"].as_str().expect("a handle").to_owned()
 }
+
+#[test]
+fn a_live_worker_goes_on_with_what_was_accepted() {
+    let sandbox = sandbox();
+    let worker = at_work(&sandbox, &[]);
+    let changed = text(&sandbox).replace("echo old > after.txt", "cat work.txt > after.txt");
+    assert_ne!(changed, text(&sandbox));
+    sandbox.write("plan.toml", &changed);
+    sandbox.piton(&["trust", "plan.toml", "--yes"]).output().success();
+    accept(&sandbox, &["open", "plan.toml"]).success();
+    fs::write(sandbox.mark("go"), "").expect("the sandbox is writable");
+    worker.wait().success();
+    let branch = view(&sandbox)["branch"].as_str().expect("a branch").to_owned();
+    assert_eq!(sandbox.git(&["show", &format!("{branch}:after.txt")]), "x");
+    assert_eq!(sandbox.lines(sandbox.mark("starts")), 1, "who was at work was not disturbed");
+}

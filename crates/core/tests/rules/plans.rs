@@ -8,7 +8,7 @@ use piton_core::decided::KeyFate;
 use piton_core::event::Event;
 use piton_core::plan::Plan;
 
-use crate::history::{History, answer, id, plan, told};
+use crate::history::{History, answer, id, plan, repacked, told};
 
 const BEFORE: &str = "a command
      b agent needs=a items=2
@@ -34,6 +34,7 @@ fn check(log: &str, changed: &str, expect: &str) -> History {
         assert!(history.run == before);
     }
     assert!(history.replayed() == history.run, "the log folds to the same run");
+    assert!(repacked(&history.run) == history.run, "what is kept beside it too");
     history
 }
 
