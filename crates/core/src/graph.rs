@@ -4,13 +4,14 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cache::{Packed, VERSION};
-use crate::ids::{GroupId, Hash, LockName, StepId};
+use crate::cache::{Packed, VERSION, as_json};
+use crate::ids::{GroupId, Hash, LockName, StepId, SubstepId};
 use crate::list::{List, Numbers, Parts, Slices, Unpack};
-use crate::plan::{Need, Plan, PlanStep};
+use crate::plan::{Need, Plan, PlanStep, PlanSubstep, Work};
 
 /// What a run is folded over. Nodes are the steps, then the groups: a group is done when its steps are,
 /// so that a need on a large group is one edge.
@@ -18,8 +19,6 @@ use crate::plan::{Need, Plan, PlanStep};
 pub struct Graph {
     plan: Arc<Plan>,
     hash: Hash,
-    /// Where each step's text begins in the plan's, and where the list ends.
-    spans: Numbers,
     /// Indices of the steps in the order of their ids.
     by_id: Numbers,
     needs: Edges,
@@ -51,11 +50,14 @@ impl Edges {
     }
 }
 
-/// How a packed graph begins; the tables follow.
+/// How a packed graph begins; the tables follow, and the steps.
 #[derive(Serialize, Deserialize)]
 struct Head {
     version: String,
     plan: Hash,
+    /// The plan without its steps.
+    #[serde(with = "as_json")]
+    outline: Plan,
     steps: usize,
     groups: usize,
     edges: usize,
@@ -64,7 +66,7 @@ struct Head {
 
 impl Graph {
     pub fn new(plan: Arc<Plan>) -> Graph {
-        let (spans, hash) = spans(&plan);
+        let hash = plan.hash();
         let ids: BTreeMap<&StepId, usize> =
             plan.steps.iter().enumerate().map(|(index, step)| (&step.id, index)).collect();
         let needs = needs(&plan, &ids);
@@ -82,7 +84,7 @@ impl Graph {
         }
         let by_id: Vec<u32> = ids.into_values().map(number).collect();
         let (needs, dependants) = (Edges::from_lists(&needs), Edges::from_lists(&dependants));
-        Graph { plan, hash, spans, by_id: by_id.into(), needs, dependants, locks }
+        Graph { plan, hash, by_id: by_id.into(), needs, dependants, locks }
     }
 
     pub fn plan(&self) -> &Plan {
@@ -145,39 +147,49 @@ impl Graph {
         let head = Head {
             version: VERSION.to_owned(),
             plan: self.hash,
+            outline: Plan { steps: List::from(Vec::new()), ..(*self.plan).clone() },
             steps: self.plan.steps.len(),
             groups: self.nodes() - self.plan.steps.len(),
             edges: self.needs.ends.len(),
             locks: self.locks.clone(),
         };
+        let (starts, steps) = self.plan.steps.pack(pack_step);
         let mut bytes = postcard::to_stdvec(&head).expect("numbers and names can be packed");
-        for table in [&self.spans, &self.by_id]
+        for table in [&starts.into(), &self.by_id]
             .into_iter()
             .chain([&self.needs.starts, &self.needs.ends])
             .chain([&self.dependants.starts, &self.dependants.ends])
         {
             bytes.extend_from_slice(table.as_bytes());
         }
+        bytes.extend_from_slice(&steps);
         Packed::graph(bytes)
     }
 
-    /// Reads back what [`Graph::pack`] made, over the text of the plan with this hash. `None` where the
-    /// bytes are another version's or another plan's.
-    pub fn unpack(bytes: Vec<u8>, text: Vec<u8>, plan: Hash) -> Option<Graph> {
+    /// Reads back what [`Graph::pack`] made of the plan with this hash. `None` where the bytes are
+    /// another version's or another plan's.
+    pub fn unpack(bytes: Vec<u8>, plan: Hash) -> Option<Graph> {
+        // Whatever else stands in another version's bytes, its name comes first.
+        let (version, _): (String, _) = postcard::take_from_bytes(&bytes).ok()?;
+        if version != VERSION {
+            return None;
+        }
         let (head, tables): (Head, _) = postcard::take_from_bytes(&bytes).ok()?;
-        if head.version != VERSION || head.plan != plan {
+        if head.plan != plan {
             return None;
         }
         let from = bytes.len() - tables.len();
-        let mut parts = Parts::new(Arc::new(bytes), from);
+        let bytes = Arc::new(bytes);
+        let mut parts = Parts::new(Arc::clone(&bytes), from);
         let nodes = head.steps.checked_add(head.groups)?;
-        let spans = parts.numbers(head.steps + 1)?;
+        let starts = parts.numbers(head.steps + 1)?;
         let by_id = parts.numbers(head.steps)?;
         let mut edges =
             || Some(Edges { starts: parts.numbers(nodes + 1)?, ends: parts.numbers(head.edges)? });
         let (needs, dependants) = (edges()?, edges()?);
-        let plan = Arc::new(in_place(text, &spans)?);
-        Some(Graph { plan, hash: head.plan, spans, by_id, needs, dependants, locks: head.locks })
+        let steps = List::packed(Slices { bytes, starts, from: parts.rest() });
+        let plan = Arc::new(Plan { steps, ..head.outline });
+        Some(Graph { plan, hash: head.plan, by_id, needs, dependants, locks: head.locks })
     }
 }
 
@@ -204,35 +216,54 @@ fn needs(plan: &Plan, ids: &BTreeMap<&StepId, usize>) -> Vec<BTreeSet<usize>> {
     all
 }
 
-/// Where the steps are in the plan's normalised text, and its hash.
-fn spans(plan: &Plan) -> (Numbers, Hash) {
-    let text = plan.to_bytes();
-    let lengths: Vec<usize> = plan.steps.iter().map(|step| step.to_bytes().len()).collect();
-    // The steps come last: a comma after each but the last, which `]}` follows.
-    let list: usize = lengths.iter().map(|length| length + 1).sum();
-    let mut at = text.len() - CLOSING.len() + 1 - list;
-    let mut spans = vec![number(at)];
-    for length in lengths {
-        at += length + 1;
-        spans.push(number(at));
-    }
-    (spans.into(), Hash::of(&text))
-}
+/// A step with nothing left out, as packed bytes need it: in the order of its fields.
+type WholeStep = (
+    (StepId, String, Option<GroupId>, Vec<Need>, Work),
+    (Option<String>, Option<Duration>, u32, BTreeMap<String, String>),
+    (Vec<String>, Vec<(SubstepId, String, Vec<String>)>, BTreeSet<LockName>),
+);
 
-/// How the text of every plan ends, after its last step.
-const CLOSING: &[u8] = b"]}";
-
-/// The plan over its own text: steps are read from where they stand.
-fn in_place(text: Vec<u8>, spans: &Numbers) -> Option<Plan> {
-    let mut head = text.get(..spans.get(0)?)?.to_vec();
-    head.extend_from_slice(CLOSING);
-    let slices = Slices { bytes: Arc::new(text), starts: spans.clone(), from: 0, between: 1 };
-    Some(Plan { steps: List::packed(slices), ..Plan::from_bytes(&head).ok()? })
+fn pack_step(step: &PlanStep, bytes: &mut Vec<u8>) {
+    // Every field is named, so that a new one is not forgotten.
+    #[rustfmt::skip]
+    let PlanStep {
+        id, title, group, needs, work, verify, timeout, retries, env, items, substeps, locks,
+    } = step;
+    let substep = |substep: &PlanSubstep| {
+        let PlanSubstep { id, title, items } = substep.clone();
+        (id, title, items)
+    };
+    let substeps: Vec<_> = substeps.iter().map(substep).collect();
+    let whole = (
+        (id, title, group, needs, work),
+        (verify, timeout, retries, env),
+        (items, substeps, locks),
+    );
+    let packed = postcard::to_stdvec(&whole).expect("texts and numbers can be packed");
+    bytes.extend_from_slice(&packed);
 }
 
 impl Unpack for PlanStep {
     fn unpack(bytes: &[u8]) -> Option<PlanStep> {
-        serde_json::from_slice(bytes).ok()
+        let whole: WholeStep = postcard::from_bytes(bytes).ok()?;
+        let ((id, title, group, needs, work), (verify, timeout, retries, env), rest) = whole;
+        let (items, substeps, locks) = rest;
+        let substep = |(id, title, items)| PlanSubstep { id, title, items };
+        let substeps = substeps.into_iter().map(substep).collect();
+        Some(PlanStep {
+            id,
+            title,
+            group,
+            needs,
+            work,
+            verify,
+            timeout,
+            retries,
+            env,
+            items,
+            substeps,
+            locks,
+        })
     }
 }
 

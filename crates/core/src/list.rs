@@ -16,19 +16,23 @@ pub trait Unpack: Sized {
 /// A list whose elements are read when they are asked for.
 #[derive(Clone)]
 pub struct List<T> {
-    /// What was read, written, or never packed.
-    read: Vec<OnceLock<Box<T>>>,
+    len: usize,
+    /// What was read, written, or never packed. In blocks, because most of them stay empty.
+    blocks: Vec<OnceLock<Block<T>>>,
     packed: Slices,
 }
 
-/// Where the bytes of each element are: from its start up to the next, less what stands between.
+type Block<T> = Box<[OnceLock<Box<T>>]>;
+
+const BLOCK: usize = 64;
+
+/// Where the bytes of each element are: from its start up to the next.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Slices {
     pub(crate) bytes: Arc<Vec<u8>>,
     /// One more than there are elements; counted from `from`.
     pub(crate) starts: Numbers,
     pub(crate) from: usize,
-    pub(crate) between: usize,
 }
 
 impl Slices {
@@ -36,8 +40,8 @@ impl Slices {
         if self.starts.len() == 0 {
             return Some(&[]);
         }
-        let end = self.starts.get(index + 1)?.checked_sub(self.between)?;
-        self.bytes.get(self.from + self.starts.get(index)?..self.from + end)
+        let (start, end) = (self.starts.get(index)?, self.starts.get(index + 1)?);
+        self.bytes.get(self.from + start..self.from + end)
     }
 }
 
@@ -45,30 +49,33 @@ impl<T: Unpack> List<T> {
     /// As many as there are starts but one.
     pub(crate) fn packed(packed: Slices) -> List<T> {
         let len = packed.starts.len().saturating_sub(1);
-        List { read: unread(len), packed }
+        List { packed, ..List::of_nothing(len) }
     }
 
     /// Elements that have no bytes, all of them.
     pub(crate) fn of_nothing(len: usize) -> List<T> {
-        List { read: unread(len), packed: Slices::default() }
+        let blocks = unread(len.div_ceil(BLOCK));
+        List { len, blocks, packed: Slices::default() }
     }
 
     pub fn len(&self) -> usize {
-        self.read.len()
+        self.len
     }
 
     pub fn is_empty(&self) -> bool {
-        self.read.is_empty()
+        self.len == 0
     }
 
     pub fn get(&self, index: usize) -> Option<&T> {
-        let cell = self.read.get(index)?;
-        Some(cell.get_or_init(|| Box::new(self.unpacked(index))))
+        let block = self.blocks.get(index / BLOCK).filter(|_| index < self.len)?;
+        let block = block.get_or_init(|| unread(BLOCK).into());
+        Some(block[index % BLOCK].get_or_init(|| Box::new(unpack(&self.packed, index))))
     }
 
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.get(index)?;
-        self.read[index].get_mut().map(|boxed| &mut **boxed)
+        let block = self.blocks.get_mut(index / BLOCK)?.get_mut()?;
+        block[index % BLOCK].get_mut().map(|boxed| &mut **boxed)
     }
 
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator + Clone {
@@ -76,11 +83,10 @@ impl<T: Unpack> List<T> {
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        let packed = &self.packed;
-        self.read.iter_mut().enumerate().map(move |(index, cell)| {
-            cell.get_or_init(|| Box::new(unpack(packed, index)));
-            &mut **cell.get_mut().expect("it was just read")
-        })
+        self.iter().for_each(drop);
+        let blocks = self.blocks.iter_mut().filter_map(OnceLock::get_mut);
+        let cells = blocks.flat_map(|block| block.iter_mut());
+        cells.filter_map(OnceLock::get_mut).map(|boxed| &mut **boxed)
     }
 
     /// The bytes of every element one after another, and where each begins; those that nobody asked
@@ -89,8 +95,8 @@ impl<T: Unpack> List<T> {
         let mut starts = Vec::with_capacity(self.len() + 1);
         let mut bytes = Vec::new();
         starts.push(0);
-        for (index, cell) in self.read.iter().enumerate() {
-            match cell.get() {
+        for index in 0..self.len() {
+            match self.blocks[index / BLOCK].get().and_then(|block| block[index % BLOCK].get()) {
                 Some(element) => pack(element, &mut bytes),
                 None => bytes.extend_from_slice(self.packed.of(index).unwrap_or_default()),
             }
@@ -98,13 +104,9 @@ impl<T: Unpack> List<T> {
         }
         (starts, bytes)
     }
-
-    fn unpacked(&self, index: usize) -> T {
-        unpack(&self.packed, index)
-    }
 }
 
-fn unread<T>(len: usize) -> Vec<OnceLock<Box<T>>> {
+fn unread<T>(len: usize) -> Vec<OnceLock<T>> {
     std::iter::repeat_with(OnceLock::new).take(len).collect()
 }
 
@@ -124,8 +126,14 @@ impl<T: Unpack> Index<usize> for List<T> {
 
 impl<T> From<Vec<T>> for List<T> {
     fn from(all: Vec<T>) -> List<T> {
-        let read = all.into_iter().map(|element| OnceLock::from(Box::new(element))).collect();
-        List { read, packed: Slices::default() }
+        let len = all.len();
+        let mut cells = all.into_iter().map(|element| OnceLock::from(Box::new(element)));
+        let blocks = (0..len.div_ceil(BLOCK)).map(|_| {
+            let mut block: Vec<_> = cells.by_ref().take(BLOCK).collect();
+            block.resize_with(BLOCK, OnceLock::new);
+            OnceLock::from(Block::from(block))
+        });
+        List { len, blocks: blocks.collect(), packed: Slices::default() }
     }
 }
 
@@ -263,12 +271,15 @@ mod tests {
 
     fn reopened(list: &List<Word>) -> List<Word> {
         let (starts, bytes) = packed(list);
-        List::packed(Slices { bytes: Arc::new(bytes), starts: starts.into(), from: 0, between: 0 })
+        List::packed(Slices { bytes: Arc::new(bytes), starts: starts.into(), from: 0 })
     }
 
     #[test]
     fn what_was_packed_reads_back_whoever_asked_for_what() {
         let list: List<Word> = ["", "one", "", "Größe"].map(word).into_iter().collect();
+        let long: List<Word> = (0..200).map(|n| word(&n.to_string())).collect();
+        assert_eq!(reopened(&long), long);
+        assert_eq!((long.get(199), long.get(200)), (Some(&word("199")), None));
         let mut again = reopened(&list);
         assert_eq!(again, list);
         assert_eq!((again.len(), again.get(4)), (4, None));
@@ -284,22 +295,10 @@ mod tests {
     fn packing_copies_what_nobody_asked_for() {
         // Not valid text: reading it would panic.
         let starts = Numbers::from(vec![0, 1, 4]);
-        let list: List<Word> = List::packed(Slices {
-            bytes: Arc::new(b"\xffone".to_vec()),
-            starts,
-            from: 0,
-            between: 0,
-        });
+        let list: List<Word> =
+            List::packed(Slices { bytes: Arc::new(b"\xffone".to_vec()), starts, from: 0 });
         assert_eq!(list[1], word("one"));
         assert_eq!(packed(&list), (vec![0, 1, 4], b"\xffone".to_vec()));
-    }
-
-    #[test]
-    fn what_stands_between_elements_is_no_part_of_them() {
-        let bytes = Arc::new(b"[one,two]".to_vec());
-        let starts = Numbers::from(vec![1, 5, 9]);
-        let list: List<Word> = List::packed(Slices { bytes, starts, from: 0, between: 1 });
-        assert_eq!(list.iter().cloned().collect::<Vec<_>>(), ["one", "two"].map(word));
     }
 
     #[test]

@@ -48,7 +48,6 @@ pub struct Plan {
     /// Named resources with the number of claims that may hold each at a time.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub locks: BTreeMap<LockName, u32>,
-    /// Last, because a packed graph knows where in the plan's text each of them is.
     pub steps: List<PlanStep>,
 }
 
@@ -189,13 +188,6 @@ impl Plan {
         all.sort_unstable();
         all.dedup();
         all
-    }
-}
-
-impl PlanStep {
-    /// As it stands in the bytes of its plan.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("a step has only string keys and finite values")
     }
 }
 

@@ -754,6 +754,8 @@ impl Step {
                 self.end(Ending::Completed, record.at);
                 self.void_questions();
                 self.idle = 0;
+                self.verified = None;
+                self.landing = None;
                 let (commit, at) = (commit.clone(), record.at);
                 self.phase = Phase::Completed { commit, truth, at, fence: *fence };
             }
@@ -878,8 +880,11 @@ impl Step {
 
     fn end(&mut self, ending: Ending, ended_at: Millis) {
         if let Phase::Held(mut attempt) = std::mem::take(&mut self.phase) {
-            // It judges no more; long histories are kept small.
+            // They judge no more; long histories are kept small.
             attempt.until.clock = None;
+            if let Holder::Keeper { boot, .. } = &mut attempt.holder {
+                boot.0.clear();
+            }
             self.history.push(PastAttempt { attempt, ended_at, ending });
         }
     }

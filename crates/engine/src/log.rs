@@ -181,12 +181,7 @@ fn kept(store: &dyn Store, id: RunId) -> Result<Option<Run>, LogError> {
         return Ok(None);
     };
     let Some(graph) = store.cached(id, Cached::Graph.name())? else { return Ok(None) };
-    let text = match store.text(packed.plan()) {
-        Ok(text) => text,
-        Err(StoreError::MissingText { .. }) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let graph = Graph::unpack(graph, text, packed.plan());
+    let graph = Graph::unpack(graph, packed.plan());
     let Some(mut run) = graph.and_then(|graph| packed.over(graph)) else { return Ok(None) };
     match store.read(id, run.cursor) {
         Ok(_) if run.opened.run != id => Ok(None),

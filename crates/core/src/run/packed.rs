@@ -100,7 +100,7 @@ impl PackedRun {
         let bytes = Arc::new(self.bytes);
         let mut parts = Parts::new(Arc::clone(&bytes), self.steps);
         let starts = parts.numbers(graph.plan().steps.len() + 1)?;
-        let steps = Slices { bytes, starts, from: parts.rest(), between: 0 };
+        let steps = Slices { bytes, starts, from: parts.rest() };
         Some(Run {
             opened,
             opened_at,

@@ -336,7 +336,7 @@ impl History {
 pub(crate) fn repacked(run: &Run) -> Run {
     let graph = run.graph().pack().bytes().to_vec();
     let packed = PackedRun::read(run.pack().bytes().to_vec()).expect("it was just packed");
-    let graph = Graph::unpack(graph, run.plan().to_bytes(), packed.plan()).expect("its own plan");
+    let graph = Graph::unpack(graph, packed.plan()).expect("its own plan");
     packed.over(graph).expect("its own plan")
 }
 

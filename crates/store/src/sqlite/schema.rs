@@ -40,8 +40,8 @@ const MIGRATIONS: &[&str] = &[
     "CREATE TABLE names (run INTEGER PRIMARY KEY, name TEXT NOT NULL, seal BLOB NOT NULL) STRICT;
     CREATE INDEX by_name ON names (name);
     CREATE TABLE cache (
-        run INTEGER NOT NULL, name TEXT NOT NULL, bytes BLOB NOT NULL, seal BLOB NOT NULL,
-        PRIMARY KEY (run, name)) STRICT, WITHOUT ROWID;",
+        id INTEGER PRIMARY KEY, run INTEGER NOT NULL, name TEXT NOT NULL, seal BLOB NOT NULL,
+        bytes BLOB NOT NULL, UNIQUE (run, name)) STRICT;",
 ];
 
 /// The schema this piton writes.
