@@ -3,8 +3,9 @@
 
 use std::fmt::Write as _;
 
-use crate::event::Entry;
+use crate::event::{Entry, Mark, Report};
 use crate::ids::QuestionId;
+use crate::plan::PlanStep;
 use crate::run::{Ending, Step};
 use crate::view::timestamp;
 
@@ -28,8 +29,13 @@ pub struct Prompt {
 }
 
 /// The prompt for an attempt: the plan's own words, then the brief where one is due.
-pub fn prompt(text: &str, before: &Step, entry: Entry, facts: &TreeFacts) -> Prompt {
-    let text = match brief(before, entry, facts) {
+pub fn prompt(
+    text: &str,
+    (plan, before): (&PlanStep, &Step),
+    entry: Entry,
+    facts: &TreeFacts,
+) -> Prompt {
+    let text = match brief((plan, before), entry, facts) {
         Some(brief) => format!("{}\n\n---\n{brief}", text.trim_end()),
         None => text.to_owned(),
     };
@@ -37,7 +43,7 @@ pub fn prompt(text: &str, before: &Step, entry: Entry, facts: &TreeFacts) -> Pro
     Prompt { text, answers }
 }
 
-fn brief(before: &Step, entry: Entry, facts: &TreeFacts) -> Option<String> {
+fn brief((plan, before): (&PlanStep, &Step), entry: Entry, facts: &TreeFacts) -> Option<String> {
     let last = before.history.last()?;
     let mut text = String::from("Note from piton, which runs this step:\n");
     match &last.ending {
@@ -69,6 +75,8 @@ fn brief(before: &Step, entry: Entry, facts: &TreeFacts) -> Option<String> {
             text.push_str("- Its changes were set aside; the tree is at the step's start again.\n");
         }
     }
+    parts(&mut text, plan, before);
+    reported(&mut text, &before.report);
     text.push_str("Check what is already done before repeating it.\n");
     Some(text)
 }
@@ -79,6 +87,52 @@ fn answered(text: &mut String, before: &Step) {
         let Some(answer) = question.answer() else { continue };
         let _ = writeln!(text, "- Asked:\n{}", indented(&question.text));
         let _ = writeln!(text, "  Answered by a person:\n{}", indented(answer));
+    }
+}
+
+/// What is done and what is open of the step's substeps and items.
+fn parts(text: &mut String, plan: &PlanStep, before: &Step) {
+    let checklist = &before.checklist;
+    let (done, open): (Vec<_>, Vec<_>) =
+        plan.substeps.iter().partition(|substep| checklist.completed.contains(&substep.id));
+    for (title, substeps) in [("Substeps done", done), ("Substeps open", open)] {
+        let rows = substeps.iter().map(|substep| format!("{}: {}", substep.id, substep.title));
+        named(text, title, &rows.collect::<Vec<_>>());
+    }
+    let (mut done, mut open, mut deferred) = (Vec::new(), Vec::new(), Vec::new());
+    for item in checklist.items(plan) {
+        let row = format!("{}: {}", item.item, item.text);
+        match item.mark {
+            Some(Mark::Done) => done.push(row),
+            Some(Mark::Deferred { reason }) => deferred.push(format!("{row} ({reason})")),
+            None => open.push(row),
+        }
+    }
+    named(text, "Items done", &done);
+    named(text, "Items open", &open);
+    named(text, "Items deferred", &deferred);
+}
+
+/// What earlier holders said of their work, in their own words.
+fn reported(text: &mut String, report: &Report) {
+    let told = report.told();
+    if told.is_empty() {
+        return;
+    }
+    text.push_str("- Reported by the earlier attempt; nobody has checked it:\n");
+    for (name, value) in told {
+        let mut lines = value.lines();
+        let _ = writeln!(text, "  - {name}: {}", lines.next().unwrap_or_default());
+        for line in lines {
+            let _ = writeln!(text, "    {line}");
+        }
+    }
+}
+
+/// As [`listed`]; where there is nothing, nothing is said.
+fn named(text: &mut String, title: &str, rows: &[String]) {
+    if !rows.is_empty() {
+        listed(text, title, rows);
     }
 }
 

@@ -159,6 +159,14 @@ fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result
     }
 }
 
+/// Whether every lock of a step has a slot that nobody else's believed claim holds.
+pub(crate) fn slots_left(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<(), Refusal> {
+    match run.step(&step.step) {
+        Some((plan, _)) => free_slots(run, plan, asker),
+        None => Err(Refusal::UnknownStep(step.step.clone())),
+    }
+}
+
 /// Every lock of a step must have a slot that no believed claim on another step holds.
 fn free_slots(run: &Run, plan: &PlanStep, asker: &Asker<'_>) -> Result<(), Refusal> {
     for lock in &plan.locks {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::claim::{Chosen, choose, lease_key};
+use crate::claim::{Asker, Chosen, believed_until, choose, lease_key, slots_left};
 use crate::decided::{Decided, Lease};
 use crate::event::{
     Cause, Check, Claimed, Entry, Event, Exit, Failure, Haste, Holder, Mark, Priority, ReleasedBy,
@@ -33,6 +33,14 @@ pub enum Command {
         base: Option<Oid>,
         /// What whoever starts has been told.
         answers: Vec<QuestionId>,
+        /// The keeper's process.
+        pid: Option<u32>,
+    },
+    /// Moves a lease that the store has no row of any more.
+    Renew {
+        step: StepRef,
+        fence: Fence,
+        until: Moment,
     },
     Checkpoint {
         step: StepRef,
@@ -64,6 +72,7 @@ pub enum Command {
         tree: Oid,
         truth: Truth,
         check: Option<Check>,
+        commits: u64,
     },
     Land {
         step: StepRef,
@@ -156,6 +165,8 @@ pub struct Claim {
     /// What was seen of present holders.
     pub observed: Observed,
     pub insist: Insist,
+    /// The process that asks from outside.
+    pub pid: Option<u32>,
 }
 
 /// Which step is asked for.
@@ -322,14 +333,26 @@ pub fn decide(
 ) -> Result<Decided, Refusal> {
     match command {
         Command::Claim(claim) => decide_claim(run, claim, leases, now),
-        Command::Start { step, fence, base, answers } => {
+        Command::Renew { step, fence, until } => {
+            let (_, attempt) = own(run, step, *fence)?;
+            if !until.is_later_than(believed_until(step, attempt, leases)) {
+                return Ok(nothing());
+            }
+            // Whoever has the slots of a lapsed claim by now keeps them.
+            let observed = Observed::default();
+            let asker = Asker { holder: &attempt.holder, observed: &observed, leases, now };
+            slots_left(run, step, &asker)?;
+            let (key, fence, until) = (lease_key(step), *fence, until.clone());
+            Ok(nothing().with_lease(Lease { key, fence, until }))
+        }
+        Command::Start { step, fence, base, answers, pid } => {
             let (state, attempt) = own(run, step, *fence)?;
             if matches!(attempt.entry, Entry::Verify | Entry::Land) {
                 return Err(Refusal::NothingToStart { step: step.step.clone() });
             }
             let answers = unread_of(state, answers);
             let (step, fence, base) = (step.clone(), *fence, base.clone());
-            Ok(one(Event::Started { step, fence, base, answers }))
+            Ok(one(Event::Started { step, fence, base, answers, pid: *pid }))
         }
         Command::Checkpoint { step, fence, snapshot, report } => {
             own(run, step, *fence)?;
@@ -356,7 +379,7 @@ pub fn decide(
         }
         Command::Release { step, fence } => decide_release(run, step, *fence, now),
         Command::Reset { step, reason } => decide_reset(run, step, reason.as_deref()),
-        Command::Verify { step, fence, commit, tree, truth, check } => {
+        Command::Verify { step, fence, commit, tree, truth, check, commits } => {
             let (held, attempt) = own(run, step, *fence)?;
             let kept = matches!(attempt.holder, Holder::Keeper { .. });
             if kept && held.stage(attempt) == Stage::Unstarted {
@@ -374,6 +397,7 @@ pub fn decide(
                 tree: tree.clone(),
                 truth: *truth,
                 check: check.clone(),
+                commits: *commits,
             }))
         }
         Command::Land { step, fence, onto, to } => {
@@ -503,6 +527,7 @@ fn decide_claim(
         until: claim.until.clone(),
         plan: run.graph().hash(),
         displaces,
+        pid: claim.pid,
     });
     let fence = Fence::from(run.cursor.position.next());
     let lease = Lease { key: lease_key(&step), fence, until: claim.until.clone() };

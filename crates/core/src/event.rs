@@ -31,6 +31,9 @@ pub enum Event {
         /// The answers that it was told: they are applied with this.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         answers: Vec<QuestionId>,
+        /// The keeper's process: it explains, and proves nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pid: Option<u32>,
     },
     /// A fact from which the step can be continued.
     Checkpointed {
@@ -67,6 +70,9 @@ pub enum Event {
         tree: Oid,
         truth: Truth,
         check: Option<Check>,
+        /// How many commits the attempt had added by then.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        commits: u64,
     },
     /// The run's branch is about to be moved from `onto` to `to`.
     LandingIntended {
@@ -196,6 +202,9 @@ pub struct Claimed {
     /// The claim that this one ends, where it took a held step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub displaces: Option<Fence>,
+    /// The process that asked from outside: it explains, and proves nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
 }
 
 /// Who has a claim.
@@ -288,7 +297,7 @@ pub struct Report {
 
 impl Report {
     /// What is reported later wins, field by field; files are known by their path.
-    pub(crate) fn take_in(&mut self, later: &Report) {
+    pub fn take_in(&mut self, later: &Report) {
         let fields = [
             (&mut self.confidence, &later.confidence),
             (&mut self.note, &later.note),
@@ -309,6 +318,26 @@ impl Report {
             self.files.retain(|known| known.path != file.path);
             self.files.push(file.clone());
         }
+    }
+}
+
+impl Report {
+    /// Everything that was reported, field by field, in words: for whoever goes on, and for snapshots.
+    pub fn told(&self) -> Vec<(&'static str, String)> {
+        let texts = [
+            ("progress", self.progress.map(|percent| format!("{percent} %"))),
+            ("confidence", self.confidence.clone()),
+            ("task", self.task.clone()),
+            ("note", self.note.clone()),
+            ("section done", self.done.clone()),
+            ("section next", self.next.clone()),
+            ("eta", self.eta.clone()),
+            ("session", self.session.clone()),
+        ];
+        let texts = texts.into_iter().filter_map(|(name, text)| Some((name, text?)));
+        let files = self.files.iter().map(|file| ("file", file.to_string()));
+        let data = self.data.iter().map(|data| ("data", data.clone()));
+        texts.chain(files).chain(data).collect()
     }
 }
 
@@ -373,6 +402,12 @@ pub struct Snapshot {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub omitted: Vec<Omission>,
     pub reason: SnapshotReason,
+    /// The commit that was checked out, on which the rest was uncommitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<Oid>,
+    /// How many commits that one has on top of the step's base.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub commits: u64,
 }
 
 /// A path that a snapshot left out.
@@ -498,6 +533,11 @@ pub enum Haste {
     Now,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// A body that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadEvent {
@@ -588,6 +628,24 @@ impl fmt::Display for Failure {
             Failure::Landing { message } => write!(f, "could not be landed: {message}"),
             Failure::Reported { reason } => write!(f, "failed: {reason}"),
             Failure::Unfinished { open } => write!(f, "left open: {open}"),
+        }
+    }
+}
+
+impl fmt::Display for ReportedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        match self.done {
+            Some(true) => f.write_str(" done")?,
+            Some(false) => f.write_str(" open")?,
+            None => {}
+        }
+        match &self.confidence {
+            Some(sure) => write!(f, ", confidence {sure}"),
+            None => Ok(()),
         }
     }
 }

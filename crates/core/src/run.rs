@@ -180,6 +180,20 @@ pub struct Attempt {
     /// Somebody asked for the run to go on since: the stop still ends this attempt, and then holds
     /// nothing back.
     pub lifted: bool,
+    pub trace: Trace,
+}
+
+/// What explains an attempt afterwards; nothing is decided by it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Trace {
+    /// The keeper, or the process that asked from outside.
+    pub pid: Option<u32>,
+    /// The commit that was checked out when it was last looked at.
+    pub head: Option<Oid>,
+    /// How many commits it had added by then.
+    pub commits: u64,
+    /// The commit that piton saw pass.
+    pub verified: Option<Oid>,
 }
 
 /// An attempt that is over.
@@ -655,11 +669,12 @@ impl Step {
     ) -> Result<(), &'static str> {
         match event {
             Event::Claimed(claimed) => return self.claim(claimed, record),
-            Event::Started { fence, base, answers, .. } => {
+            Event::Started { fence, base, answers, pid, .. } => {
                 self.own(*fence).ok_or("started")?;
                 self.apply_answers(answers, *fence).ok_or("started")?;
                 let attempt = self.own(*fence).ok_or("started")?;
                 attempt.started_at = Some(record.at);
+                attempt.trace.pid = pid.or(attempt.trace.pid);
                 if attempt.entry == Entry::Fresh {
                     self.changed = 0;
                     self.outdated = false;
@@ -671,7 +686,11 @@ impl Step {
                 self.landing = None;
             }
             Event::Checkpointed { fence, snapshot, report, .. } => {
-                self.own(*fence).ok_or("checkpointed")?;
+                let attempt = self.own(*fence).ok_or("checkpointed")?;
+                if let Some(Snapshot { head: Some(head), commits, .. }) = snapshot {
+                    attempt.trace.head = Some(head.clone());
+                    attempt.trace.commits = *commits;
+                }
                 if let Some(report) = report {
                     self.report.take_in(report);
                 }
@@ -734,8 +753,13 @@ impl Step {
                 self.void_questions();
             }
             Event::Reset { .. } => self.reset().ok_or("reset")?,
-            Event::Verified { fence, commit, tree, truth, .. } => {
-                self.own(*fence).ok_or("verified")?;
+            Event::Verified { fence, commit, tree, truth, commits, .. } => {
+                let attempt = self.own(*fence).ok_or("verified")?;
+                attempt.trace.head = Some(commit.clone());
+                attempt.trace.commits = *commits;
+                if *truth == Truth::Verified {
+                    attempt.trace.verified = Some(commit.clone());
+                }
                 let (commit, tree, truth) = (commit.clone(), tree.clone(), *truth);
                 self.verified = Some(VerifiedCommit { commit, tree, truth });
                 self.landing = None;
@@ -831,6 +855,7 @@ impl Step {
             started_at: None,
             stop: None,
             lifted: false,
+            trace: Trace { pid: claimed.pid, ..Trace::default() },
         });
         Ok(())
     }

@@ -112,6 +112,28 @@ pub struct StepView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<QuestionView>,
     pub attempts: Vec<AttemptView>,
+    pub last_good_commit: GoodCommit,
+}
+
+/// A commit that the work on a step can be held against, and how much that says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GoodCommit {
+    pub commit: Oid,
+    pub known_as: KnownAs,
+}
+
+/// Why a commit is the last good one, from what says most to what says least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KnownAs {
+    /// The step was completed with it.
+    Completed,
+    /// piton saw it pass.
+    Verified,
+    /// It was checked out when the last snapshot was taken; nobody has checked it.
+    Snapshot,
+    /// Nothing was added to it.
+    Base,
 }
 
 /// A substep, for showing.
@@ -241,14 +263,21 @@ pub struct AttemptView {
     pub attempt: AttemptId,
     pub fence: Fence,
     pub host: String,
-    /// Where a claim from outside was made.
+    /// Where a claim from outside was made; a keeper's has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worktree: Option<String>,
+    /// The keeper, or the process that asked from outside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
     pub entry: Entry,
     #[serde(serialize_with = "rfc3339")]
     pub from: Millis,
     #[serde(serialize_with = "rfc3339_option", skip_serializing_if = "Option::is_none")]
     pub to: Option<Millis>,
+    /// How many commits it had added when it was last looked at, and the newest of them.
+    pub commits: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<Oid>,
     /// `running`, `dead`, `elsewhere`, `held` (by somebody outside), or how it ended.
     pub state: String,
     #[serde(serialize_with = "rfc3339")]
@@ -388,6 +417,7 @@ fn step_view(
         items: items(plan, state),
         questions: state.questions.iter().map(question_view).collect(),
         attempts: attempts(&step, recorded.step_at(index), observed, leases),
+        last_good_commit: last_good(seen, state),
     }
 }
 
@@ -497,9 +527,12 @@ fn attempts(
             Holder::External { worktree, .. } => Some(worktree.clone()),
             Holder::Keeper { .. } => None,
         },
+        pid: attempt.trace.pid,
         entry: attempt.entry,
         from: attempt.claimed_at,
         to,
+        commits: attempt.trace.commits,
+        head: attempt.trace.head.clone(),
         state,
         lease_expires: believed_until(step, attempt, leases).wall,
     };
@@ -525,6 +558,28 @@ fn attempts(
         row(attempt, None, how.to_owned())
     });
     past.chain(open).collect()
+}
+
+/// The step's completed commit, else the last that piton saw pass, else what was checked out at the last
+/// snapshot, else where the step or the run began.
+fn last_good(run: &Run, state: &Step) -> GoodCommit {
+    let attempts = || {
+        let past = state.history.iter().map(|past| &past.attempt);
+        past.chain(state.attempt()).collect::<Vec<_>>().into_iter().rev()
+    };
+    let completed = match &state.phase {
+        Phase::Completed { commit, .. } => commit.clone(),
+        _ => None,
+    };
+    let verified = || attempts().find_map(|attempt| attempt.trace.verified.clone());
+    let head = || state.snapshot.as_ref().and_then(|kept| kept.snapshot.head.clone());
+    let base = || state.base.clone().unwrap_or_else(|| run.opened.base.clone());
+    let known = |known_as: KnownAs| move |commit: Oid| GoodCommit { commit, known_as };
+    completed
+        .map(known(KnownAs::Completed))
+        .or_else(|| verified().map(known(KnownAs::Verified)))
+        .or_else(|| head().map(known(KnownAs::Snapshot)))
+        .unwrap_or_else(|| known(KnownAs::Base)(base()))
 }
 
 fn groups(run: &Run, steps: &[StepView]) -> Vec<GroupView> {

@@ -110,7 +110,7 @@ fn keep(
         Stage::Unstarted => SnapshotReason::Reset,
         Stage::Agent | Stage::Verify | Stage::Land => SnapshotReason::Recovery,
     };
-    let message = snapshot_message(log, step, fence, reason);
+    let message = snapshot_message(log, (step, fence), reason, None);
     // The keeper is dead, but another recovery may be at work: each takes the next free number.
     let mut number = 1;
     while project.git.ref_target(&snapshot_ref(log, step, fence, number))?.is_some() {

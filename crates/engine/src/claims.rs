@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use piton_core::claim::{Asker, believed_until, claimable, count_ready, lease_key, ready};
-use piton_core::decide::{Claim, Command, Insist, Refusal, Which};
+use piton_core::claim::{
+    Asker, Chosen, believed_until, choose, claimable, count_ready, lease_key, ready,
+};
+use piton_core::decide::{Claim, Command, Insist, Refusal, Which, completable};
 use piton_core::decided::Lease;
 use piton_core::event::{
     Event, Failure, Grounds, Holder, Mark, Priority, Report, Snapshot, SnapshotReason,
@@ -25,15 +27,13 @@ use serde::Serialize;
 
 use crate::bury::bury;
 use crate::error::EngineError;
-use crate::git::GitError;
-use crate::keeper::{snapshot_message, snapshot_ref};
 use crate::log::{Log, LogError};
 use crate::machine;
 use crate::observe::{Depth, observe};
+use crate::preserve::{self, Author, Keep, Kept, keep_bytes};
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::snapshot;
-use crate::worktree::{TreeState, Worktree};
+use crate::worktree::Worktree;
 
 /// The most steps that are listed with why they cannot be had: nobody reads more.
 const LISTED: usize = 100;
@@ -92,6 +92,9 @@ pub struct ClaimView {
     pub displaces: Option<Fence>,
     /// Whether checkpoints can keep the worktree's bytes.
     pub snapshots: bool,
+    /// What became of the bytes of whoever it was taken from.
+    #[serde(flatten)]
+    pub kept: Kept,
 }
 
 /// What a heartbeat answers.
@@ -124,8 +127,11 @@ pub fn claim(
         until: log.now()?.after(ask.lease),
         observed: observe(project, log, Depth::Locks),
         insist: ask.insist,
+        // This process ends with its answer: who started it is who works.
+        pid: Some(std::os::unix::process::parent_id()),
     };
     let attempt = claim.attempt;
+    let (foreseen, kept) = keep_foreseen(project, log, &claim)?;
     let heard = match log.submit(&Command::Claim(claim)) {
         Ok(events) => Ok(events),
         Err(LogError::Refused(Refusal::UnknownStep(step))) => {
@@ -138,10 +144,15 @@ pub fn claim(
     let held = held.map(|(step, attempt)| (step, attempt.clone()));
     let mut told = match (held, &heard) {
         (Some((step, attempt)), Ok(events)) => {
-            end_displaced(project, log, &step, &attempt)?;
+            let kept = match end_displaced(project, log, &step, &attempt)? {
+                Some(late) if foreseen != Some(late) => {
+                    Kept { kept: preserve::of_lost(project, log, &step.step, late), unkept: None }
+                }
+                _ => kept,
+            };
             let snapshots = Worktree::at(&project.git, &worktree).is_ours();
             let reclaimed = was_touched(&before, events, &step.step);
-            let claim = given(log, &step, &attempt, reclaimed, snapshots);
+            let claim = ClaimView { reclaimed, snapshots, kept, ..given(log, &step, &attempt) };
             answer(project, log, &holder, Some(claim))?
         }
         _ => answer(project, log, &holder, None)?,
@@ -201,7 +212,7 @@ pub fn own_claim(
 ) -> Result<Option<ClaimAnswer>, EngineError> {
     let held = log.run().held().find(|(_, attempt)| attempt.fence == fence);
     let Some((step, attempt)) = held else { return Ok(None) };
-    let claim = given(log, &step, attempt, false, true);
+    let claim = ClaimView { snapshots: true, ..given(log, &step, attempt) };
     Ok(Some(answer(project, log, &attempt.holder.clone(), Some(claim))?))
 }
 
@@ -241,19 +252,54 @@ fn bury_the_dead(
     Ok(())
 }
 
+/// Whoever outside is about to lose its claim to this one, if it is on this host: its bytes are kept and
+/// recorded while the claim is still its own. Answers with its fence.
+fn keep_foreseen(
+    project: &Project,
+    log: &mut Log,
+    claim: &Claim,
+) -> Result<(Option<Fence>, Kept), EngineError> {
+    let nobody = (None, Kept::default());
+    let now = log.now()?;
+    let may_lose = |held: &Attempt| {
+        let outside = matches!(held.holder, Holder::External { .. });
+        let other = !held.holder.is_same_owner(&claim.holder);
+        // A renewed lease only ends later than the one in the claim.
+        outside && other && (claim.insist == Insist::Force || held.until.is_over(&now))
+    };
+    if !log.run().held().any(|(_, held)| may_lose(held)) {
+        return Ok(nobody);
+    }
+    let leases = log.store().leases(log.run().opened.run)?;
+    let Ok(Chosen { step, granted, .. }) = choose(log.run(), claim, &leases, &now) else {
+        return Ok(nobody);
+    };
+    let held = log.run().step(&step.step).and_then(|(_, state)| state.attempt()).cloned();
+    Ok(match held {
+        Some(held) if matches!(granted.grounds, Grounds::Forced | Grounds::LeaseOver) => {
+            let kept = preserve::before_end(project, log, (&step, &held), None);
+            (Some(held.fence), kept)
+        }
+        _ => nobody,
+    })
+}
+
 /// A keeper of this host whose claim was taken by force: it may append nothing any more; its processes
-/// are ended and its bytes kept under its own fence before the new holder is answered.
+/// are ended and its bytes kept under its own fence before the new holder is answered. Answers with
+/// whose claim was taken.
 fn end_displaced(
     project: &Project,
     log: &Log,
     step: &StepRef,
     attempt: &Attempt,
-) -> Result<(), EngineError> {
+) -> Result<Option<Fence>, EngineError> {
     let (_, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
-    match state.history.last() {
-        Some(past) if attempt.grounds == Grounds::Forced => end(project, log, step, &past.attempt),
-        _ => Ok(()),
+    let taken = matches!(attempt.grounds, Grounds::Forced | Grounds::LeaseOver);
+    let Some(past) = state.history.last().filter(|_| taken) else { return Ok(None) };
+    if attempt.grounds == Grounds::Forced {
+        end(project, log, step, &past.attempt)?;
     }
+    Ok(Some(past.attempt.fence))
 }
 
 /// Ends the processes of an attempt that may write no more, if it is a keeper's on this host, and
@@ -272,13 +318,7 @@ fn end(project: &Project, log: &Log, step: &StepRef, attempt: &Attempt) -> Resul
     Ok(())
 }
 
-fn given(
-    log: &Log,
-    step: &StepRef,
-    attempt: &Attempt,
-    reclaimed: bool,
-    snapshots: bool,
-) -> ClaimView {
+fn given(log: &Log, step: &StepRef, attempt: &Attempt) -> ClaimView {
     let index = log.run().index_of(&step.step).unwrap_or_default();
     let plan = &log.run().plan().steps[index];
     let displaces = match attempt.grounds {
@@ -294,10 +334,11 @@ fn given(
         index,
         fence: attempt.fence,
         lease_expires: piton_core::view::timestamp(attempt.until.wall),
-        reclaimed,
+        reclaimed: false,
         grounds: attempt.grounds,
         displaces,
-        snapshots,
+        snapshots: false,
+        kept: Kept::default(),
     }
 }
 
@@ -488,14 +529,15 @@ pub fn start(log: &mut Log, step: &StepId, fence: Fence) -> Result<Vec<Question>
     let at = StepRef::first(step.clone());
     let unread = log.run().step(step).map(|(_, state)| state.unread_answers());
     let told: Vec<QuestionId> = unread.into_iter().flatten().map(|asked| asked.id).collect();
-    let (base, answers) = (None, told.clone());
-    submit(log, step, fence, &Command::Start { step: at, fence, base, answers })?;
+    let (base, answers, pid) = (None, told.clone(), None);
+    submit(log, step, fence, &Command::Start { step: at, fence, base, answers, pid })?;
     let (_, state) = log.run().step(step).expect("it was just started");
     Ok(state.questions.iter().filter(|asked| told.contains(&asked.id)).cloned().collect())
 }
 
 /// Moves the lease, by as much as it was claimed for unless told; appends nothing. A lapsed claim
-/// that nobody took is renewed.
+/// that nobody took is renewed. Answers with what the lease is, whatever was asked for: one that has
+/// longer to go stays, and one whose slot in a lock went to others is over.
 pub fn heartbeat(
     log: &mut Log,
     step: &StepId,
@@ -509,7 +551,19 @@ pub fn heartbeat(
     let until = log.now()?.after(lease);
     let step_ref = StepRef::first(step.clone());
     let renewed = log.store().renew(log.run().opened.run, &lease_key(&step_ref), fence, &until)?;
-    log.refresh()?;
+    match renewed {
+        Renewal::Renewed => drop(log.refresh()?),
+        // The row may be missing, and the claim still be ours: then a new one is written, unless the
+        // claim's slot in a lock went to others.
+        Renewal::NotRenewed => {
+            let until = until.clone();
+            let renew = Command::Renew { step: step_ref.clone(), fence, until };
+            match log.submit(&renew) {
+                Ok(_) | Err(LogError::Refused(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
     let (_, state) = log.run().step(step).ok_or_else(|| Refusal::UnknownStep(step.clone()))?;
     let Some(attempt) = state.attempt().filter(|attempt| attempt.fence == fence) else {
         return Ok((Pulse::Fenced, log.now()?.wall));
@@ -563,105 +617,6 @@ pub fn checkpoint(
     Ok(kept)
 }
 
-/// Bytes that are to be kept.
-struct Keep<'a> {
-    step: &'a StepRef,
-    fence: Fence,
-    path: &'a Path,
-    reason: SnapshotReason,
-    author: Author,
-    /// What is told with them.
-    report: Option<&'a Report>,
-}
-
-/// Who keeps them: a keeper counts its own snapshots, so those of its agent have names beside them.
-#[derive(Clone, Copy)]
-enum Author {
-    Piton,
-    Agent,
-}
-
-/// How often a name that somebody else took meanwhile is passed over.
-const NAME_TRIES: u32 = 20;
-
-/// A snapshot under the next free number of a fence; none where there is nothing new or no worktree.
-fn keep_bytes(
-    project: &Project,
-    log: &Log,
-    keep: &Keep<'_>,
-) -> Result<Option<Snapshot>, EngineError> {
-    let tree = Worktree::at(&project.git, keep.path);
-    if !matches!(tree.state()?, TreeState::Present { .. }) {
-        return Ok(None);
-    }
-    let stem = snapshot_ref(log, keep.step, keep.fence, 0);
-    let stem = stem.strip_suffix('0').expect("a snapshot's name ends with its number");
-    let name = |number: u64| match keep.author {
-        Author::Piton => format!("{stem}{number}"),
-        Author::Agent => format!("{stem}a{number}"),
-    };
-    let (mut number, mut tries) = (1, 0);
-    loop {
-        while project.git.ref_target(&name(number))?.is_some() {
-            number += 1;
-        }
-        match take(project, log, &tree, keep, name(number)) {
-            Err(GitError::RefTaken { .. }) if tries < NAME_TRIES => tries += 1,
-            taken => return Ok(taken?),
-        }
-    }
-}
-
-fn take(
-    project: &Project,
-    log: &Log,
-    tree: &Worktree,
-    keep: &Keep<'_>,
-    refname: String,
-) -> Result<Option<Snapshot>, GitError> {
-    let Keep { step, fence, reason, .. } = *keep;
-    let (_, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
-    let last = state.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());
-    let message = with_report(&snapshot_message(log, step, fence, reason), keep.report);
-    let index = project.state.join(format!("index-{fence}-{}", std::process::id()));
-    let base = state.base.clone().unwrap_or_else(|| log.run().opened.base.clone());
-    let ask = snapshot::Ask {
-        refname,
-        base: Some(&base),
-        message: &message,
-        reason,
-        last: last.as_ref(),
-        index: &index,
-    };
-    let taken = snapshot::take(tree, &ask);
-    let _not_there = std::fs::remove_file(&index);
-    taken
-}
-
-/// A snapshot's message with what was reported, in front of its trailers.
-fn with_report(message: &str, report: Option<&Report>) -> String {
-    let Some(report) = report.filter(|report| **report != Report::default()) else {
-        return message.to_owned();
-    };
-    let progress = report.progress.map(|percent| format!("{percent} %"));
-    let fields = [
-        ("progress", &progress),
-        ("confidence", &report.confidence),
-        ("task", &report.task),
-        ("note", &report.note),
-        ("done", &report.done),
-        ("next", &report.next),
-        ("eta", &report.eta),
-    ];
-    let said = fields.into_iter().filter_map(|(name, text)| Some((name, text.as_ref()?)));
-    let lines: Vec<String> = said.map(|(name, text)| format!("  {name}: {text}")).collect();
-    let reported = format!("Reported:\n{}", lines.join("\n"));
-    match message.split_once("\n\n") {
-        Some((subject, rest)) => format!("{subject}\n\n{reported}\n\n{rest}"),
-        None => format!("{}\n\n{reported}\n", message.trim_end()),
-    }
-}
-
 /// Says that a substep is done.
 pub fn complete_substep(
     log: &mut Log,
@@ -702,19 +657,43 @@ pub fn add_item(
 
 /// Completes a step without a commit: nothing lands, and nobody but the holder has seen it done.
 pub fn complete(
+    project: &Project,
     log: &mut Log,
-    step: &StepId,
-    fence: Fence,
+    (step, fence): (&StepId, Fence),
     waive: Option<String>,
-) -> Result<(), EngineError> {
+) -> Result<Kept, EngineError> {
     let at = StepRef::first(step.clone());
-    submit(log, step, fence, &Command::Complete { step: at, fence, commit: None, waive })
+    let kept = match completable(log.run(), &at, fence, waive.as_deref()) {
+        Ok(()) => keep_own(project, log, step, fence),
+        // Whether that is still so is decided with the newest state.
+        Err(_) => Kept::default(),
+    };
+    submit(log, step, fence, &Command::Complete { step: at, fence, commit: None, waive })?;
+    Ok(kept)
 }
 
 /// Says that the attempt failed.
-pub fn fail(log: &mut Log, step: &StepId, fence: Fence, reason: String) -> Result<(), EngineError> {
+pub fn fail(
+    project: &Project,
+    log: &mut Log,
+    (step, fence): (&StepId, Fence),
+    reason: String,
+) -> Result<Kept, EngineError> {
     let (at, why) = (StepRef::first(step.clone()), Failure::Reported { reason });
-    submit(log, step, fence, &Command::Fail { step: at, fence, why })
+    let kept = keep_own(project, log, step, fence);
+    submit(log, step, fence, &Command::Fail { step: at, fence, why })?;
+    Ok(kept)
+}
+
+/// Keeps the bytes of a claim that is about to end, if it is open.
+fn keep_own(project: &Project, log: &mut Log, step: &StepId, fence: Fence) -> Kept {
+    let held = log.run().step(step).and_then(|(_, state)| state.attempt());
+    match held.filter(|attempt| attempt.fence == fence).cloned() {
+        Some(attempt) => {
+            preserve::before_end(project, log, (&StepRef::first(step.clone()), &attempt), None)
+        }
+        None => Kept::default(),
+    }
 }
 
 /// What `release` answers.
@@ -725,10 +704,13 @@ pub struct ReleaseAnswer {
     pub step: StepId,
     pub released: bool,
     pub was_claimed_by: String,
+    /// What became of the holder's bytes.
+    #[serde(flatten)]
+    pub kept: Kept,
 }
 
-/// Gives a claim back: the owner's, or anybody's without a fence. A keeper of this host that loses
-/// its claim so is ended, and its bytes are kept, before the answer.
+/// Gives a claim back: the owner's, or anybody's without a fence. Its bytes are kept first; a keeper of
+/// this host that loses its claim so is ended before the answer.
 pub fn release(
     project: &Project,
     log: &mut Log,
@@ -743,6 +725,12 @@ pub fn release(
         None => String::new(),
     };
     let at = StepRef::first(step.clone());
+    let kept = match &held {
+        Some(held) if fence.is_none_or(|fence| fence == held.fence) => {
+            preserve::before_end(project, log, (&at, held), None)
+        }
+        _ => Kept::default(),
+    };
     match fence {
         Some(fence) => {
             submit(log, step, fence, &Command::Release { step: at, fence: Some(fence) })?
@@ -761,20 +749,35 @@ pub fn release(
         step: step.clone(),
         released: true,
         was_claimed_by,
+        kept,
     })
 }
 
-/// Makes a step pending again, after a dead attempt's bytes were kept; answers with the steps that need it.
+/// What `reset` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ResetAnswer {
+    /// The steps that need it.
+    pub dependants: Vec<StepId>,
+    /// The ref with the bytes that the last holder outside has in its worktree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
+}
+
+/// Makes a step pending again, after the bytes of whoever worked on it last were kept.
 pub fn reset(
     project: &Project,
     log: &mut Log,
     step: &StepId,
     reason: Option<String>,
-) -> Result<Vec<StepId>, EngineError> {
+) -> Result<ResetAnswer, EngineError> {
     bury_the_dead(project, log, Some(step))?;
+    let last = log.run().step(step).and_then(|(_, state)| state.history.last());
+    let last = last.map(|past| past.attempt.fence);
+    let kept = last.and_then(|fence| preserve::of_lost(project, log, step, fence));
     log.submit(&Command::Reset { step: StepRef::first(step.clone()), reason })?;
     let run = log.run();
-    Ok(run.index_of(step).map(|index| run.dependants_of(index)).unwrap_or_default())
+    let dependants = run.index_of(step).map(|index| run.dependants_of(index));
+    Ok(ResetAnswer { dependants: dependants.unwrap_or_default(), kept })
 }
 
 fn is_zero(count: &usize) -> bool {

@@ -21,6 +21,7 @@ use crate::error::EngineError;
 use crate::land;
 use crate::log::Log;
 use crate::machine;
+use crate::preserve::{self, Kept};
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::worktree::Bench;
@@ -34,6 +35,8 @@ pub struct Delivered {
     /// On the run's branch; a merge where others had landed meanwhile.
     pub commit: Option<Oid>,
     pub truth: Truth,
+    /// What became of bytes that are in the worktree and not in the commit.
+    pub kept: Kept,
 }
 
 /// Completes a claim with a commit, named by its id or the beginning of it.
@@ -61,6 +64,7 @@ pub fn complete_with(
         bench.put_away()?;
         return Ok(delivered);
     }
+    let kept = preserve::before_end(project, log, (&at, &attempt), Some(&commit));
     let finished = verify(project, log, &bench, (&at, &attempt), &commit).and_then(|()| {
         completable(log.run(), &at, fence, waive)?;
         land::land(project, log, (&at, fence), waive)
@@ -68,7 +72,8 @@ pub fn complete_with(
     // Whatever came of it: what is left of the bench is cleared away by the next one, too.
     let _cleared_later = bench.put_away();
     finished.map_err(|error| stale(log, step, fence, error))?;
-    delivered(log, step, fence).ok_or_else(|| lost(log, step, fence).into())
+    let done = delivered(log, step, fence).ok_or_else(|| lost(log, step, fence))?;
+    Ok(Delivered { kept, ..done })
 }
 
 /// Saying it again under the same fence is harmless.
@@ -76,7 +81,8 @@ fn delivered(log: &Log, step: &StepId, fence: Fence) -> Option<Delivered> {
     let (_, state) = log.run().step(step)?;
     match &state.phase {
         Phase::Completed { commit, truth, fence: by, .. } if *by == fence => {
-            Some(Delivered { commit: commit.clone(), truth: *truth })
+            let kept = Kept::default();
+            Some(Delivered { commit: commit.clone(), truth: *truth, kept })
         }
         _ => None,
     }
@@ -108,9 +114,11 @@ fn verify(
         None => None,
     };
     let truth = if check.is_some() { Truth::Verified } else { Truth::Claimed };
+    let tip = land::run_tip(project, log.run())?;
+    let commits = project.git.count_commits(&tip, commit)?;
     let (tree, commit) = (project.git.tree_of(commit)?, commit.clone());
     let (step, fence) = (step.clone(), attempt.fence);
-    log.submit(&Command::Verify { step, fence, commit, tree, truth, check })?;
+    log.submit(&Command::Verify { step, fence, commit, tree, truth, check, commits })?;
     crash::point("complete.verified");
     Ok(())
 }

@@ -32,6 +32,7 @@ pub const POINTS: &[(&str, Who)] = &[
     ("bury.snapshot-kept", Who::Worker),
     ("bury.checkpointed", Who::Worker),
     ("bury.recorded", Who::Worker),
+    ("outside.snapshot-kept", Who::Holder),
     ("complete.scratch-made", Who::Holder),
     ("complete.verify-spawned", Who::Holder),
     ("complete.verify-ran", Who::Holder),

@@ -406,6 +406,15 @@ impl Git {
         locks.iter().try_for_each(|name| locks::clear_on_ref(self, &self.common_dir().join(name)))
     }
 
+    /// Of the refs that match a pattern, the one with the highest number at its end, and its tree.
+    pub(crate) fn newest_ref(&self, pattern: &str) -> Result<Option<(String, Oid)>, GitError> {
+        let asked = self.call().args(&["for-each-ref", "--count=1", "--sort=-version:refname"]);
+        let answer = asked.args(&["--format=%(refname) %(tree)", "--", pattern]).run()?;
+        let row = answer.text("git for-each-ref")?.trim_end().rsplit_once(' ');
+        row.map(|(name, tree)| Ok((name.to_owned(), oid(tree.as_bytes(), "git for-each-ref")?)))
+            .transpose()
+    }
+
     /// Whether any ref begins with this folder, such as `refs/piton/`.
     pub fn has_refs_under(&self, prefix: &str) -> Result<bool, GitError> {
         let asked = self.call().args(&["for-each-ref", "--count=1", "--format=%(refname)", "--"]);
@@ -416,6 +425,26 @@ impl Git {
     pub fn is_ancestor(&self, a: &Oid, b: &Oid) -> Result<bool, GitError> {
         let asked = self.call().args(&["merge-base", "--is-ancestor", a.as_str(), b.as_str()]);
         Ok(asked.accept(&[0, 1]).run()?.code == 0)
+    }
+
+    /// Where two histories part.
+    pub(crate) fn fork_point(&self, a: &Oid, b: &Oid) -> Result<Option<Oid>, GitError> {
+        let asked = self.call().args(&["merge-base", a.as_str(), b.as_str()]);
+        let answer = asked.accept(&[0, 1]).run()?;
+        match answer.code {
+            0 => oid(&answer.stdout, "git merge-base").map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// How many commits a history has that another lacks.
+    pub(crate) fn count_commits(&self, without: &Oid, of: &Oid) -> Result<u64, GitError> {
+        if without == of {
+            return Ok(0);
+        }
+        let asked = self.call().args(&["rev-list", "--count"]).arg(format!("{without}..{of}"));
+        let line = asked.line()?;
+        line.parse().map_err(|_| GitError::unexpected("git rev-list", line))
     }
 
     pub fn tree_of(&self, commit: &Oid) -> Result<Oid, GitError> {

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use piton_core::claim::lease_key;
 use piton_core::decide::{Command, Refusal};
-use piton_core::event::{Cause, Entry, Exit, Failure, Haste, Snapshot, SnapshotReason, Stage};
+use piton_core::event::{
+    Cause, Entry, Exit, Failure, Haste, Report, Snapshot, SnapshotReason, Stage,
+};
 use piton_core::ids::{AttemptId, Fence, RunId, StepId, StepRef};
 use piton_core::plan::PlanStep;
 use piton_core::run::{Attempt, Step, Stop};
@@ -322,7 +324,7 @@ impl Keeper {
 
     fn take_snapshot(&self, reason: SnapshotReason) -> Result<Option<Snapshot>, GitError> {
         let state = self.state();
-        let message = snapshot_message(&self.log, &self.step, self.fence, reason);
+        let message = snapshot_message(&self.log, (&self.step, self.fence), reason, None);
         let last = state.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());
         let ask = snapshot::Ask {
             refname: self.snapshot_ref(self.snapshots + 1),
@@ -373,12 +375,13 @@ pub(crate) fn snapshot_ref(log: &Log, step: &StepRef, fence: Fence, number: u64)
     format!("refs/piton/{handle}/{name}/{fence}/{number}")
 }
 
-/// A snapshot says what it is of, for people who meet it in git.
+/// A snapshot says what it is of, for people who meet it in git: also what was reported about the
+/// work, `fresh` included.
 pub(crate) fn snapshot_message(
     log: &Log,
-    step: &StepRef,
-    fence: Fence,
+    (step, fence): (&StepRef, Fence),
     reason: SnapshotReason,
+    fresh: Option<&Report>,
 ) -> String {
     let handle = &log.run().opened.handle;
     let why = match reason {
@@ -387,8 +390,18 @@ pub(crate) fn snapshot_message(
         SnapshotReason::Recovery => "of an interrupted attempt",
         SnapshotReason::Reset => "before a reset",
     };
+    let state = log.run().step(&step.step).map(|(_, state)| state);
+    let mut report = state.map(|state| state.report.clone()).unwrap_or_default();
+    if let Some(fresh) = fresh {
+        report.take_in(fresh);
+    }
+    // Indented, so that no line of it can be taken for a trailer.
+    let row =
+        |(name, text): (&str, String)| format!("  {name}: {}\n", text.replace('\n', "\n    "));
+    let told: String = report.told().into_iter().map(row).collect();
+    let reported = if told.is_empty() { told } else { format!("Reported, not checked:\n{told}\n") };
     format!(
-        "piton: snapshot of {step} {why}\n\nPiton-Run: {handle}\nPiton-Step: {step}\nPiton-Fence: {fence}\n"
+        "piton: snapshot of {step} {why}\n\n{reported}Piton-Run: {handle}\nPiton-Step: {step}\nPiton-Fence: {fence}\n"
     )
 }
 

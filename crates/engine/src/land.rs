@@ -182,12 +182,7 @@ pub fn prepare(
     let refname = format!("refs/heads/{run_branch}");
     let onto =
         git.ref_target(&refname)?.ok_or_else(|| GitError::NoRef { refname: refname.clone() })?;
-    let words = ["merge-base", onto.as_str(), commit.as_str()];
-    let answer = git.call().args(&words).accept(&[0, 1]).run()?;
-    let fork = match answer.code {
-        0 => Some(oid(&answer.stdout, "git merge-base")?),
-        _ => None,
-    };
+    let fork = git.fork_point(&onto, commit)?;
     if fork.as_ref() == Some(commit) {
         return Ok(Landing::Nothing { tip: onto });
     }

@@ -18,6 +18,7 @@ pub mod log;
 pub mod machine;
 pub mod observe;
 pub mod places;
+pub mod preserve;
 pub mod project;
 pub mod questions;
 pub mod runs;

@@ -69,9 +69,13 @@ pub fn take(tree: &Worktree, ask: &Ask<'_>) -> Result<Option<Snapshot>, GitError
         None => 0,
     };
     shadow.keep_index(ask.index)?;
+    let commits = match (ask.base, &head) {
+        (Some(base), Some(head)) => tree.git().count_commits(base, head)?,
+        _ => 0,
+    };
     let (reason, omitted) = (ask.reason, omissions(left_out));
     let refname = ask.refname.clone();
-    Ok(Some(Snapshot { commit, tree: files, refname, changed, omitted, reason }))
+    Ok(Some(Snapshot { commit, tree: files, refname, changed, omitted, reason, head, commits }))
 }
 
 /// Whether a snapshot of this step has this tree on this HEAD: the same files on another commit are

@@ -290,6 +290,7 @@ impl<'a> Worker<'a> {
             until: self.log.now()?.after(self.settings.lease),
             observed: observed.clone(),
             insist: Insist::Never,
+            pid: None,
         });
         let events = match self.log.submit(&claim) {
             Ok(events) => events,

@@ -8,7 +8,9 @@ use piton_core::ids::{Fence, RunId, StepId};
 use piton_core::limits::EVIDENCE_BYTES_MAX;
 use piton_engine::claims::{self, Under};
 use piton_engine::config::{self, Flags, Layers};
+use piton_engine::error::EngineError;
 use piton_engine::log::Log;
+use piton_engine::preserve::{self, Kept};
 use piton_engine::project::Project;
 use piton_engine::runs::{self, OpenAsk, OpenedRun, Unfinished};
 use piton_engine::{Access, Store};
@@ -16,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::accepting::{self, OnChange};
 use crate::error::{Kind, Problem};
+use crate::text::plain;
 use crate::ui::Ui;
 use crate::verb::{self, stop::step_of};
 
@@ -112,6 +115,34 @@ impl Target {
         inside.fence.filter(|_| run && step)
     }
 
+    /// Writes under a claim. Whoever has lost it is refused, and told where piton kept what is in
+    /// their worktree.
+    pub(crate) fn write<T>(
+        &mut self,
+        fence: Fence,
+        act: impl FnOnce(&Project, &mut Log, &StepId) -> Result<T, EngineError>,
+    ) -> Result<T, Problem> {
+        match act(&self.project, &mut self.log, &self.step) {
+            Ok(done) => Ok(done),
+            Err(error) if error.is_lost() => Err(self.lost(fence, error)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(crate) fn lost(&self, fence: Fence, error: EngineError) -> Problem {
+        let kept = preserve::of_lost(&self.project, &self.log, &self.step, fence);
+        let problem = Problem::from(error);
+        match kept {
+            Some(name) => {
+                let data = self.answer(json!({ "fence": fence, "kept": name }));
+                problem
+                    .because(format!("what is in your worktree is kept as {name}"))
+                    .with_data(data)
+            }
+            None => problem,
+        }
+    }
+
     /// What every answer about a step begins with.
     pub(crate) fn answer(&self, more: Value) -> Value {
         let opened = &self.log.run().opened;
@@ -120,6 +151,17 @@ impl Target {
             data.extend(more);
         }
         data
+    }
+}
+
+/// Says where the bytes of a claim that ended are, or why they could not be kept.
+pub(crate) fn tell_kept(ui: &Ui, kept: &Kept) {
+    if let Some(name) = &kept.kept {
+        ui.talk(format!("what was in the worktree is kept as {name}"));
+    }
+    if let Some(why) = &kept.unkept {
+        let message = format!("what is in the worktree could not be kept: {}", plain(why));
+        ui.warn(Kind::Noticed, message, None);
     }
 }
 

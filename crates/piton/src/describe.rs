@@ -1,6 +1,6 @@
 //! A run's view in words: the rows and lines that `status`, `show` and the overview have in common.
 
-use piton_core::event::{Priority, Report, ReportedFile, Stage, Truth};
+use piton_core::event::{Priority, Report, Stage, Truth};
 use piton_core::time::Millis;
 use piton_core::view::{
     ItemState, QuestionView, RunStatus, RunView, StepStatus, StepView, timestamp,
@@ -204,19 +204,10 @@ pub(crate) fn reported(report: &Report) -> Vec<String> {
             lines.push(format!("reported {name}: {}", clipped(text, REPORT_MAX)));
         }
     }
-    lines.extend(report.files.iter().map(|file| format!("reported file: {}", file_line(file))));
+    lines.extend(
+        report.files.iter().map(|file| format!("reported file: {}", plain(&file.to_string()))),
+    );
     lines
-}
-
-fn file_line(file: &ReportedFile) -> String {
-    let line = file.line.map(|line| format!(":{line}")).unwrap_or_default();
-    let done = match file.done {
-        Some(true) => " done",
-        Some(false) => " open",
-        None => "",
-    };
-    let sure = file.confidence.as_ref().map(|text| format!(", confidence {}", plain(text)));
-    format!("{}{line}{done}{}", plain(&file.path), sure.unwrap_or_default())
 }
 
 /// The questions of a run that wait for an answer.

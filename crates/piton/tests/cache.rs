@@ -76,7 +76,7 @@ fn work_off(project: &Project, log: &mut Log) {
     let note = Some("going well".to_owned());
     let report = piton_core::event::Report { note, ..Default::default() };
     claims::checkpoint(project, log, &claim.step, claim.fence, report).expect("ours");
-    claims::complete(log, &claim.step, claim.fence, None).expect("ours");
+    claims::complete(project, log, (&claim.step, claim.fence), None).expect("ours");
 }
 
 fn aside(sandbox: &Sandbox) -> PathBuf {

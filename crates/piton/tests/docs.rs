@@ -147,7 +147,7 @@ fn crash_points_are_named_as_they_are() {
     let words = page.split('`').skip(1).step_by(2);
     let named: BTreeSet<&str> = words
         .filter(|word| {
-            ["worker.", "keeper.", "bury.", "land.", "complete."]
+            ["worker.", "keeper.", "bury.", "land.", "complete.", "outside."]
                 .iter()
                 .any(|who| word.starts_with(who))
         })
@@ -253,24 +253,36 @@ fn links_lead_somewhere() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// The first shell block of docs/agents.md, run by a shell that stops at the first refusal.
+/// The first two shell blocks of docs/agents.md, run by a shell that stops at the first refusal.
 #[test]
 fn the_session_of_the_agents_page_runs() {
     let page = read("docs/agents.md");
     let sandbox = sandbox();
     sandbox.write("plan.toml", &fenced(&page, "toml")[0]);
     sandbox.commit("the plan");
-    let session = format!("set -e\n{}", fenced(&page, "sh")[0]);
+    let session = format!("set -e\n{}", fenced(&page, "sh")[..2].concat());
     let out = sandbox.command("sh").args(["-c", &session]).output().expect("sh runs");
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "{said}");
     let shown = String::from_utf8_lossy(&out.stdout);
-    for text in ["completed; 1 to go", "routes", "reported: 40 %, note expiry comes next"] {
+    let wanted = [
+        "; 1 to go",
+        "export const validateToken = 1",
+        "routes: released",
+        "claimed again routes",
+        "step routes: failed",
+        "reported: 40 %, note expiry comes next",
+        "the step was completed with it",
+    ];
+    for text in wanted {
         assert!(shown.contains(text), "no {text:?} in\n{shown}");
     }
     let kept = sandbox.git(&["for-each-ref", "--format=%(refname)", "refs/piton"]);
-    let file = sandbox.git(&["cat-file", "blob", &format!("{kept}:auth.ts")]);
-    assert_eq!(file, "export const validateToken = 1");
+    for (step, file) in [("jwt", "auth.ts"), ("routes", "routes.ts")] {
+        let name = kept.lines().find(|name| name.contains(&format!("/{step}/"))).expect(step);
+        let text = sandbox.git(&["cat-file", "blob", &format!("{name}:{file}")]);
+        assert!(text.starts_with("export const"), "{text}");
+    }
 }
 
 /// Puts the example's plan into a sandbox as its README says.

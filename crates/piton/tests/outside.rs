@@ -5,7 +5,10 @@
 use std::path::{Path, PathBuf};
 
 use piton_engine::crash::{POINTS, Who};
-use piton_testkit::runs::{completions, events, events_named, lay_plan, step, view};
+use piton_testkit::runs::{
+    agent_step, attempt_folder, completions, events, events_named, keeper, lay_plan, plan, step,
+    view,
+};
 use piton_testkit::{Output, Running, Sandbox, alive, kill9};
 use serde_json::Value;
 
@@ -403,13 +406,16 @@ macro_rules! killed_while_completing {
         #[test]
         fn every_point_of_a_holder_has_its_test() {
             let passed = |(point, who): &&(&str, Who)| {
-                *who == Who::Holder || point.starts_with("land.")
+                (*who == Who::Holder && *point != SNAPSHOT_KEPT) || point.starts_with("land.")
             };
             let listed: Vec<&str> = POINTS.iter().filter(passed).map(|(point, _)| *point).collect();
             assert_eq!(listed, [$($point),*]);
         }
     };
 }
+
+/// Passed by everything that ends a claim: see `killed_before_the_act`.
+const SNAPSHOT_KEPT: &str = "outside.snapshot-kept";
 
 killed_while_completing! {
     killed_at_land_intended: "land.intended",
@@ -552,4 +558,321 @@ fn a_verify_that_outlived_its_holder_is_ended_by_the_next_one() {
     assert!(left.iter().all(|process| !alive(process.pid)), "{left:?}");
     lab.assert_no_scratch();
     assert!(lab.refs().len() >= other.len());
+}
+
+/// A claim with work in its worktree that no commit has, on top of one that nobody landed; and what the
+/// worktree looked like.
+struct Working {
+    lab: Lab,
+    tree: PathBuf,
+    fence: String,
+    before: (String, String, String),
+}
+
+impl Working {
+    fn begin(more: &[&str]) -> Working {
+        let lab = Lab::trusting();
+        let (tree, fence) = lab.claim("jwt", more);
+        lab.commit(&tree, "done.ts", "done\n");
+        lab.sandbox.write(tree.join("staged.ts"), "staged\n");
+        lab.sandbox.git_in(&tree, &["add", "staged.ts"]);
+        lab.sandbox.write(tree.join("half.ts"), "größe: half\n");
+        let before = looks(&lab.sandbox, &tree);
+        Working { lab, tree, fence, before }
+    }
+
+    fn path(&self) -> &str {
+        self.tree.to_str().expect("a path is text")
+    }
+
+    /// The bytes are under the fence of the claim, and the worktree is as it was.
+    #[track_caller]
+    fn assert_kept(&self, refname: &Value) {
+        let name = refname.as_str().unwrap_or_else(|| panic!("no ref: {refname}"));
+        assert!(name.contains(&format!("/jwt/{}/", self.fence)), "{name}: under its own fence");
+        let sandbox = &self.lab.sandbox;
+        for (file, text) in
+            [("half.ts", "größe: half"), ("staged.ts", "staged"), ("done.ts", "done")]
+        {
+            assert_eq!(sandbox.git(&["cat-file", "blob", &format!("{name}:{file}")]), text);
+        }
+        assert_eq!(looks(sandbox, &self.tree), self.before, "nothing of theirs was touched");
+    }
+
+    #[track_caller]
+    fn other(&self) -> PathBuf {
+        let other = self.lab.sandbox.root().join("other");
+        let path = other.to_str().expect("text");
+        self.lab.sandbox.git(&["worktree", "add", "--quiet", "--detach", path]);
+        other
+    }
+}
+
+/// HEAD, branch, index and files.
+fn looks(sandbox: &Sandbox, tree: &Path) -> (String, String, String) {
+    let git = |args: &[&str]| sandbox.git_in(tree, args);
+    let head = git(&["rev-parse", "HEAD"]) + &git(&["branch", "--show-current"]);
+    (head, git(&["ls-files", "--stage"]), git(&["status", "--porcelain", "--untracked-files=all"]))
+}
+
+#[test]
+fn release_keeps_what_is_in_the_worktree() {
+    for force in [false, true] {
+        let working = Working::begin(&[]);
+        let by = if force { ["--force", ""] } else { ["--fence", &working.fence] };
+        let by: Vec<&str> = by.into_iter().filter(|word| !word.is_empty()).collect();
+        let released = working.lab.data(&[&["release", "plan.toml", "jwt"], &by[..]].concat());
+        working.assert_kept(&released["kept"]);
+        let run = view(&working.lab.sandbox);
+        assert_eq!(step(&run, "jwt")["snapshot"]["refname"], released["kept"], "it is recorded");
+    }
+}
+
+#[test]
+fn failing_and_completing_keep_what_is_in_the_worktree() {
+    let ways: [&[&str]; 2] =
+        [&["fail", "plan.toml", "jwt", "--reason", "x"], &["complete", "plan.toml", "jwt"]];
+    for way in ways {
+        let working = Working::begin(&[]);
+        let done = working.lab.data(&[way, &["--fence", &working.fence]].concat());
+        working.assert_kept(&done["kept"]);
+    }
+    let working = Working::begin(&[]);
+    let commit = working.lab.commit(&working.tree, "auth.ts", "validateToken\n");
+    working.lab.sandbox.write(working.tree.join("left.ts"), "left\n");
+    let args = ["complete", "plan.toml", "jwt", "--fence", &working.fence, "--commit", &commit];
+    let done = working.lab.data(&args);
+    let name = done["kept"].as_str().expect("what the commit lacks is kept");
+    let left = working.lab.sandbox.git(&["cat-file", "blob", &format!("{name}:left.ts")]);
+    assert_eq!(left, "left");
+}
+
+#[test]
+fn a_clean_worktree_costs_no_snapshot() {
+    let lab = Lab::trusting();
+    let (tree, fence) = lab.claim("jwt", &[]);
+    let commit = lab.commit(&tree, "auth.ts", "validateToken\n");
+    let args = ["complete", "plan.toml", "jwt", "--fence", &fence, "--commit", &commit];
+    assert_eq!(lab.data(&args)["kept"], Value::Null, "the commit has it all");
+    assert!(lab.refs().is_empty(), "{:?}", lab.refs());
+}
+
+#[test]
+fn reset_keeps_what_the_last_holder_left() {
+    let working = Working::begin(&[]);
+    let lab = &working.lab;
+    lab.data(&["fail", "plan.toml", "jwt", "--fence", &working.fence, "--reason", "x"]);
+    lab.sandbox.write(working.tree.join("after.ts"), "after\n");
+    let reset = lab.data(&["reset", "plan.toml", "jwt"]);
+    let name = reset["kept"].as_str().expect("a ref").to_owned();
+    assert_eq!(lab.sandbox.git(&["cat-file", "blob", &format!("{name}:after.ts")]), "after");
+    assert!(name.contains(&format!("/jwt/{}/", working.fence)), "{name}");
+}
+
+#[test]
+fn force_claim_keeps_what_the_displaced_one_has() {
+    let working = Working::begin(&[]);
+    let forced = working.lab.claim_from(&working.other(), "jwt", &["--force"]);
+    working.assert_kept(&forced["kept"]);
+    let checkpoints = events_named(&working.lab.sandbox, "checkpointed");
+    let (last, claims) =
+        (checkpoints.last().expect("one"), events_named(&working.lab.sandbox, "claimed"));
+    assert_eq!(last["snapshot"]["refname"], forced["kept"]);
+    assert!(last["position"].as_u64() < claims[1]["position"].as_u64(), "kept first, then taken");
+}
+
+#[test]
+fn a_lapsed_claim_is_taken_over_with_its_bytes_kept() {
+    let working = Working::begin(&["--lease", "1s"]);
+    let other = working.other();
+    let path = other.to_str().expect("text");
+    let args = ["claim", "plan.toml", "--worktree", path, "--step", "jwt"];
+    let mut taken = Value::Null;
+    working.lab.sandbox.wait_until("the lease to be over", || {
+        taken = working.lab.data(&args);
+        taken["claimed"] == true
+    });
+    assert_eq!(taken["grounds"], "lease_over");
+    working.assert_kept(&taken["kept"]);
+}
+
+#[test]
+fn whoever_lost_a_claim_is_refused_and_told_where_its_bytes_are() {
+    let working = Working::begin(&[]);
+    let lab = &working.lab;
+    lab.claim_from(&working.other(), "jwt", &["--force"]);
+    let before = events(&lab.sandbox);
+    let writes: [&[&str]; 6] = [
+        &["checkpoint", "plan.toml", "jwt", "--note", "still at it"],
+        &["heartbeat", "plan.toml", "jwt"],
+        &["start", "plan.toml", "jwt"],
+        &["release", "plan.toml", "jwt"],
+        &["fail", "plan.toml", "jwt", "--reason", "x"],
+        &["complete", "plan.toml", "jwt"],
+    ];
+    for (n, write) in writes.into_iter().enumerate() {
+        let file = working.tree.join("later.ts");
+        lab.sandbox.write(&file, &format!("{n}\n"));
+        let args = [write, &["--worktree", working.path(), "--json"]].concat();
+        let out = lab.sandbox.piton(&args).output();
+        let (exit, code, message) = told(&out);
+        assert_eq!((exit, code.as_str()), (5, "E049"), "{write:?}");
+        let name = out.json()["data"]["kept"].as_str().expect("a ref").to_owned();
+        assert!(message.contains(&name), "{message}");
+        assert!(name.contains(&format!("/jwt/{}/", working.fence)), "{name}");
+        let later = lab.sandbox.git(&["cat-file", "blob", &format!("{name}:later.ts")]);
+        assert_eq!(later, n.to_string(), "{write:?}");
+    }
+    assert_eq!(events(&lab.sandbox), before, "nothing was recorded");
+    let count = lab.refs().len();
+    lab.refused(&["start", "plan.toml", "jwt", "--fence", &working.fence]);
+    assert_eq!(lab.refs().len(), count, "the same bytes are not kept twice");
+
+    // A worktree that has claimed again has the later claim's bytes.
+    lab.claim_from(&working.tree, "docs", &[]);
+    lab.sandbox.write(working.tree.join("docs.md"), "docs\n");
+    let (_, _, message) = lab.refused(&["start", "plan.toml", "jwt", "--fence", &working.fence]);
+    assert!(!message.contains("refs/piton"), "{message}");
+}
+
+#[test]
+fn killed_before_the_act_the_bytes_are_kept_and_it_is_said_again() {
+    let ways: [&[&str]; 3] = [
+        &["release", "plan.toml", "jwt"],
+        &["fail", "plan.toml", "jwt", "--reason", "x"],
+        &["complete", "plan.toml", "jwt"],
+    ];
+    for way in ways {
+        let working = Working::begin(&[]);
+        let args = [way, &["--fence", &working.fence]].concat();
+        let crash = working.lab.sandbox.crash_point(SNAPSHOT_KEPT, 1);
+        let one = working.lab.sandbox.piton(&args).crash_at(&crash).spawn();
+        assert_eq!(crash.wait_hit(), one.pid(), "{way:?}");
+        one.kill9();
+        let kept = working.lab.refs();
+        working.assert_kept(&Value::from(kept.last().expect("a ref").as_str()));
+        let run = view(&working.lab.sandbox);
+        assert_eq!(step(&run, "jwt")["status"], "claimed", "{way:?}: nothing has happened yet");
+        let done = working.lab.data(&args);
+        working.assert_kept(&done["kept"]);
+    }
+}
+
+/// Everything that can be reported, and what is left of it where it is told.
+const REPORTED: [(&str, &str, &str); 10] = [
+    ("--progress", "40", "progress: 40 %"),
+    ("--confidence", "0.7", "confidence: 0.7"),
+    ("--note", "日本語 ✓ half of it", "note: 日本語 ✓ half of it"),
+    ("--task", "expiry", "task: expiry"),
+    ("--eta", "an hour", "eta: an hour"),
+    ("--done", "validate", "section done: validate"),
+    ("--next", "refresh", "section next: refresh"),
+    ("--session", "s-17", "session: s-17"),
+    ("--file", "src/auth.ts:120=open@0.6", "file: src/auth.ts:120 open, confidence 0.6"),
+    ("--data", "@{data}", r#"data: {"related":["a.ts"]}"#),
+];
+
+#[test]
+fn what_was_reported_from_inside_reaches_the_next_prompt() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    sandbox.write(sandbox.mark("data"), r#"{ "related": ["a.ts"] }"#);
+    let words: Vec<String> =
+        REPORTED.iter().map(|(flag, value, _)| format!("{flag} '{value}'")).collect();
+    let script = format!(
+        "write work.txt half; sh piton checkpoint {}; \
+         sh piton check 1 --done; sh piton check 2 --defer --reason later; \
+         sh piton substep complete validate; touch {{ready}}; hang",
+        words.join(" ")
+    );
+    let more = "items = ['sign', 'expire', 'rotate']\n\
+        substeps = [{ id = 'validate', title = 'validateToken' }, { id = 'refresh', title = 'r' }]\n";
+    let steps = [agent_step(&sandbox, "jwt", &script, more)];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    let worker = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    sandbox.wait_exists(sandbox.mark("ready"));
+    kill9(keeper(&sandbox));
+    kill9(worker.pid());
+    let shown = sandbox.piton(&["show"]).output().success().stdout;
+    for text in ["reported: 40 %", "reported done: validate", "reported file: src/auth.ts:120 open"]
+    {
+        assert!(shown.contains(text), "no {text:?} in\n{shown}");
+    }
+    let report = events_named(&sandbox, "checkpointed")
+        .into_iter()
+        .find(|event| event["report"].is_object());
+    let name = report.expect("a report")["snapshot"]["refname"].as_str().expect("bytes").to_owned();
+    let message = sandbox.git(&["log", "-1", "--format=%B", &name]);
+
+    let resumed = sandbox.piton(&["resume"]).spawn();
+    sandbox.wait_until("the second attempt", || events_named(&sandbox, "started").len() == 2);
+    let attempts = view(&sandbox)["steps"][0]["attempts"].clone();
+    let prompt = sandbox.read(attempt_folder(&sandbox, &attempts[1]["attempt"]).join("prompt.md"));
+    drop(resumed);
+    assert!(prompt.contains("interrupted (process_kill)"), "{prompt}");
+    assert!(prompt.contains("Reported by the earlier attempt; nobody has checked it"), "{prompt}");
+    for (_, _, text) in REPORTED {
+        assert!(message.contains(text), "no {text:?} in\n{message}");
+        assert!(prompt.contains(text), "no {text:?} in\n{prompt}");
+    }
+    let parts = [
+        "Substeps done:\n  - validate: validateToken",
+        "Substeps open:\n  - refresh: r",
+        "Items done:\n  - 1: sign",
+        "Items open:\n  - 3: rotate",
+        "Items deferred:\n  - 2: expire (later)",
+        "Uncommitted files:\n  - work.txt",
+    ];
+    for text in parts {
+        assert!(prompt.contains(text), "no {text:?} in\n{prompt}");
+    }
+}
+
+#[test]
+fn show_lists_who_worked_and_how_it_ended() {
+    let lab = Lab::trusting();
+    let (tree, first) = lab.claim("jwt", &[]);
+    lab.commit(&tree, "one.ts", "1\n");
+    let second = lab.commit(&tree, "two.ts", "2\n");
+    lab.data(&["release", "plan.toml", "jwt", "--fence", &first]);
+    let good = |run: &Value| step(run, "jwt")["last_good_commit"].clone();
+    let run = view(&lab.sandbox);
+    let attempt = &step(&run, "jwt")["attempts"][0];
+    assert_eq!(attempt["pid"], std::process::id(), "whoever started `piton claim`");
+    assert_eq!((&attempt["commits"], &attempt["head"]), (&2.into(), &second.as_str().into()));
+    assert_eq!(
+        (&attempt["state"], &attempt["worktree"]),
+        (&"released".into(), &tree.to_str().into())
+    );
+    assert!(attempt["host"].is_string() && attempt["from"].as_str() <= attempt["to"].as_str());
+    assert_eq!(good(&run)["commit"], second.as_str());
+    assert_eq!(good(&run)["known_as"], "snapshot", "nobody has checked it");
+
+    let (_, fence) = lab.claim("jwt", &[]);
+    let commit = lab.commit(&tree, "auth.ts", "validateToken\n");
+    lab.data(&["complete", "plan.toml", "jwt", "--fence", &fence, "--commit", &commit]);
+    let run = view(&lab.sandbox);
+    let attempts = &step(&run, "jwt")["attempts"];
+    assert_eq!(attempts.as_array().map(Vec::len), Some(2), "the first is still there");
+    assert_eq!((&attempts[1]["commits"], &attempts[1]["state"]), (&3.into(), &"completed".into()));
+    assert_eq!(good(&run), serde_json::json!({ "commit": commit, "known_as": "completed" }));
+    let shown = lab.sandbox.piton(&["show"]).output().success().stdout;
+    for text in ["released, by", "2 commits up to", "completed with it", "where it began"] {
+        assert!(shown.contains(text), "no {text:?} in\n{shown}");
+    }
+}
+
+#[test]
+fn a_keeper_tells_its_process_and_commits() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let script = "write one 1; commit by the agent; write two 2; touch {ready}; await {go}";
+    let steps = [agent_step(&sandbox, "a", script, "")];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    let worker = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    sandbox.wait_exists(sandbox.mark("ready"));
+    let keeper = keeper(&sandbox);
+    sandbox.write(sandbox.mark("go"), "");
+    worker.wait().success();
+    let attempt = view(&sandbox)["steps"][0]["attempts"][0].clone();
+    assert_eq!((&attempt["pid"], &attempt["commits"]), (&keeper.into(), &2.into()));
+    assert_eq!(attempt["worktree"], Value::Null);
 }

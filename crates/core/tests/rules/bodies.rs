@@ -78,13 +78,26 @@ fn a_torn_body_is_unreadable() {
     }
 }
 
-/// One of every kind, and every variant of what they carry: what was written first, then what came
-/// with claims from outside, then with questions and changed plans.
+/// One of every kind, and every variant of what they carry: what was written first, what came with
+/// claims from outside, with questions and changed plans, and what explains an attempt afterwards.
 fn samples() -> Vec<Event> {
     let mut all = first_samples();
     all.extend(samples_from_outside());
     all.extend(samples_of_questions());
+    all.extend(samples_with_traces());
     all
+}
+
+fn samples_with_traces() -> Vec<Event> {
+    let (step, fence, pid) = (StepRef::first(id("jwt")), Fence(7), Some(4711));
+    let snapshot = Snapshot { head: Some(oid(4)), commits: 2, ..kept(SnapshotReason::End) };
+    let (commit, tree, truth) = (oid(4), oid(5), Truth::Claimed);
+    vec![
+        Event::Claimed(Claimed { pid, ..claimed(Entry::Fresh, Grounds::Free) }),
+        Event::Started { step: step.clone(), fence, base: Some(oid(3)), answers: Vec::new(), pid },
+        Event::Checkpointed { step: step.clone(), fence, snapshot: Some(snapshot), report: None },
+        Event::Verified { step, fence, commit, tree, truth, check: None, commits: 2 },
+    ]
 }
 
 fn first_samples() -> Vec<Event> {
@@ -94,7 +107,13 @@ fn first_samples() -> Vec<Event> {
         opened(Some("https://example.org/repo.git".to_owned()), None),
         opened(None, None),
         opened(None, Some("/home/somebody/side".to_owned())),
-        Event::Started { step: step.clone(), fence, base: Some(oid(3)), answers: Vec::new() },
+        Event::Started {
+            step: step.clone(),
+            fence,
+            base: Some(oid(3)),
+            answers: Vec::new(),
+            pid: None,
+        },
         Event::LandingIntended { step: step.clone(), fence, onto: oid(3), to: oid(4) },
         Event::Completed { step: step.clone(), fence, commit: Some(oid(4)), waived: None },
         Event::Resumed { host: host("here"), confirmed: false },
@@ -122,7 +141,15 @@ fn first_samples() -> Vec<Event> {
             ms: 1_234,
         });
         let (commit, tree) = (oid(4), oid(5));
-        all.push(Event::Verified { step: step.clone(), fence, commit, tree, truth, check });
+        all.push(Event::Verified {
+            step: step.clone(),
+            fence,
+            commit,
+            tree,
+            truth,
+            check,
+            commits: 0,
+        });
     }
     for why in [
         Failure::Exit { exit: Exit::Code(1), tail: "no such file\n".to_owned() },
@@ -162,7 +189,7 @@ fn samples_from_outside() -> Vec<Event> {
     let (step, fence) = (StepRef::first(id("jwt")), Fence(7));
     let substep = || SubstepId::new("validate").unwrap();
     let mut all = vec![
-        Event::Started { step: step.clone(), fence, base: None, answers: Vec::new() },
+        Event::Started { step: step.clone(), fence, base: None, answers: Vec::new(), pid: None },
         Event::Completed { step: step.clone(), fence, commit: None, waived: None },
         Event::Completed {
             step: step.clone(),
@@ -226,7 +253,13 @@ fn samples_of_questions() -> Vec<Event> {
         choices: choices.iter().map(|choice| (*choice).to_owned()).collect(),
     };
     vec![
-        Event::Started { step: step.clone(), fence, base: None, answers: questions.clone() },
+        Event::Started {
+            step: step.clone(),
+            fence,
+            base: None,
+            answers: questions.clone(),
+            pid: None,
+        },
         Event::Completed { step: step.clone(), fence, commit: None, waived: Some(waived) },
         asked(&[]),
         asked(&["JWT", "opaque"]),
@@ -325,6 +358,7 @@ fn claimed(entry: Entry, grounds: Grounds) -> Claimed {
         until: Moment { wall: Millis(1_767_225_660_000), clock },
         plan: Hash::of(b"plan"),
         displaces: None,
+        pid: None,
     }
 }
 
@@ -343,5 +377,7 @@ fn kept(reason: SnapshotReason) -> Snapshot {
         changed: 12,
         omitted,
         reason,
+        head: None,
+        commits: 0,
     }
 }

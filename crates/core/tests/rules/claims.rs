@@ -4,14 +4,14 @@
 use piton_core::claim::{claimable, ready};
 use piton_core::decide::{Command, Refusal};
 use piton_core::decided::KeyFate;
-use piton_core::event::{Event, Holder, Truth};
+use piton_core::event::{Event, Holder, Snapshot, Truth};
 use piton_core::ids::{Fence, StepRef};
 use piton_core::recover::{Action, Observed, Sighting, recover};
 use piton_core::run::{Ending, Phase};
-use piton_core::view::view;
+use piton_core::view::{KnownAs, view};
 
 use crate::decisions::FENCED;
-use crate::history::{History, LEASE, answer, check_in, id, outside, plan};
+use crate::history::{History, LEASE, answer, check_in, id, oid, outside, plan, snapshot};
 
 /// As for the other decisions, and `d`, which only others can do.
 fn history() -> History {
@@ -612,4 +612,84 @@ fn a_worker_waits_for_a_lock() {
     let asker = history.asker(&holder, &observed);
     let refused = claimable(&history.run, &StepRef::first(id("b")), &asker);
     assert!(matches!(refused, Err(Refusal::LockBusy { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_lease_whose_row_is_lost_is_renewed_by_a_write() {
+    let mut history = history();
+    history.play("claim a from x, wait 61");
+    history.leases.clear();
+    assert!(!history.heartbeat("a"), "there is no row to move");
+    history.play("renew a");
+    check_refused(&mut history, "claim a from y", LEASED);
+    history.play("wait 59, heartbeat a, wait 59");
+    check_refused(&mut history, "claim a from y", LEASED);
+    history.play("wait 2, claim a from y");
+    check_refused(
+        &mut history,
+        "renew a@2",
+        "no: step a is no longer yours: its fence is 3, yours was 2",
+    );
+}
+
+#[test]
+fn renewing_shortens_no_lease_and_takes_no_slot_from_others() {
+    let mut history = locked();
+    history.play("claim a from x");
+    let row = history.leases.clone();
+    history.play("renew a");
+    assert_eq!(history.leases, row, "it has as long to go");
+    history.play("wait 61, claim b from y");
+    check_refused(&mut history, "renew a", "no: lock one has no free slot; it is held by b");
+}
+
+#[track_caller]
+fn check_refused(history: &mut History, command: &str, expect: &str) {
+    assert_eq!(answer(history, command), expect);
+}
+
+/// The last good commit of `a` after a log, and what it is known as.
+fn good_after(log: &str) -> (String, KnownAs) {
+    let mut history = history();
+    history.play(log);
+    let shown = view(&history.run, &Observed::default(), &history.leases, &history.now);
+    let good = &shown.steps[0].last_good_commit;
+    (good.commit.to_string(), good.known_as)
+}
+
+#[test]
+fn the_last_good_commit_says_what_it_is_known_as() {
+    let base = history().run.opened.base.to_string();
+    assert_eq!(good_after(""), (base.clone(), KnownAs::Base));
+    assert_eq!(good_after("claim a from x, checkpoint a 3"), (base, KnownAs::Base));
+    assert_eq!(good_after("claim a, start a"), (oid(3).to_string(), KnownAs::Base));
+    let verified = "claim a, start a, verify a";
+    assert_eq!(good_after(verified), (oid(4).to_string(), KnownAs::Verified));
+    let again = format!("{verified}, interrupt a land, claim a from x");
+    assert_eq!(good_after(&again).1, KnownAs::Verified, "an earlier attempt's stays good");
+    let done = format!("{verified}, land a, complete a");
+    assert_eq!(good_after(&done), (oid(4).to_string(), KnownAs::Completed));
+    assert_eq!(
+        good_after(&format!("{again}, finish a")).1,
+        KnownAs::Verified,
+        "no commit of its own"
+    );
+}
+
+#[test]
+fn what_was_checked_out_at_the_last_snapshot_is_better_than_nothing() {
+    let mut history = history();
+    history.play("claim a from x");
+    let (step, fence) = (StepRef::first(id("a")), history.fence("a"));
+    let snapshot = Snapshot { head: Some(oid(77)), commits: 2, ..snapshot(1) };
+    let (snapshot, report) = (Some(snapshot), None);
+    let checkpoint = Command::Checkpoint { step, fence, snapshot, report };
+    history.submit(&checkpoint).expect("the claim is ours");
+    history.play("release a");
+    let shown = view(&history.run, &Observed::default(), &history.leases, &history.now);
+    let a = &shown.steps[0];
+    assert_eq!(a.last_good_commit.known_as, KnownAs::Snapshot);
+    assert_eq!(a.last_good_commit.commit, oid(77));
+    assert_eq!((a.attempts[0].commits, a.attempts[0].head.clone()), (2, Some(oid(77))));
+    assert_eq!(a.attempts[0].state, "released");
 }

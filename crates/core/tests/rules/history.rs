@@ -166,12 +166,13 @@ impl History {
         };
         match words[0] {
             "claim" => Command::Claim(self.claim(words[1], rest)),
+            "renew" => Command::Renew { step, fence, until: self.now.after(LEASE) },
             "start" => {
                 let answers = self.unread(&step);
-                Command::Start { step, fence, base: Some(oid(3)), answers }
+                Command::Start { step, fence, base: Some(oid(3)), answers, pid: None }
             }
             "start-untold" => {
-                Command::Start { step, fence, base: Some(oid(3)), answers: Vec::new() }
+                Command::Start { step, fence, base: Some(oid(3)), answers: Vec::new(), pid: None }
             }
             "ask" => Command::Ask { step, fence, text: rest.join(" "), choices: Vec::new() },
             "choose" => {
@@ -220,7 +221,8 @@ impl History {
             }
             "verify" => {
                 let (commit, tree) = (oid(4), oid(5));
-                Command::Verify { step, fence, commit, tree, truth: Truth::Verified, check: None }
+                let (truth, check, commits) = (Truth::Verified, None, 0);
+                Command::Verify { step, fence, commit, tree, truth, check, commits }
             }
             "land" => Command::Land { step, fence, onto: oid(3), to: oid(4) },
             "complete" => Command::Complete { step, fence, commit: Some(oid(4)), waive: None },
@@ -287,6 +289,7 @@ impl History {
             until: self.now.after(LEASE),
             observed: Observed { host: on, ..self.seeing(&sighting) },
             insist: if words.contains(&"force") { Insist::Force } else { Insist::Never },
+            pid: None,
         }
     }
 
@@ -502,6 +505,8 @@ pub(crate) fn snapshot(changed: u64) -> Snapshot {
         changed,
         omitted: Vec::new(),
         reason: SnapshotReason::Cadence,
+        head: None,
+        commits: 0,
     }
 }
 

@@ -274,12 +274,13 @@ fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
             observed: Observed { host: holder.host().clone(), ..history.seeing(&sighting) },
             holder,
             insist,
+            pid: None,
         }),
         Ask::Start { based, told } => {
             let state = history.run.step(&step.step).map(|(_, state)| state).filter(|_| told);
             let unread = state.iter().flat_map(|state| state.unread_answers());
             let answers = unread.map(|question| question.id).collect();
-            Command::Start { step, fence, base: based.then(|| oid(3)), answers }
+            Command::Start { step, fence, base: based.then(|| oid(3)), answers, pid: None }
         }
         Ask::Question { text, choices } => {
             let choices: &[&str] = if choices { &["this", "that"] } else { &[] };
@@ -307,6 +308,8 @@ fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
                 changed,
                 omitted: Vec::new(),
                 reason: SnapshotReason::Cadence,
+                head: None,
+                commits: 0,
             });
             let report =
                 note.map(|note| Box::new(Report { note: Some(note), ..Report::default() }));
@@ -322,7 +325,7 @@ fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
             Command::MarkItems { step, fence, items, mark }
         }
         Ask::Verify { truth, check } => {
-            Command::Verify { step, fence, commit: oid(4), tree: oid(5), truth, check }
+            Command::Verify { step, fence, commit: oid(4), tree: oid(5), truth, check, commits: 0 }
         }
         Ask::Land => Command::Land { step, fence, onto: oid(3), to: oid(4) },
         Ask::Complete { landed, waive } => {
@@ -629,7 +632,7 @@ fn look(history: &History, sighting: &Sighting) {
         assert_eq!(ready(&history.run, &asker), one_by_one);
         assert_eq!(count_ready(&history.run, &asker), one_by_one.len());
     }
-    for (_, step) in history.run.steps() {
+    for step in history.run.steps() {
         for entry in [Entry::Fresh, Entry::Continue] {
             prompt("Do it.", step, entry, &TreeFacts::default());
         }

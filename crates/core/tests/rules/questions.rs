@@ -233,8 +233,8 @@ fn a_stopped_run_takes_answers() {
 fn the_brief_carries_every_answer() {
     let mut history = history();
     let told = |history: &History| {
-        let (_, state) = history.run.step(&id("a")).unwrap();
-        prompt("Do it.", state, Entry::Fresh, &TreeFacts::default())
+        let step = history.run.step(&id("a")).unwrap();
+        prompt("Do it.", step, Entry::Fresh, &TreeFacts::default())
     };
     history.play(&format!("{WAITING}, answer a über 8080, claim a"));
     let first = told(&history);

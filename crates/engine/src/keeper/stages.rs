@@ -149,7 +149,8 @@ impl Keeper {
         let (spec, answers) = self.agent_spec(&base)?;
         self.stop_before(Stage::Unstarted)?;
         let (step, fence) = (self.step.clone(), self.fence);
-        self.log.submit(&Command::Start { step, fence, base: Some(base), answers })?;
+        let pid = Some(std::process::id());
+        self.log.submit(&Command::Start { step, fence, base: Some(base), answers, pid })?;
         crash::point("keeper.started");
         let oom_before = machine::oom_kills();
         let program = spec.program.to_string_lossy().into_owned();
@@ -220,8 +221,9 @@ impl Keeper {
                     Entry::Continue => self.tree.facts(base)?,
                     _ => TreeFacts::default(),
                 };
+                let step = (&self.plan, self.state());
                 let Prompt { text: prompt, answers } =
-                    brief::prompt(prompt, self.state(), self.entry, &facts);
+                    brief::prompt(prompt, step, self.entry, &facts);
                 let stdin = self.write_prompt(&prompt)?;
                 let mut words = agent.command.iter().map(Into::into);
                 let program = words
@@ -294,8 +296,12 @@ impl Keeper {
             (None, Work::Agent { .. } | Work::ByHand) => Truth::Claimed,
         };
         let tree = self.project.git.tree_of(&commit)?;
+        let commits = match &self.state().base {
+            Some(base) => self.project.git.count_commits(base, &commit)?,
+            None => 0,
+        };
         let (step, fence) = (self.step.clone(), self.fence);
-        self.log.submit(&Command::Verify { step, fence, commit, tree, truth, check })?;
+        self.log.submit(&Command::Verify { step, fence, commit, tree, truth, check, commits })?;
         crash::point("keeper.verified");
         Ok(())
     }

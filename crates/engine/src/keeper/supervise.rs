@@ -137,7 +137,7 @@ impl Keeper {
         let base = self.state().base.clone();
         let mut last = self.state().snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());
         let reason = SnapshotReason::Cadence;
-        let message = snapshot_message(&self.log, &self.step, self.fence, reason);
+        let message = snapshot_message(&self.log, (&self.step, self.fence), reason, None);
         let stem = self.snapshot_ref(0);
         let stem = stem.trim_end_matches('0').to_owned();
         let mut number = self.snapshots;

@@ -81,8 +81,9 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let report = report(args)?;
     let mut target = Target::find(&args.which)?;
     let fence = target.fence(&args.by)?;
-    let Target { project, log, step } = &mut target;
-    let snapshot = claims::checkpoint(project, log, step, fence, report)?;
+    let snapshot = target
+        .write(fence, |project, log, step| claims::checkpoint(project, log, step, fence, report))?;
+    let step = &target.step;
     let _ = ui.line(match &snapshot {
         Some(kept) => {
             let changed = count(kept.changed, "changed file");

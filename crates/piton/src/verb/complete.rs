@@ -7,7 +7,7 @@ use piton_engine::claims;
 use piton_engine::complete::{Delivered, complete_with};
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Target, Which, words};
+use crate::claiming::{ByClaim, Target, Which, tell_kept, words};
 use crate::error::Problem;
 use crate::trusting::Consent;
 use crate::ui::Ui;
@@ -61,17 +61,18 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     };
     let fence = fence.map_or_else(|| target.fence(&args.by), Ok)?;
     let delivered = match &args.commit {
-        Some(commit) => Some(deliver(args, ui, &mut target, fence, commit)?),
+        Some(commit) => deliver(args, ui, &mut target, fence, commit)?,
         None => {
-            claims::complete(&mut target.log, &target.step, fence, args.reason.clone())?;
-            None
+            let kept = target.write(fence, |project, log, step| {
+                claims::complete(project, log, (step, fence), args.reason.clone())
+            })?;
+            Delivered { commit: None, truth: Truth::Claimed, kept }
         }
     };
     let run = target.log.run();
     let left = run.steps().filter(|(_, state)| !state.is_completed()).count();
     let all = run.is_completed();
-    let with = delivered.as_ref().and_then(|delivered| delivered.commit.clone());
-    let truth = delivered.as_ref().map_or(Truth::Claimed, |delivered| delivered.truth);
+    let Delivered { commit: with, truth, kept } = delivered;
     let landed = with.as_ref().map_or_else(String::new, |commit| {
         format!(" with {} on {}", commit.short(), run_branch(&run.opened.handle))
     });
@@ -79,11 +80,13 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         true => format!("step {}: completed{landed}, as the last one", target.step),
         false => format!("step {}: completed{landed}; {left} to go", target.step),
     });
+    tell_kept(ui, &kept);
     let data = target.answer(json!({
         "fence": fence,
         "completed": true,
         "commit": with,
         "truth": truth,
+        "kept": kept.kept,
         "total_remaining": left,
         "all_completed": all,
     }));
@@ -98,13 +101,16 @@ fn deliver(
     fence: Fence,
     commit: &str,
 ) -> Result<Delivered, Problem> {
-    let Target { project, log, step } = target;
+    let Target { project, log, step } = &*target;
     let checked = log.run().step(step).is_some_and(|(plan, _)| plan.verify.is_some());
     if checked {
         let consent = if args.trust { Consent::Given } else { Consent::Ask };
         require_trust(ui, project, log, &load(project)?, consent)?;
     }
-    Ok(complete_with(project, log, (step, fence), commit, args.reason.as_deref())?)
+    let waive = args.reason.as_deref();
+    target.write(fence, |project, log, step| {
+        complete_with(project, log, (step, fence), commit, waive)
+    })
 }
 
 /// By force, whatever claim there is.

@@ -3,7 +3,7 @@
 use piton_engine::claims;
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Target, Which, words};
+use crate::claiming::{ByClaim, Target, Which, tell_kept, words};
 use crate::error::Problem;
 use crate::ui::Ui;
 use crate::verb::Answer;
@@ -30,7 +30,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let mut target = Target::find(&args.which)?;
     let fence = target.fence(&args.by)?;
-    claims::fail(&mut target.log, &target.step, fence, args.reason.clone())?;
+    let reason = args.reason.clone();
+    let kept = target
+        .write(fence, |project, log, step| claims::fail(project, log, (step, fence), reason))?;
+    tell_kept(ui, &kept);
     let step = &target.step;
     let left = target
         .log
@@ -38,6 +41,11 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         .step(step)
         .map_or(0, |(plan, state)| (plan.retries + 1).saturating_sub(state.failures));
     let _ = ui.line(format!("step {step}: failed; {left} more tries"));
-    let data = target.answer(json!({ "fence": fence, "failed": true, "retries_left": left }));
+    let data = target.answer(json!({
+        "fence": fence,
+        "failed": true,
+        "retries_left": left,
+        "kept": kept.kept,
+    }));
     Ok(Answer::new(data).after_writing(target.log.store()))
 }

@@ -18,8 +18,9 @@ use crate::verb::{Answer, run::lease};
 Example:
   piton heartbeat auth-calm-otter jwt --fence 7 --json | jq -r .data.beat
 
-It answers `continue` or `stop_requested`; a claim that somebody else has taken is refused with E049 and
-exit status 5. A lapsed claim that nobody took is renewed.")]
+It answers `continue` or `stop_requested`, and what the lease is; a claim that somebody else has taken is
+refused with E049 and exit status 5. A lapsed claim that nobody took is renewed, unless others have its
+slot in a lock by now. A lease that has longer to go than you ask for stays.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
@@ -45,8 +46,10 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         }
         Pulse::Fenced => {
             let lost = EngineError::from(claims::lost(&target.log, step, fence));
-            let data = target.answer(json!({ "fence": fence, "beat": beat }));
-            return Err(Problem::from(lost).with_data(data));
+            let problem = target.lost(fence, lost);
+            let kept = problem.data.as_ref().map(|data| data["kept"].clone());
+            let data = target.answer(json!({ "fence": fence, "beat": beat, "kept": kept }));
+            return Err(problem.with_data(data));
         }
     };
     let _ = ui.line(told);

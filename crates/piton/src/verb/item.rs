@@ -51,8 +51,10 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let text = words(&text).map_err(|why| Problem::new(Kind::Usage, format!("the item: {why}")))?;
     let mut target = Target::find(&which)?;
     let fence = target.fence(&args.by)?;
-    let Target { log, step, .. } = &mut target;
-    let item = claims::add_item(log, step, fence, text.clone(), args.priority)?;
+    let item = target.write(fence, |_, log, step| {
+        claims::add_item(log, step, fence, text.clone(), args.priority)
+    })?;
+    let step = &target.step;
     let _ = ui.line(format!("step {step}: item {item}  {}", plain(&text)));
     let priority = priority_word(args.priority);
     let data = target.answer(json!({ "fence": fence, "item": item, "priority": priority }));

@@ -1,10 +1,11 @@
 //! `piton release`: gives a claim back. The step is pending again; what is done of its checklist stays.
 
 use piton_core::decide::Refusal;
-use piton_engine::claims;
+use piton_core::ids::Fence;
+use piton_engine::claims::{self, ReleaseAnswer};
 use piton_engine::error::EngineError;
 
-use crate::claiming::{ByClaim, Target, Which};
+use crate::claiming::{ByClaim, Target, Which, tell_kept};
 use crate::error::{Kind, Problem};
 use crate::text::plain;
 use crate::ui::Ui;
@@ -37,10 +38,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         true => Ok(None),
         false => target.fence(&args.by).map(Some),
     };
-    let Target { project, log, step } = &mut target;
-    let released = fence.and_then(|fence| {
-        claims::release(project, log, step, fence).map_err(|error| told(step.as_str(), error))
-    });
+    let released = fence.and_then(|fence| release(&mut target, fence));
     let answer = match released {
         // The step is what matters, whoever asked.
         Err(problem) if problem.kind == Kind::NotClaimed && is_completed(&target) => {
@@ -50,7 +48,17 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     };
     let by = plain(&answer.was_claimed_by);
     let _ = ui.line(format!("step {}: released; it was claimed by {by}", target.step));
+    tell_kept(ui, &answer.kept);
     Ok(Answer::new(verb::json(answer)).after_writing(target.log.store()))
+}
+
+fn release(target: &mut Target, fence: Option<Fence>) -> Result<ReleaseAnswer, Problem> {
+    let Target { project, log, step } = target;
+    match (claims::release(project, log, step, fence), fence) {
+        (Ok(answer), _) => Ok(answer),
+        (Err(error), Some(fence)) if error.is_lost() => Err(target.lost(fence, error)),
+        (Err(error), _) => Err(told(step.as_str(), error)),
+    }
 }
 
 fn is_completed(target: &Target) -> bool {

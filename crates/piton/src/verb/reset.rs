@@ -1,6 +1,6 @@
 //! `piton reset`: makes a step that has ended pending again, with its retries unspent.
 
-use piton_engine::claims;
+use piton_engine::claims::{self, ResetAnswer};
 use serde_json::json;
 
 use crate::claiming::{Target, Which, words};
@@ -33,13 +33,13 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let mut target = Target::find(&args.which)?;
     let Target { project, log, step } = &mut target;
-    let dependants = claims::reset(project, log, step, args.reason.clone())?;
+    let ResetAnswer { dependants, kept } = claims::reset(project, log, step, args.reason.clone())?;
     let _ = ui.line(format!("step {step}: pending"));
     if args.force && !dependants.is_empty() {
         let names: Vec<&str> = dependants.iter().map(|step| step.as_str()).collect();
         let message = format!("steps that need it are left as they are: {}", names.join(", "));
         ui.warn(Kind::Noticed, message, None);
     }
-    let data = target.answer(json!({ "reset": true, "dependants": dependants }));
+    let data = target.answer(json!({ "reset": true, "dependants": dependants, "kept": kept }));
     Ok(Answer::new(data).after_writing(target.log.store()))
 }

@@ -1,7 +1,7 @@
 //! `piton show`: everything about one run: steps, attempts, what is kept, what to do next.
 
 use piton_core::time::Millis;
-use piton_core::view::{AttemptView, StepView, timestamp};
+use piton_core::view::{AttemptView, GoodCommit, KnownAs, StepView, timestamp};
 use piton_engine::Access;
 use piton_engine::config::{Settings, show};
 use piton_engine::observe::{Depth, look};
@@ -94,6 +94,7 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
     for (number, attempt) in step.attempts.iter().enumerate() {
         lines.push(format!("    {}", attempt_line(number + 1, attempt, now)));
     }
+    lines.push(format!("    {}", good_line(&step.last_good_commit)));
     lines.extend(step.report.iter().flat_map(reported).map(|line| format!("    {line}")));
     let asked = step.questions.iter().flat_map(question_lines);
     lines.extend(asked.map(|line| format!("    {line}")));
@@ -123,16 +124,32 @@ fn attempt_line(number: usize, attempt: &AttemptView, now: Millis) -> String {
     let entry = to_json(attempt.entry);
     let entry = entry.as_str().unwrap_or_default();
     let took = span(attempt.to.unwrap_or(now).since(attempt.from));
-    let by = attempt.worktree.as_ref().map(|path| format!(", by {}", plain(path)));
+    let who = attempt.worktree.as_ref().map_or("a keeper".to_owned(), |path| plain(path));
+    let pid = attempt.pid.map(|pid| format!(", process {pid}")).unwrap_or_default();
+    let by = format!(", by {who} on {}{pid}", plain(&attempt.host));
+    let commits = match (&attempt.head, attempt.commits) {
+        (Some(head), n) if n > 0 => format!(", {} up to {}", count(n, "commit"), head.short()),
+        _ => String::new(),
+    };
     let lease = match attempt.to {
         None => format!(", lease until {}", timestamp(attempt.lease_expires)),
         Some(_) => String::new(),
     };
     format!(
-        "attempt {number} ({entry}, fence {}) from {}, {took}: {}{}{lease}",
+        "attempt {number} ({entry}, fence {}) from {}, {took}: {}{by}{commits}{lease}",
         attempt.fence,
         timestamp(attempt.from),
-        plain(&attempt.state),
-        by.unwrap_or_default()
+        plain(&attempt.state)
     )
+}
+
+/// How much is known about a commit is always said with it.
+fn good_line(good: &GoodCommit) -> String {
+    let known = match good.known_as {
+        KnownAs::Completed => "the step was completed with it",
+        KnownAs::Verified => "verified by piton",
+        KnownAs::Snapshot => "checked out at the last snapshot, not verified",
+        KnownAs::Base => "where it began",
+    };
+    format!("last good commit {} ({known})", good.commit.short())
 }

@@ -43,7 +43,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let substep =
         SubstepId::new(text).map_err(|error| Problem::from_error(Kind::UnknownPart, &error))?;
     let fence = target.fence(&args.by)?;
-    claims::complete_substep(&mut target.log, &target.step, fence, substep.clone())?;
+    target
+        .write(fence, |_, log, step| claims::complete_substep(log, step, fence, substep.clone()))?;
     let _ = ui.line(format!("step {}: substep {substep} completed", target.step));
     let more = json!({ "fence": fence, "substep": substep, "completed": true });
     let data = target.answer(more);

@@ -134,6 +134,7 @@ impl External {
             until: now.after(LEASE),
             observed: world.observe(self.seen_from(world), log.run()),
             insist: if eager { Insist::Force } else { insist },
+            pid: None,
         });
         let writer = Writer { worktree: Some(self.number), insist, ..Writer::plain(self.id) };
         match world.submit(log, writer, &command) {
@@ -233,7 +234,12 @@ impl External {
         }
         let (step, fence) = (held.step.clone(), held.fence);
         let base = world.rng.one_in(2).then_some(base);
-        match self.submit(world, log, &held, &Command::Start { step, fence, base, answers }) {
+        match self.submit(
+            world,
+            log,
+            &held,
+            &Command::Start { step, fence, base, answers, pid: None },
+        ) {
             Ok(()) => Next::Work(held),
             Err(next) => next,
         }
@@ -355,7 +361,7 @@ impl External {
         let truth = if check.is_some() { Truth::Verified } else { Truth::Claimed };
         let tree = named(world.repository.files(&commit), &[]);
         let (step, fence) = (held.step.clone(), held.fence);
-        let command = Command::Verify { step, fence, commit, tree, truth, check };
+        let command = Command::Verify { step, fence, commit, tree, truth, check, commits: 0 };
         match self.submit(world, log, &held, &command) {
             Ok(()) => Next::Intend(held),
             Err(next) => next,

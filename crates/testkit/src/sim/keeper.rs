@@ -254,7 +254,7 @@ impl Keeper {
         // A command is told nothing when it is started; it reads by asking again.
         let told = matches!(world.plan.steps[self.index].work, Work::Agent { .. });
         let answers = if told { unread(self.state()) } else { Vec::new() };
-        if self.submit(world, &Command::Start { step, fence, base, answers }).is_none() {
+        if self.submit(world, &Command::Start { step, fence, base, answers, pid: None }).is_none() {
             self.next = Next::Spawn;
         }
     }
@@ -391,7 +391,7 @@ impl Keeper {
         let truth = if check.is_some() { Truth::Verified } else { Truth::Claimed };
         let tree = named(world.repository.files(&commit), &[]);
         let (step, fence) = (self.step.clone(), self.fence);
-        let command = Command::Verify { step, fence, commit, tree, truth, check };
+        let command = Command::Verify { step, fence, commit, tree, truth, check, commits: 0 };
         if self.submit(world, &command).is_none() {
             self.next = Next::Intend;
         }
@@ -494,6 +494,8 @@ pub(super) fn snapshot_of(
         changed: world.repository.changed(base, files),
         omitted: Vec::new(),
         reason,
+        head: None,
+        commits: 0,
     }
 }
 

@@ -307,10 +307,10 @@ fn is_about(record: &Record, events: &[&str]) -> bool {
 }
 
 fn forget_telling(record: &mut Record) {
-    if let Ok(Event::Started { step, fence, base, answers }) = Event::from_body(&record.body)
+    if let Ok(Event::Started { step, fence, base, answers, pid }) = Event::from_body(&record.body)
         && !answers.is_empty()
     {
-        record.body = Event::Started { step, fence, base, answers: Vec::new() }.to_body();
+        record.body = Event::Started { step, fence, base, answers: Vec::new(), pid }.to_body();
     }
 }
 

@@ -146,6 +146,7 @@ impl Worker {
             until: now.after(LEASE),
             observed,
             insist: Insist::Never,
+            pid: None,
         });
         match world.submit(log, Writer::plain(self.id), &command) {
             None => Next::Spawn(step, attempt),

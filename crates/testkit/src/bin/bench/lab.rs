@@ -140,6 +140,7 @@ impl Lab {
             until: log.now().expect("a clock").after(Duration::from_secs(60)),
             observed: Observed { host: self.project.host.clone(), attempts: BTreeMap::new() },
             insist: Insist::Never,
+            pid: None,
         };
         tell(log, Command::Claim(claim));
         Fence(log.run().cursor.position.0)
@@ -153,6 +154,7 @@ impl Lab {
                 fence,
                 base: Some(self.base.clone()),
                 answers: Vec::new(),
+                pid: None,
             },
         );
     }
@@ -162,7 +164,7 @@ impl Lab {
         let (commit, tree) = (self.base.clone(), self.base.clone());
         let (truth, check) = (Truth::Verified, None);
         let step = || step.clone();
-        tell(log, Command::Verify { step: step(), fence, commit, tree, truth, check });
+        tell(log, Command::Verify { step: step(), fence, commit, tree, truth, check, commits: 0 });
         let (onto, to) = (self.base.clone(), self.base.clone());
         tell(log, Command::Land { step: step(), fence, onto, to });
         let commit = Some(self.base.clone());
@@ -213,6 +215,8 @@ pub(crate) fn checkpoint(log: &Log, step: &StepRef, fence: Fence, detail: usize)
         changed: 3,
         omitted,
         reason: SnapshotReason::Cadence,
+        head: None,
+        commits: 0,
     };
     Command::Checkpoint { step: step.clone(), fence, snapshot: Some(snapshot), report: None }
 }

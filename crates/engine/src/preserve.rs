@@ -1,0 +1,246 @@
+//! Keeping the bytes of holders outside: before their claim ends, whoever ends it, and even after they
+//! have lost it. Nothing of theirs is touched: files, index, HEAD and branch stay as they are.
+
+use std::path::{Path, PathBuf};
+
+use piton_core::decide::Command;
+use piton_core::event::{Holder, Report, Snapshot, SnapshotReason};
+use piton_core::ids::{Fence, Oid, StepId, StepRef};
+use piton_core::run::Attempt;
+use piton_core::view::run_branch;
+use serde::Serialize;
+
+use crate::crash;
+use crate::error::{EngineError, chain};
+use crate::git::GitError;
+use crate::keeper::{snapshot_message, snapshot_ref};
+use crate::log::{Log, LogError};
+use crate::project::Project;
+use crate::snapshot;
+use crate::worktree::{TreeState, Worktree};
+
+/// What became of the bytes of a holder whose claim ends.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Kept {
+    /// The ref that has them; none where no commit lacked anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
+    /// Why they could not be kept; they are where they were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unkept: Option<String>,
+}
+
+/// Keeps what a holder outside has in its worktree on this host, and records it while the claim is
+/// still theirs. `safe` is a commit that will not be lost either way.
+pub(crate) fn before_end(
+    project: &Project,
+    log: &mut Log,
+    (step, attempt): (&StepRef, &Attempt),
+    safe: Option<&Oid>,
+) -> Kept {
+    let Some(path) = place(project, attempt) else { return Kept::default() };
+    match keep_and_record(project, log, (step, attempt), &path, safe) {
+        Ok(kept) => Kept { kept, unkept: None },
+        // Nothing of theirs is removed by what follows, so that it need not wait for a mended tree.
+        Err(error) => Kept { kept: None, unkept: Some(chain(&error)) },
+    }
+}
+
+fn keep_and_record(
+    project: &Project,
+    log: &mut Log,
+    (step, attempt): (&StepRef, &Attempt),
+    path: &Path,
+    safe: Option<&Oid>,
+) -> Result<Option<String>, EngineError> {
+    if !is_at_risk(project, log, path, safe)? {
+        return Ok(None);
+    }
+    let fence = attempt.fence;
+    let (reason, author) = (SnapshotReason::End, Author::Piton);
+    let keep = Keep { step, fence, path, reason, author, report: None };
+    let Some(taken) = keep_bytes(project, log, &keep)? else {
+        return Ok(newest(project, log, step, fence)?.map(|(name, _)| name));
+    };
+    snapshot::read_back(&project.git, &taken)?;
+    crash::point("outside.snapshot-kept");
+    let (step, refname) = (step.clone(), taken.refname.clone());
+    let snapshot = Some(taken);
+    match log.submit(&Command::Checkpoint { step, fence, snapshot, report: None }) {
+        // Whoever lost the claim meanwhile has its bytes under its own fence all the same.
+        Ok(_) | Err(LogError::Refused(_)) => Ok(Some(refname)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Keeps what a holder outside that has lost its claim still has in its worktree on this host, under
+/// its own fence; returns the ref. A worktree that has claimed again since is the later claim's.
+pub fn of_lost(project: &Project, log: &Log, step: &StepId, fence: Fence) -> Option<String> {
+    let (_, state) = log.run().step(step)?;
+    let past = state.history.iter().map(|past| &past.attempt);
+    let attempt = past.chain(state.attempt()).find(|attempt| attempt.fence == fence)?;
+    let path = place(project, attempt)?;
+    if has_claimed_since(log, attempt) {
+        return None;
+    }
+    let at = StepRef::first(step.clone());
+    // Best effort: whatever happens here, the holder is refused and told so.
+    if !is_at_risk(project, log, &path, None).ok()? {
+        return None;
+    }
+    let (reason, author) = (SnapshotReason::End, Author::Lost);
+    let keep = Keep { step: &at, fence, path: &path, reason, author, report: None };
+    let taken = keep_bytes(project, log, &keep).ok()?;
+    match taken {
+        Some(taken) => Some(taken.refname),
+        None => newest(project, log, &at, fence).ok()?.map(|(name, _)| name),
+    }
+}
+
+/// Where a holder outside works, if that is on this host.
+fn place(project: &Project, attempt: &Attempt) -> Option<PathBuf> {
+    match &attempt.holder {
+        Holder::External { host, worktree } if *host == project.host => Some(worktree.into()),
+        Holder::External { .. } | Holder::Keeper { .. } => None,
+    }
+}
+
+fn has_claimed_since(log: &Log, attempt: &Attempt) -> bool {
+    let later = |other: &Attempt| {
+        other.fence > attempt.fence && other.holder.is_same_owner(&attempt.holder)
+    };
+    log.run().steps().any(|(_, state)| {
+        state.history.iter().map(|past| &past.attempt).chain(state.attempt()).any(later)
+    })
+}
+
+/// Whether a worktree of this repository has anything that neither the run's branch nor its base has.
+fn is_at_risk(
+    project: &Project,
+    log: &Log,
+    path: &Path,
+    safe: Option<&Oid>,
+) -> Result<bool, EngineError> {
+    let tree = Worktree::at(&project.git, path);
+    let TreeState::Present { head, .. } = tree.state()? else { return Ok(false) };
+    if tree.dirty()? {
+        return Ok(true);
+    }
+    let Some(head) = head else { return Ok(false) };
+    let opened = &log.run().opened;
+    let tip = project.git.ref_target(&format!("refs/heads/{}", run_branch(&opened.handle)))?;
+    for known in tip.iter().chain([&opened.base]).chain(safe) {
+        if project.git.is_ancestor(&head, known)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Bytes that are to be kept.
+pub(crate) struct Keep<'a> {
+    pub(crate) step: &'a StepRef,
+    pub(crate) fence: Fence,
+    pub(crate) path: &'a Path,
+    pub(crate) reason: SnapshotReason,
+    pub(crate) author: Author,
+    /// What is told with them.
+    pub(crate) report: Option<&'a Report>,
+}
+
+/// Who keeps them: a keeper counts its own snapshots, so those of its agent have names beside them.
+#[derive(Clone, Copy)]
+pub(crate) enum Author {
+    Piton,
+    Agent,
+    /// A holder that has lost its claim: what it had since is known by refs alone.
+    Lost,
+}
+
+/// How often a name that somebody else took meanwhile is passed over.
+const NAME_TRIES: u32 = 20;
+
+/// A snapshot under the next free number of a fence; none where there is nothing new or no worktree.
+pub(crate) fn keep_bytes(
+    project: &Project,
+    log: &Log,
+    keep: &Keep<'_>,
+) -> Result<Option<Snapshot>, EngineError> {
+    let tree = Worktree::at(&project.git, keep.path);
+    if !matches!(tree.state()?, TreeState::Present { .. }) {
+        return Ok(None);
+    }
+    let stem = stem(log, keep.step, keep.fence, keep.author);
+    let newest = project.git.newest_ref(&format!("{stem}[0-9]*"))?;
+    let used = newest.as_ref().and_then(|(name, _)| name.strip_prefix(&stem)?.parse().ok());
+    let (_, state) = log.run().step(&keep.step.step).expect("a claimed step is in the plan");
+    let recorded = state.snapshot.as_ref().filter(|kept| kept.fence == keep.fence);
+    let recorded = recorded.map(|kept| kept.snapshot.tree.clone());
+    let newest = newest.map(|(_, tree)| tree);
+    let last = match keep.author {
+        Author::Piton | Author::Agent => recorded.or(newest),
+        Author::Lost => newest.or(recorded),
+    };
+    let mut number: u64 = used.unwrap_or(0);
+    let mut tries = 0;
+    loop {
+        number += 1;
+        match take(project, log, &tree, keep, (format!("{stem}{number}"), last.as_ref())) {
+            Err(GitError::RefTaken { .. }) if tries < NAME_TRIES => tries += 1,
+            taken => return Ok(taken?),
+        }
+    }
+}
+
+/// The newest snapshot of a fence, and its tree.
+fn newest(
+    project: &Project,
+    log: &Log,
+    step: &StepRef,
+    fence: Fence,
+) -> Result<Option<(String, Oid)>, GitError> {
+    project.git.newest_ref(&format!("{}[0-9]*", stem(log, step, fence, Author::Piton)))
+}
+
+/// What the names of a fence's snapshots have in front of their number.
+fn stem(log: &Log, step: &StepRef, fence: Fence, author: Author) -> String {
+    let name = snapshot_ref(log, step, fence, 0);
+    let stem = name.strip_suffix('0').expect("a snapshot's name ends with its number");
+    match author {
+        Author::Piton | Author::Lost => stem.to_owned(),
+        Author::Agent => format!("{stem}a"),
+    }
+}
+
+/// What a holder outside began with: where its history parts from that of the run.
+pub(crate) fn base_outside(project: &Project, log: &Log, tree: &Worktree) -> Result<Oid, GitError> {
+    let opened = &log.run().opened;
+    let TreeState::Present { head: Some(head), .. } = tree.state()? else {
+        return Ok(opened.base.clone());
+    };
+    let tip = project.git.ref_target(&format!("refs/heads/{}", run_branch(&opened.handle)))?;
+    let fork = project.git.fork_point(&head, tip.as_ref().unwrap_or(&opened.base))?;
+    Ok(fork.unwrap_or_else(|| opened.base.clone()))
+}
+
+fn take(
+    project: &Project,
+    log: &Log,
+    tree: &Worktree,
+    keep: &Keep<'_>,
+    (refname, last): (String, Option<&Oid>),
+) -> Result<Option<Snapshot>, GitError> {
+    let Keep { step, fence, reason, .. } = *keep;
+    let (_, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
+    let message = snapshot_message(log, (step, fence), reason, keep.report);
+    let index = project.state.join(format!("index-{fence}-{}", std::process::id()));
+    let base = match &state.base {
+        Some(base) => base.clone(),
+        None => base_outside(project, log, tree)?,
+    };
+    let (base, index_path) = (Some(&base), &index);
+    let ask = snapshot::Ask { refname, base, message: &message, reason, last, index: index_path };
+    let taken = snapshot::take(tree, &ask);
+    let _not_there = std::fs::remove_file(&index);
+    taken
+}
