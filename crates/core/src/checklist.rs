@@ -72,6 +72,12 @@ impl Checklist {
         self.items(plan).any(|known| known.item == *item)
     }
 
+    /// How many substeps are completed and items done.
+    pub(crate) fn parts_done(&self) -> usize {
+        let done = self.marks.values().filter(|mark| **mark == Mark::Done);
+        self.completed.len() + done.count()
+    }
+
     /// The claim was given back: what is not done is open again; what is done stays.
     pub(crate) fn reopen(&mut self) {
         self.marks.retain(|_, mark| *mark == Mark::Done);

@@ -12,6 +12,9 @@ pub const PLAN_STEPS_MAX: usize = 20_000;
 pub const RETRIES_MAX: u32 = 100;
 /// Interruptions in a row without new progress after which piton stops and asks.
 pub const IDLE_INTERRUPTIONS_MAX: u32 = 3;
+/// The progress in percent, as reported, from which an interrupted agent goes on in its tree; below it is
+/// cheaper to begin again.
+pub const CONTINUE_PERCENT_MIN: u8 = 10;
 /// The longest text of evidence or output tail kept inside an event; the rest is in the attempt's folder.
 pub const EVIDENCE_BYTES_MAX: usize = 2 * 1024;
 /// The most left-out paths listed inside a snapshot's event; the count beyond it is kept.

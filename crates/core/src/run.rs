@@ -16,6 +16,7 @@ use crate::event::{
 };
 use crate::graph::Graph;
 use crate::ids::{AttemptId, Fence, Hash, LockName, Oid, StepId, StepRef};
+use crate::limits::CONTINUE_PERCENT_MIN;
 use crate::list::List;
 use crate::plan::{Plan, PlanStep, Work};
 use crate::question::{Question, QuestionState};
@@ -128,7 +129,19 @@ pub struct Step {
     pub report: Report,
     /// What its attempts asked, oldest first.
     pub questions: Vec<Question>,
-    last_progress: Option<(Stage, Option<Oid>)>,
+    /// The last attempt that began from the base again: what was kept before is of another tree.
+    begun_anew: Option<Fence>,
+    last_progress: Option<Progress>,
+}
+
+/// How far a step had come when it was interrupted: what the next interruption is compared with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Progress {
+    left_at: Stage,
+    tree: Option<Oid>,
+    /// Substeps and items.
+    parts: usize,
+    reported: Option<u8>,
 }
 
 /// Where a step stands.
@@ -650,13 +663,27 @@ impl Step {
         }
     }
 
-    /// Where an agent that has to run again enters: in the tree when anything was done there, else
+    /// The snapshot of the tree that the work goes on in.
+    pub fn to_go_on_from(&self) -> Option<&KeptSnapshot> {
+        let of_this_tree = |kept: &&KeptSnapshot| self.begun_anew.is_none_or(|at| kept.fence >= at);
+        self.snapshot.as_ref().filter(of_this_tree)
+    }
+
+    /// Where an agent that has to run again enters: in the tree when enough was done there, else
     /// from the base. A plain command always starts from its base.
     pub(crate) fn agent_entry(&self, work: &Work) -> Entry {
         match work {
-            Work::Agent { .. } if self.outdated => Entry::Fresh,
-            Work::Agent { .. } if self.changed > 0 && self.base.is_some() => Entry::Continue,
+            Work::Agent { .. } if self.outdated || self.base.is_none() => Entry::Fresh,
+            Work::Agent { .. } if self.has_enough_done() => Entry::Continue,
             Work::Agent { .. } | Work::Run(_) | Work::ByHand => Entry::Fresh,
+        }
+    }
+
+    /// By what the agent reported; where it reported nothing, by whether anything is there.
+    fn has_enough_done(&self) -> bool {
+        match self.report.progress {
+            Some(percent) => percent >= CONTINUE_PERCENT_MIN,
+            None => self.changed > 0 || self.checklist.parts_done() > 0,
         }
     }
 
@@ -677,6 +704,8 @@ impl Step {
                 attempt.trace.pid = pid.or(attempt.trace.pid);
                 if attempt.entry == Entry::Fresh {
                     self.changed = 0;
+                    self.begun_anew = Some(*fence);
+                    self.report.progress = None;
                     self.outdated = false;
                 }
                 if base.is_some() {
@@ -922,7 +951,8 @@ impl Step {
             return;
         }
         let tree = self.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());
-        let progress = Some((left_at, tree));
+        let (parts, reported) = (self.checklist.parts_done(), self.report.progress);
+        let progress = Some(Progress { left_at, tree, parts, reported });
         self.idle = if self.last_progress == progress { self.idle + 1 } else { 1 };
         self.last_progress = progress;
     }

@@ -79,6 +79,14 @@ fn whether_a_step_could_be_completed_is_known_before_anything_lands() {
 }
 
 #[test]
+fn a_part_that_is_done_is_worth_going_on_from() {
+    check("claim a, start a, substep a one, bury a none", "claim a", "claimed a continue");
+    check("claim a, start a, check a 1, bury a none", "claim a", "claimed a continue");
+    check("claim a, start a, defer a 1, bury a none", "claim a", "claimed a fresh");
+    check("claim a, start a, gap a more, bury a none", "claim a", "claimed a fresh");
+}
+
+#[test]
 fn strict_completion_wants_every_substep_and_every_item() {
     let substeps = "no: step a has open substeps: one, two";
     check("claim a from x", "finish a", substeps);

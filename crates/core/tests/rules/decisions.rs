@@ -322,6 +322,44 @@ fn an_agent_goes_on_where_something_was_done() {
 }
 
 #[test]
+fn reported_progress_says_whether_it_is_worth_going_on() {
+    let worked = "claim a, start a, checkpoint a 2";
+    let after = |percent: u8| format!("{worked}, progress a {percent}, bury a none");
+    check(&after(9), "claim a", "claimed a fresh");
+    check(&after(10), "claim a", "claimed a continue");
+    check("claim a, start a, progress a 40, bury a none", "claim a", "claimed a continue");
+    // What was reported about a tree that was given up says nothing about the next one.
+    let again = format!("{}, claim a, start a, bury a none", after(9));
+    check(&again, "claim a", "claimed a fresh");
+    let anew = format!("{}, claim a, start a, checkpoint a 1, bury a none", after(9));
+    check(&anew, "claim a", "claimed a continue");
+}
+
+#[test]
+fn nothing_goes_on_from_a_tree_that_was_given_up() {
+    let mut history = history();
+    history.play("claim a, start a, checkpoint a 2, progress a 5, bury a none");
+    let kept = |history: &History| {
+        let (_, state) = history.run.step(&id("a")).expect("in the plan");
+        (state.snapshot.is_some(), state.to_go_on_from().is_some())
+    };
+    assert_eq!(kept(&history), (true, true));
+    history.play("claim a, start a, progress a 50");
+    assert_eq!(kept(&history), (true, false));
+    history.play("checkpoint a 1");
+    assert_eq!(kept(&history), (true, true));
+}
+
+#[test]
+fn reported_progress_is_new_progress() {
+    let round = |percent: u8| format!("claim a, start a, progress a {percent}, bury a none");
+    let rounds = |all: [u8; 3]| all.map(round).join(", ");
+    let ask = "no: step a was interrupted 3 times in a row without new progress (reboot: seen)";
+    check(&rounds([20, 20, 20]), "claim a", ask);
+    check(&rounds([20, 20, 30]), "claim a", "claimed a continue");
+}
+
+#[test]
 fn changes_that_a_fresh_start_left_behind_are_not_continued() {
     let failed = "claim a, start a, checkpoint a 2, verify a, fail a landing";
     check(failed, "claim a", "claimed a fresh");

@@ -201,6 +201,10 @@ impl History {
                 let snapshot = Some(Snapshot { reason, ..snapshot(rest[0].parse().unwrap()) });
                 Command::Checkpoint { step, fence, snapshot, report: None }
             }
+            "progress" => {
+                let report = Report { progress: rest[0].parse().ok(), ..Report::default() };
+                Command::Checkpoint { step, fence, snapshot: None, report: Some(Box::new(report)) }
+            }
             "note" => {
                 let report = Report { note: Some(rest.join(" ")), ..Report::default() };
                 Command::Checkpoint { step, fence, snapshot: None, report: Some(Box::new(report)) }

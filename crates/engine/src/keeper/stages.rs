@@ -115,7 +115,7 @@ impl Keeper {
 
     fn rebuild(&mut self, branch: &str) -> Result<(), End> {
         let git = &self.project.git;
-        let kept = self.state().snapshot.as_ref().map(|kept| kept.snapshot.commit.clone());
+        let kept = self.state().to_go_on_from().map(|kept| kept.snapshot.commit.clone());
         let own = git.ref_target(&format!("refs/heads/{branch}"))?;
         let parent = match &kept {
             Some(commit) => Some(git.commit(&format!("{commit}^"))?),

@@ -210,7 +210,7 @@ impl External {
         let state = state(log, &held);
         let before = state.history.last().map(|past| past.attempt.id);
         let answers = unread(state);
-        let (base, kept) = (state.base.clone(), state.snapshot.as_ref());
+        let (base, kept) = (state.base.clone(), state.to_go_on_from());
         let kept = kept.map(|kept| kept.snapshot.commit.clone());
         let kept = kept.filter(|_| world.bug != Some(Bug::EmptySnapshots));
         let tip = world.repository.tip();

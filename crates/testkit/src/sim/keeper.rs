@@ -224,7 +224,7 @@ impl Keeper {
         let state = self.state();
         let before = state.history.last().map(|past| past.attempt.id);
         let recorded = state.base.clone();
-        let kept = state.snapshot.as_ref().map(|kept| kept.snapshot.commit.clone());
+        let kept = state.to_go_on_from().map(|kept| kept.snapshot.commit.clone());
         let tip = world.repository.tip();
         let tree = &mut world.hosts[self.host].tree;
         let on_disk = tree.of == before && before.is_some();
