@@ -436,11 +436,13 @@ fn a_claim_against_a_heartbeat_at_the_end_of_a_lease_has_one_outcome() {
     for round in 0..rounds {
         let steps: Vec<String> = (0..AT_ONCE).map(|n| name(round * AT_ONCE + n)).collect();
         let outcomes = std::thread::scope(|scope| {
-            let race = |step: &String| {
+            let race = |(n, step): (i64, &String)| {
                 let (course, step) = (&course, step.clone());
-                scope.spawn(move || at_the_end(course, &step, round))
+                // From far ahead to far behind: somewhere between them it is close.
+                let start = HeadStart { us: (2 * n - AT_ONCE as i64) * 2_000, ..HeadStart::new() };
+                scope.spawn(move || at_the_end(course, &step, &start))
             };
-            let all: Vec<_> = steps.iter().map(race).collect();
+            let all: Vec<_> = (0..).zip(&steps).map(race).collect();
             all.into_iter().map(|one| one.join().expect("a round")).collect::<Vec<First>>()
         });
         for first in outcomes {
@@ -451,15 +453,12 @@ fn a_claim_against_a_heartbeat_at_the_end_of_a_lease_has_one_outcome() {
 }
 
 /// One holder beats, and another claims, at the moment when the lease is over.
-fn at_the_end(course: &Course, step: &str, round: usize) -> First {
+fn at_the_end(course: &Course, step: &str, start: &HeadStart) -> First {
     let first = say(course.claim(0, step, &["--lease", "1s"]));
     let held = fence(&first).to_string();
     let until = first.ok()["lease_expires"].as_str().expect("a time").to_owned();
     let mut beat = course.piton("heartbeat", &[step, "--fence", &held, "--lease", "1h"]);
     let mut claim = course.claim(1, step, &[]);
-    // The later of the two mostly finds the lease over: which one it is changes with the rounds.
-    let start =
-        HeadStart { us: if round.is_multiple_of(2) { 2_000 } else { -2_000 }, ..HeadStart::new() };
     wait_until(DEADLINE, "the end of the lease", || now() >= until);
     let (beat, claim) = start.race(&mut beat, &mut claim);
     let answer = claim.ok();
