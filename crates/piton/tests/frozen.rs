@@ -127,6 +127,8 @@ fn a_script_that_was_frozen_past_its_lease_is_refused_and_its_work_is_kept() {
     let kept = |file: &str| kept(&sandbox, &view(&sandbox), "jwt", &fence, file);
     let last = sandbox.read(format!("{one}/work.txt"));
     assert!(kept("work.txt").contains(&last.trim().to_owned()), "{last} is not kept");
+    // Also what it had not told anybody when it was refused.
+    assert_eq!(kept("late.txt"), ["late"]);
 }
 
 #[test]
