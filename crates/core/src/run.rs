@@ -809,6 +809,7 @@ impl Step {
                 self.idle = 0;
                 self.verified = None;
                 self.landing = None;
+                self.shed();
                 let (commit, at) = (commit.clone(), record.at);
                 self.phase = Phase::Completed { commit, truth, at, fence: *fence };
             }
@@ -929,6 +930,15 @@ impl Step {
         match &mut self.phase {
             Phase::Held(attempt) if attempt.fence == fence => Some(attempt),
             _ => None,
+        }
+    }
+
+    /// What only the next attempt would have asked for is left to the log: runs that are mostly done are
+    /// kept small.
+    fn shed(&mut self) {
+        self.last_progress = None;
+        if let Some(kept) = &mut self.snapshot {
+            kept.snapshot.omitted.clear();
         }
     }
 
