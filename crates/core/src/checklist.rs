@@ -80,7 +80,11 @@ impl Checklist {
 
     /// The claim was given back: what is not done is open again; what is done stays.
     pub(crate) fn reopen(&mut self) {
-        self.marks.retain(|_, mark| *mark == Mark::Done);
+        let completed = &self.completed;
+        self.marks.retain(|item, mark| {
+            let settled = item.substep.as_ref().is_some_and(|substep| completed.contains(substep));
+            settled || *mark == Mark::Done
+        });
     }
 
     /// Somebody takes the step on: deferred items of unfinished substeps are open again.

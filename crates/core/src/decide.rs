@@ -225,6 +225,8 @@ pub enum Refusal {
     StaleFence { step: StepId, given: Fence, current: Fence },
     #[error("step {step} is not claimed, and fence {given} is over")]
     NotClaimed { step: StepId, given: Fence },
+    #[error("step {step} is no longer yours: your claim (fence {given}) has ended")]
+    ClaimOver { step: StepId, given: Fence },
     #[error("step {0} is completed")]
     Completed(StepId),
     #[error("step {step} is held by a live attempt (fence {fence})")]
@@ -351,6 +353,9 @@ pub fn decide(
                 return Err(Refusal::NothingToStart { step: step.step.clone() });
             }
             let answers = unread_of(state, answers);
+            if attempt.started_at.is_some() && answers.is_empty() && base.is_none() {
+                return Ok(nothing());
+            }
             let (step, fence, base) = (step.clone(), *fence, base.clone());
             Ok(one(Event::Started { step, fence, base, answers, pid: *pid }))
         }

@@ -176,6 +176,7 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         Refusal::UnknownStep(_)
         | Refusal::StaleFence { .. }
         | Refusal::NotClaimed { .. }
+        | Refusal::ClaimOver { .. }
         | Refusal::HeldDead { .. }
         | Refusal::NotVerified { .. }
         | Refusal::NotStarted { .. }

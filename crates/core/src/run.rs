@@ -703,9 +703,12 @@ impl Step {
                 attempt.started_at = Some(record.at);
                 attempt.trace.pid = pid.or(attempt.trace.pid);
                 if attempt.entry == Entry::Fresh {
+                    // A keeper begins from the base; whoever works outside has a tree of their own.
+                    if matches!(attempt.holder, Holder::Keeper { .. }) {
+                        self.report.progress = None;
+                    }
                     self.changed = 0;
                     self.begun_anew = Some(*fence);
-                    self.report.progress = None;
                     self.outdated = false;
                 }
                 if base.is_some() {

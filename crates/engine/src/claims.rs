@@ -520,6 +520,7 @@ pub fn lost(log: &Log, step: &StepId, given: Fence) -> Refusal {
             Refusal::StaleFence { step: step.clone(), given, current }
         }
         _ if state.is_completed() => Refusal::Completed(step.clone()),
+        Some(current) if current == given => Refusal::ClaimOver { step: step.clone(), given },
         _ => Refusal::NotClaimed { step: step.clone(), given },
     }
 }

@@ -112,7 +112,12 @@ impl EngineError {
     pub fn is_lost(&self) -> bool {
         matches!(
             self.refusal(),
-            Some(Refusal::StaleFence { .. } | Refusal::NotClaimed { .. } | Refusal::Completed(_))
+            Some(
+                Refusal::StaleFence { .. }
+                    | Refusal::ClaimOver { .. }
+                    | Refusal::NotClaimed { .. }
+                    | Refusal::Completed(_)
+            )
         )
     }
 
@@ -235,7 +240,9 @@ fn refusal_hint(refusal: &Refusal) -> Option<String> {
         Refusal::StaleFence { step, .. } => {
             format!("stop working on it; `piton claim --step {step}` asks for it again")
         }
-        Refusal::NotClaimed { step, .. } | Refusal::Pending(step) => {
+        Refusal::ClaimOver { step, .. }
+        | Refusal::NotClaimed { step, .. }
+        | Refusal::Pending(step) => {
             format!("`piton claim --step {step}` asks for it")
         }
         Refusal::OpenItems { .. } => {

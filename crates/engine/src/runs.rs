@@ -440,6 +440,35 @@ fn find_named(project: &Project, store: &Arc<dyn Store>, asked: &str) -> Result<
     }
 }
 
+/// The last run of a plan, where it is completed and the file still says the same: there is nothing left
+/// to claim of it, and a new run is for somebody to open.
+pub fn completed_run_of(
+    project: &Project,
+    store: &Arc<dyn Store>,
+    plan: &Path,
+) -> Result<Option<Log>, EngineError> {
+    let within = placed(project, plan)?.within;
+    let rows = store.runs(&Runs::All)?;
+    let last = rows.iter().rfind(|row| path_in(&row.key) == Some(within.as_str()));
+    let Some(row) = last.filter(|row| !row.active) else { return Ok(None) };
+    let log = Log::load(Arc::clone(store), row.run)?;
+    let same = || Ok::<_, EngineError>(read_plan(plan)?.hash() == log.run().graph().hash());
+    Ok((log.run().is_completed() && same()?).then_some(log))
+}
+
+/// How many runs the plan of this one has had.
+pub fn runs_of_its_plan(log: &Log) -> Result<usize, EngineError> {
+    let path = log.run().opened.plan_path.as_str();
+    let rows = log.store().runs(&Runs::All)?;
+    Ok(rows.iter().filter(|row| path_in(&row.key) == Some(path)).count())
+}
+
+/// Lifts what stops held back, without starting anything; says whether there was something.
+pub fn lift(project: &Project, log: &mut Log, confirmed: bool) -> Result<bool, EngineError> {
+    let host = project.host.clone();
+    Ok(!log.submit(&Command::Resume { host, confirmed })?.is_empty())
+}
+
 /// What a run is found by.
 struct NamedRow {
     run: RunId,

@@ -71,6 +71,8 @@ pub(crate) struct Target {
     pub(crate) project: Project,
     pub(crate) log: Log,
     pub(crate) step: StepId,
+    /// The run was named by its plan.
+    by_plan: bool,
 }
 
 impl Target {
@@ -84,7 +86,8 @@ impl Target {
                 .hint("piton VERB RUN STEP; inside an attempt PITON_STEP says it"));
         };
         let step = step_of(&log, step)?;
-        Ok(Target { project, log, step })
+        let by_plan = which.run.as_deref().is_some_and(|text| Path::new(text).is_file());
+        Ok(Target { project, log, step, by_plan })
     }
 
     /// The fence to write under.
@@ -100,6 +103,13 @@ impl Target {
 
     /// The fence that was named, here or by the environment of the attempt that this is inside of.
     pub(crate) fn named(&self, by: &ByClaim) -> Result<Option<Fence>, Problem> {
+        if by.fence.is_some() && self.by_plan && runs::runs_of_its_plan(&self.log)? > 1 {
+            let message = "which run? the plan has had several, and each counts its own fences";
+            let handle = &self.log.run().opened.handle;
+            return Err(Problem::new(Kind::Usage, message).hint(format!(
+                "name the run that was claimed from instead of the plan: {handle}?"
+            )));
+        }
         let under = match (by.fence, &by.worktree) {
             (Some(fence), _) => Under::Fence(Fence(fence)),
             (None, Some(path)) => Under::Worktree(path.clone()),
@@ -192,11 +202,10 @@ pub(crate) fn open(
     (plan, inputs): (&Path, BTreeMap<String, String>),
     on_change: OnChange,
 ) -> Result<OpenedRun, Problem> {
-    if inputs.is_empty() && project.has_store() {
-        let store = project.store(Access::Existing)?;
-        if let Some(log) = runs::find_unchanged(project, &store, plan)? {
-            return Ok(OpenedRun::Existing(log));
-        }
+    if inputs.is_empty()
+        && let Some(log) = unchanged(project, plan)?
+    {
+        return Ok(OpenedRun::Existing(log));
     }
     let layers = Layers::of_process(Some(project.git.main_root()));
     let loaded = config::load(&layers, &Flags::default())?;
@@ -212,7 +221,25 @@ pub(crate) fn open(
     }
 }
 
-/// The run of a plan, opened if there is none; or the run somebody means.
+/// The unfinished run of a plan whose file still has the bytes it had.
+fn unchanged(project: &Project, plan: &Path) -> Result<Option<Log>, Problem> {
+    if !project.has_store() {
+        return Ok(None);
+    }
+    let store = project.store(Access::Existing)?;
+    Ok(runs::find_unchanged(project, &store, plan)?)
+}
+
+/// The run of a plan that is done with: whoever claims in a loop is told so, and gets no new one.
+fn completed(project: &Project, plan: &Path) -> Result<Option<Log>, Problem> {
+    if !project.has_store() {
+        return Ok(None);
+    }
+    let store = project.store(Access::Existing)?;
+    Ok(runs::completed_run_of(project, &store, plan)?)
+}
+
+/// The run of a plan, opened if there was none; or the run somebody means.
 pub(crate) fn open_or_find(
     ui: &Ui,
     project: &Project,
@@ -221,7 +248,15 @@ pub(crate) fn open_or_find(
 ) -> Result<Log, Problem> {
     match asked.filter(|text| Path::new(text).is_file()) {
         Some(plan) => {
-            let opened = open(ui, project, (Path::new(plan), BTreeMap::new()), on_change)?;
+            let plan = Path::new(plan);
+            let known = match unchanged(project, plan)? {
+                None => completed(project, plan)?,
+                known => known,
+            };
+            if let Some(log) = known {
+                return Ok(log);
+            }
+            let opened = open(ui, project, (plan, BTreeMap::new()), on_change)?;
             let (OpenedRun::New(log) | OpenedRun::Existing(log) | OpenedRun::Changed(log, _)) =
                 opened;
             Ok(log)

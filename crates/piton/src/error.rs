@@ -286,7 +286,7 @@ fn store_kind(error: &StoreError) -> Kind {
 fn refusal_kind(refusal: &Refusal) -> Kind {
     match refusal {
         Refusal::UnknownStep(_) => Kind::UnknownStep,
-        Refusal::StaleFence { .. } => Kind::NotOwner,
+        Refusal::StaleFence { .. } | Refusal::ClaimOver { .. } => Kind::NotOwner,
         Refusal::NotClaimed { .. }
         | Refusal::Completed(_)
         | Refusal::CannotRelease(_)

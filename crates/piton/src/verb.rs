@@ -161,7 +161,11 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
             vec![format!("piton log {run} {step}"), format!("piton resume {run} --yes")]
         }
         RunStatus::Failed { step, .. } => {
-            vec![format!("piton log {run} {step}"), format!("piton run {plan} --fresh")]
+            vec![
+                format!("piton log {run} {step}"),
+                format!("piton reset {run} {step}"),
+                format!("piton run {plan} --fresh"),
+            ]
         }
         RunStatus::Open if by_hand(view) => {
             vec![format!("piton ready {run}"), format!("piton claim {run} --worktree PATH")]

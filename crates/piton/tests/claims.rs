@@ -564,16 +564,70 @@ fn a_lapsed_claim_that_nobody_took_is_renewed() {
 }
 
 #[test]
-fn a_heartbeat_hears_of_a_stop() {
+fn a_heartbeat_hears_of_a_stop_and_resume_lifts_it() {
     let sandbox = sandbox();
     let one = tree(&sandbox, "one");
     claim(&sandbox, &one, &[]);
-    let stop = sandbox.piton(&["stop"]).spawn();
-    piton_testkit::runs::wait_event(&sandbox, "stop_requested");
+    assert_eq!(data(&sandbox, &["stop"])["told"][0]["step"], "jwt", "nobody waits for it");
     let beat = data(&sandbox, &["heartbeat", "plan.toml", "jwt", "--worktree", &one]);
     assert_eq!(beat["beat"], "stop_requested");
     data(&sandbox, &["release", "plan.toml", "jwt", "--worktree", &one]);
-    stop.wait().success();
+    assert_eq!(claim(&sandbox, &one, &[])["claimed"], false, "it is stopped");
+    assert_eq!(data(&sandbox, &["resume"])["outcome"], "lifted");
+    assert_eq!(claim(&sandbox, &one, &[])["step"], "jwt");
+    let (exit, code, _) = refused(&sandbox, &["resume"]);
+    assert_eq!((exit, code.as_str()), (65, "E060"), "there is nothing to lift or to start");
+}
+
+#[test]
+fn a_plan_that_is_done_is_said_to_be_and_opens_no_run() {
+    let sandbox = sandbox_of("[plan]\nname = 'one'\n[[step]]\nid = 'jwt'\n");
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    let first = claim(&sandbox, &one, &[]);
+    data(&sandbox, &["complete", "plan.toml", "jwt", "--worktree", &one]);
+    let done = claim(&sandbox, &one, &[]);
+    assert_eq!((&done["claimed"], &done["all_completed"]), (&false.into(), &true.into()));
+    assert_eq!(done["run"], first["run"]);
+
+    // A new run is for somebody to open. Its fences are not those of the old one.
+    let opened = data(&sandbox, &["open", "plan.toml"]);
+    assert_ne!(opened["run"]["run"], first["run"]);
+    let second = claim(&sandbox, &two, &[]);
+    assert_eq!((&second["run"], &second["fence"]), (&opened["run"]["run"], &first["fence"]));
+    let fence = fence(&first);
+    let by_plan = ["complete", "plan.toml", "jwt", "--fence", &fence];
+    assert_eq!(refused(&sandbox, &by_plan).0, 2, "which run is meant?");
+    let run = first["run"].as_str().expect("an id");
+    data(&sandbox, &["complete", run, "jwt", "--fence", &fence]);
+    let (exit, code, _) = refused(&sandbox, &["fail", run, "jwt", "--fence", "7", "--reason", "x"]);
+    assert_eq!((exit, code.as_str()), (1, "E050"));
+    let run = second["run"].as_str().expect("an id");
+    data(&sandbox, &["complete", run, "jwt", "--fence", &fence]);
+}
+
+#[test]
+fn whoever_was_released_by_force_is_told_that_the_claim_is_over() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    let fence = fence(&claim(&sandbox, &one, &[]));
+    data(&sandbox, &["release", "plan.toml", "jwt", "--force"]);
+    for write in WRITES {
+        let (exit, code, _) = refused(&sandbox, &[write, &["--fence", &fence][..]].concat());
+        assert_eq!((exit, code.as_str()), (5, "E049"), "{write:?}");
+    }
+}
+
+#[test]
+fn what_was_reported_stays_when_the_work_is_said_to_begin() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    claim(&sandbox, &one, &[]);
+    let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
+    by(&["checkpoint", "plan.toml", "jwt", "--progress", "40"]);
+    by(&["start", "plan.toml", "jwt"]);
+    by(&["start", "plan.toml", "jwt"]);
+    assert_eq!(step(&view(&sandbox), "jwt")["report"]["progress"], 40);
+    assert_eq!(events_named(&sandbox, "started").len(), 1, "it began once");
 }
 
 #[test]

@@ -199,14 +199,14 @@ fn release_opens_what_is_not_done_and_keeps_what_is() {
 const BELOW: &str = "one.1 done, one.2 open";
 
 #[test]
-fn release_opens_deferred_items_of_completed_substeps_too_and_reclaim_does_not() {
+fn release_and_reclaim_keep_what_was_deferred_in_a_completed_substep() {
     let mut history = history();
     history.play("claim a from x, defer a one.1, substep a one");
     history.play("claim a from x");
     assert_eq!(items(&history), "1 open, 2 open, one.1 deferred, one.2 open");
     assert_eq!(open_substeps(&history), ["two"]);
-    history.play("release a");
-    assert_eq!(items(&history), "1 open, 2 open, one.1 open, one.2 open");
+    history.play("defer a 1, release a");
+    assert_eq!(items(&history), "1 open, 2 open, one.1 deferred, one.2 open");
     assert_eq!(open_substeps(&history), ["two"]);
 }
 

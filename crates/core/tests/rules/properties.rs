@@ -385,6 +385,15 @@ struct Parts {
     deferred: BTreeSet<ItemRef>,
 }
 
+impl Parts {
+    /// Given back: what is deferred stays so only where its substep is completed.
+    fn reopen(&mut self) {
+        let settled =
+            |item: &ItemRef| item.substep.as_ref().is_some_and(|of| self.substeps.contains(of));
+        self.deferred.retain(settled);
+    }
+}
+
 impl Beside {
     fn heard(&mut self, event: &Event, position: u64, plan: &Plan) {
         let Some(step) = event.step().map(|step| step.step.clone()) else { return };
@@ -395,7 +404,7 @@ impl Beside {
                 self.completed.remove(&step);
                 self.agent_ended.remove(&step);
                 self.void(&step);
-                self.parts.entry(step).or_default().deferred.clear();
+                self.parts.entry(step).or_default().reopen();
                 return;
             }
             _ => assert!(!self.completed.contains(&step), "{step} was completed: {event:?}"),
@@ -554,7 +563,7 @@ impl Beside {
             }
             Event::Released { .. } => {
                 self.asked.retain(|_, (of, _, answered)| *of != step || *answered);
-                parts.deferred.clear();
+                parts.reopen();
                 self.agent_ended.remove(&step);
                 self.open.remove(&step);
             }

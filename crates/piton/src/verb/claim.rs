@@ -132,9 +132,16 @@ fn lines(ui: &Ui, answer: &ClaimAnswer) -> Result<(), Problem> {
         return Ok(());
     }
     if answer.all_completed {
+        ui.hint("a new run: `piton open PLAN`");
         return ui.line(format!("{handle}: every step is completed"));
     }
-    ui.line(format!("{handle}: nothing can be claimed now"))?;
+    match answer.remaining_ready {
+        0 => ui.line(format!("{handle}: nothing can be claimed now"))?,
+        more => {
+            ui.hint(format!("{more} others can be claimed: `piton ready {}`", answer.handle));
+            ui.line(format!("{handle}: that step cannot be claimed now"))?;
+        }
+    }
     reasons(ui, &answer.blocked)?;
     match answer.blocked_more {
         0 => Ok(()),

@@ -101,7 +101,7 @@ fn deliver(
     fence: Fence,
     commit: &str,
 ) -> Result<Delivered, Problem> {
-    let Target { project, log, step } = &*target;
+    let Target { project, log, step, .. } = &*target;
     let checked = log.run().step(step).is_some_and(|(plan, _)| plan.verify.is_some());
     if checked {
         let consent = if args.trust { Consent::Given } else { Consent::Ask };

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
 }
 
 fn release(target: &mut Target, fence: Option<Fence>) -> Result<ReleaseAnswer, Problem> {
-    let Target { project, log, step } = target;
+    let Target { project, log, step, .. } = target;
     match (claims::release(project, log, step, fence), fence) {
         (Ok(answer), _) => Ok(answer),
         (Err(error), Some(fence)) if error.is_lost() => Err(target.lost(fence, error)),

@@ -32,7 +32,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let mut target = Target::find(&args.which)?;
-    let Target { project, log, step } = &mut target;
+    let Target { project, log, step, .. } = &mut target;
     let ResetAnswer { dependants, kept } = claims::reset(project, log, step, args.reason.clone())?;
     let _ = ui.line(format!("step {step}: pending"));
     if args.force && !dependants.is_empty() {

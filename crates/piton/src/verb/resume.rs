@@ -72,7 +72,13 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         let on_change = OnChange::asked(args.accept_plan, consent);
         accepting::settle(ui, &project, &mut log, changed, (on_change, &loaded))?;
     }
-    runs::check_rest_startable(log.run())?;
+    if let Err(nothing) = runs::check_rest_startable(log.run()) {
+        // Others claim what is left: for them it goes on once the stop is lifted.
+        return match !args.dry_run && runs::lift(&project, &mut log, args.yes)? {
+            true => lifted(ui, &project, &log),
+            false => Err(nothing.into()),
+        };
+    }
     compare_settings(ui, &log, &loaded)?;
     if args.dry_run {
         return dry_run(ui, &project, &log);
@@ -112,6 +118,16 @@ pub(crate) fn require_trust(
     trusting::require(ui, &trusting::asked(project, &path, run.plan(), &agents), consent)
 }
 
+fn lifted(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
+    let view = look(project, log, Depth::Locks)?;
+    let handle = bold(view.handle.as_str());
+    ui.line(format!("{handle}: no longer stopped; others claim its steps"))?;
+    ui.hint(format!("`piton ready {}`", view.handle));
+    let next = next_commands(project, &view);
+    let data = json!({ "outcome": "lifted", "run": view, "next": next });
+    Ok(Answer::new(data).after_writing(log.store()))
+}
+
 fn finished(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
     let view = look(project, log, Depth::Locks)?;
     ui.line(format!("{} is completed: nothing to resume", bold(view.handle.as_str())))?;
@@ -129,8 +145,9 @@ pub(crate) fn refuse_failed(project: &Project, run: &Run) -> Result<(), Problem>
     let (handle, step) = (&run.opened.handle, &step.id);
     let plan = plan_from_here(project, &run.opened.plan_path);
     let message = format!("{handle} has failed: step {step} {}", plain(&why.to_string()));
-    let hint =
-        format!("see why: `piton log {handle} {step}`; start over: `piton run {plan} --fresh`");
+    let hint = format!(
+        "see why: `piton log {handle} {step}`; try it again: `piton reset {handle} {step}`; start over: `piton run {plan} --fresh`"
+    );
     Err(Problem::new(Kind::RunFailed, message).hint(hint))
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use piton_core::event::{Cause, Haste};
+use piton_core::event::{Cause, Haste, Holder};
 use piton_core::ids::{AttemptId, StepId, StepRef};
 use piton_core::recover::Sighting;
 use piton_engine::Access;
@@ -55,11 +55,24 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let haste = if args.now { Haste::Now } else { Haste::Graceful };
     let asked = runs::stop(&mut log, step.as_ref(), Cause::UserInterrupt, haste)?;
     let grace = if args.now { Duration::ZERO } else { runs::settings_of(&log)?.grace };
+    let (outside, asked) = by_holder(&log, asked);
+    for step in &outside {
+        ui.line(format!("step {step}: whoever has it hears of the stop at the next heartbeat"))?;
+    }
     let left = await_end(&project, &mut log, &asked, grace + BEYOND_GRACE)?;
     for (step, burial) in bury_dead(&project, &mut log, &left.dead)? {
         tell(ui, &step, &burial);
     }
-    answer(ui, &project, &log, &asked, left)
+    answer(ui, &project, &log, (&asked, &outside), left)
+}
+
+/// Steps that are held from outside, which nobody waits for, and the others.
+fn by_holder(log: &Log, asked: Vec<StepRef>) -> (Vec<StepRef>, Vec<StepRef>) {
+    let is_outside = |step: &StepRef| {
+        let mut held = log.run().held().filter(|(held, _)| held == step);
+        held.any(|(_, attempt)| matches!(attempt.holder, Holder::External { .. }))
+    };
+    asked.into_iter().partition(is_outside)
 }
 
 fn nothing(log: &Log) -> Problem {
@@ -148,7 +161,7 @@ fn answer(
     ui: &Ui,
     project: &Project,
     log: &Log,
-    asked: &[StepRef],
+    (asked, outside): (&[StepRef], &[StepRef]),
     left: Left,
 ) -> Result<Answer, Problem> {
     let handle = &log.run().opened.handle;
@@ -156,7 +169,7 @@ fn answer(
     for step in ended {
         ui.line(format!("step {step}: stopped"))?;
     }
-    if asked.is_empty() {
+    if asked.is_empty() && outside.is_empty() {
         let name = bold(handle.as_str());
         ui.line(format!("{name}: nothing was running; it stays stopped until `piton resume`"))?;
     }
@@ -167,7 +180,13 @@ fn answer(
             let view = look(project, log, Depth::Locks)?;
             let next = next_commands(project, &view);
             let running = &left.running;
-            json!({ "run": view, "stopped": asked, "still_running": running, "next": next })
+            json!({
+                "run": view,
+                "stopped": asked,
+                "told": outside,
+                "still_running": running,
+                "next": next,
+            })
         }
     };
     if left.running.is_empty() {
