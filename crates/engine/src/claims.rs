@@ -618,6 +618,19 @@ pub fn checkpoint(
     Ok(kept)
 }
 
+/// Whether a checkpoint of the step's holder can keep bytes: it works in a worktree of this repository
+/// on this host.
+pub fn can_keep(project: &Project, log: &Log, step: &StepId) -> bool {
+    let held = log.run().step(step).and_then(|(_, state)| state.attempt());
+    match held.map(|attempt| &attempt.holder) {
+        Some(Holder::External { host, worktree }) => {
+            *host == project.host && Worktree::at(&project.git, Path::new(worktree)).is_ours()
+        }
+        Some(Holder::Keeper { .. }) => true,
+        None => false,
+    }
+}
+
 /// Says that a substep is done.
 pub fn complete_substep(
     log: &mut Log,

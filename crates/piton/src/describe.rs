@@ -17,6 +17,12 @@ const REPORT_MAX: usize = 200;
 pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
     match &view.status {
         RunStatus::Open => "something can be started, nothing is".to_owned(),
+        RunStatus::Running if open_questions(view).next().is_some() => {
+            let asked = open_questions(view).map(|asked| {
+                format!("asks {}: {}", asked.question, clipped(&asked.text, REPORT_MAX))
+            });
+            asked.collect::<Vec<_>>().join("; ")
+        }
         RunStatus::Running => match active(view) {
             Some(step) => format!("step {} {}", step.step, step_phrase(step, now)),
             None => "between steps".to_owned(),

@@ -152,7 +152,12 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
             format!("git log --oneline {}..{}", view.base.short(), view.branch),
             format!("git merge {}", view.branch),
         ],
-        RunStatus::Running => vec![format!("piton log {run} -f"), format!("piton stop {run}")],
+        RunStatus::Running => {
+            let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
+            let kept = view.steps.iter().any(|step| step.kind != StepKind::ByHand);
+            let follow = kept.then(|| format!("piton log {run} -f"));
+            answers.chain(follow).chain([format!("piton stop {run}")]).collect()
+        }
         RunStatus::Waiting { id: Some(_), .. } => {
             let commands = open_questions(view).flat_map(|asked| answer_commands(view, asked));
             commands.chain([format!("piton resume {run}")]).collect()

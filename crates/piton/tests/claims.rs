@@ -618,6 +618,20 @@ fn whoever_was_released_by_force_is_told_that_the_claim_is_over() {
 }
 
 #[test]
+fn a_checkpoint_says_when_it_cannot_keep_bytes() {
+    let sandbox = sandbox();
+    let sub = format!("{}/sub", tree(&sandbox, "one"));
+    std::fs::create_dir(&sub).expect("the sandbox is writable");
+    sandbox.write(format!("{sub}/new.txt"), "important");
+    assert_eq!(claim(&sandbox, &sub, &[])["snapshots"], false);
+    let note = ["checkpoint", "plan.toml", "jwt", "--worktree", &sub, "--note", "x"];
+    let told = sandbox.piton(&[&note[..], &["--json"]].concat()).output().success().json();
+    assert_eq!(told["data"]["snapshot"], Value::Null);
+    let issue = told["issues"][0]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(issue.contains("no bytes were kept"), "{told}");
+}
+
+#[test]
 fn what_was_reported_stays_when_the_work_is_said_to_begin() {
     let sandbox = sandbox();
     let one = tree(&sandbox, "one");

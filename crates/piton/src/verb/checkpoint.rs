@@ -89,7 +89,15 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             let changed = count(kept.changed, "changed file");
             format!("step {step}: {changed} kept as {}", kept.refname)
         }
-        None => format!("step {step}: recorded; there were no new bytes to keep"),
+        None if claims::can_keep(&target.project, &target.log, step) => {
+            format!("step {step}: recorded; there were no new bytes to keep")
+        }
+        None => {
+            let why = "its worktree is not the root of one of this repository here";
+            let message = format!("step {step}: recorded, but no bytes were kept: {why}");
+            ui.warn(Kind::Noticed, message, None);
+            format!("step {step}: recorded")
+        }
     });
     let data = target.answer(json!({ "fence": fence, "snapshot": snapshot }));
     Ok(Answer::new(data).after_writing(target.log.store()))
