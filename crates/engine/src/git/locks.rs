@@ -33,7 +33,7 @@ fn clear(git: &Git, lock: &Path, stale: Duration) -> Result<(), GitError> {
     let mut seen = None;
     loop {
         let found = match fs::symlink_metadata(lock) {
-            Ok(found) => (found.ino(), found.mtime(), found.mtime_nsec(), found.size()),
+            Ok(found) => print(&found),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(source) => return Err(GitError::io("look at", lock, source)),
         };
@@ -43,7 +43,9 @@ fn clear(git: &Git, lock: &Path, stale: Duration) -> Result<(), GitError> {
         };
         // The clock may have been set: what was watched for long enough counts as old, too.
         let rested = since.elapsed() >= stale || age(lock).is_some_and(|age| age >= stale);
-        if rested && !is_open(lock) {
+        // Looking who has it open takes a while, in which it may have gone or become another's.
+        let is_same = || fs::symlink_metadata(lock).is_ok_and(|now| print(&now) == found);
+        if rested && !is_open(lock) && is_same() {
             match set_aside(git, lock) {
                 // Its process removed it at last.
                 Err(GitError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
@@ -55,6 +57,11 @@ fn clear(git: &Git, lock: &Path, stale: Duration) -> Result<(), GitError> {
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// What tells a lock from the next one of the same name.
+fn print(found: &fs::Metadata) -> (u64, i64, i64, u64) {
+    (found.ino(), found.mtime(), found.mtime_nsec(), found.size())
 }
 
 fn age(path: &Path) -> Option<Duration> {
@@ -81,8 +88,14 @@ fn is_open(path: &Path) -> bool {
 pub(crate) fn set_aside(git: &Git, path: &Path) -> Result<PathBuf, GitError> {
     let folder = new_aside(git)?;
     let to = folder.join(path.file_name().unwrap_or_default());
-    fs::rename(path, &to).map_err(|source| GitError::io("move aside", path, source))?;
-    Ok(to)
+    match fs::rename(path, &to) {
+        Ok(()) => Ok(to),
+        Err(source) => {
+            let _nothing_is_in_it = fs::remove_dir(&folder);
+            let _perhaps_there_is_more = folder.parent().map(fs::remove_dir);
+            Err(GitError::io("move aside", path, source))
+        }
+    }
 }
 
 /// A new folder below `<common dir>/piton/aside`.
