@@ -641,6 +641,10 @@ fn what_was_reported_stays_when_the_work_is_said_to_begin() {
     by(&["start", "plan.toml", "jwt"]);
     by(&["start", "plan.toml", "jwt"]);
     assert_eq!(step(&view(&sandbox), "jwt")["report"]["progress"], 40);
+    let shown = data(&sandbox, &["show", "plan.toml", "jwt"]);
+    let steps = shown["run"]["steps"].as_array().expect("a list");
+    assert_eq!((steps.len(), &steps[0]["report"]["progress"]), (1, &40.into()));
+    assert_eq!(refused(&sandbox, &["show", "plan.toml", "nope"]).1, "E059");
     assert_eq!(events_named(&sandbox, "started").len(), 1, "it began once");
 }
 

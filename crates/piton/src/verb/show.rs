@@ -1,4 +1,4 @@
-//! `piton show`: everything about one run: steps, attempts, what is kept, what to do next.
+//! `piton show`: everything about one run, or one step of it: attempts, what is kept, what to do next.
 
 use piton_core::time::Millis;
 use piton_core::view::{AttemptView, GoodCommit, KnownAs, StepView, timestamp};
@@ -13,24 +13,33 @@ use crate::describe::{checklist, mark, question_lines, reported, run_head, step_
 use crate::error::Problem;
 use crate::text::{bold, count, dim, now, plain, span, word};
 use crate::ui::Ui;
-use crate::verb::{self, Answer, json as to_json, next_commands};
+use crate::verb::{self, Answer, json as to_json, next_commands, stop::step_of};
 
 /// Show everything about a run
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   piton show                    the only unfinished run, else the newest
-  piton show auth-calm-otter")]
+  piton show auth-calm-otter
+  piton show auth-calm-otter jwt    one step of it")]
 pub(crate) struct Args {
     /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
     run: Option<String>,
+
+    /// Only this step
+    step: Option<String>,
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     let store = verb::store_with_runs(&project, Access::Look)?;
     let log = verb::find(&project, &store, args.run.as_deref())?;
-    let view = look(&project, &log, Depth::Locks)?;
+    let mut view = look(&project, &log, Depth::Locks)?;
+    let next = next_commands(&project, &view);
+    if let Some(text) = &args.step {
+        let step = step_of(&log, text)?;
+        view.steps.retain(|shown| shown.step == step);
+    }
     let settings = runs::settings_of(&log)?;
     let worktree = project.worktree(&settings.worktree_root, &view.handle);
     let now = now();
@@ -60,10 +69,9 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     }
     ui.line("")?;
     ui.line("Next:")?;
-    for command in next_commands(&project, &view) {
+    for command in &next {
         ui.line(format!("  {command}"))?;
     }
-    let next = next_commands(&project, &view);
     let data =
         json!({ "run": view, "worktree": worktree, "settings": to_json(&settings), "next": next });
     Ok(Answer::new(data))
