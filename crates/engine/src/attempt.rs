@@ -70,11 +70,6 @@ impl Folder {
         self.0.join("prompt.md")
     }
 
-    /// The private index that snapshots keep between each other.
-    pub fn index(&self) -> PathBuf {
-        self.0.join("index")
-    }
-
     /// Where paths go that a snapshot had to leave out and a reset would remove.
     pub fn omitted(&self) -> PathBuf {
         self.0.join("omitted")

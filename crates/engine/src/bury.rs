@@ -103,7 +103,7 @@ fn keep(
     let Some(attempt) = state.attempt().filter(|attempt| attempt.fence == fence) else {
         return Ok(());
     };
-    let (base, folder) = (state.base.clone(), project.folder(attempt.id));
+    let base = state.base.clone();
     let last = state.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());
     // Before anything was started the tree is not this attempt's work: kept, but nothing to go on from.
     let reason = match state.stage(attempt) {
@@ -116,17 +116,14 @@ fn keep(
     while project.git.ref_target(&snapshot_ref(log, step, fence, number))?.is_some() {
         number += 1;
     }
-    let index = folder.path().join(format!("index-{}", std::process::id()));
     let ask = snapshot::Ask {
         refname: snapshot_ref(log, step, fence, number),
         base: base.as_ref(),
         message: &message,
         reason,
         last: last.as_ref(),
-        index: &index,
     };
     let taken = snapshot::take(&tree, &ask);
-    let _not_there = std::fs::remove_file(&index);
     let Some(snapshot) = taken? else { return Ok(()) };
     crash::point("bury.snapshot-kept");
     let (step, snapshot) = (step.clone(), Some(snapshot));

@@ -14,10 +14,12 @@ mod call;
 mod commit;
 pub(crate) mod drivers;
 pub(crate) mod flush;
+pub(crate) mod hash;
 pub(crate) mod keep;
 pub(crate) mod locks;
 pub(crate) mod names;
-mod plain;
+pub(crate) mod pack;
+pub(crate) mod plain;
 pub(crate) mod stage;
 pub(crate) mod status;
 
@@ -310,6 +312,9 @@ impl Git {
     /// Where a ref points; `None` when there is no such ref. The name is taken literally: git's own
     /// guessing would read `fix-gcafe` as an abbreviated id.
     pub fn ref_target(&self, refname: &str) -> Result<Option<Oid>, GitError> {
+        if let Some(known) = plain::ref_target(self.common_dir(), refname) {
+            return Ok(known);
+        }
         let asked = self.call().args(&["for-each-ref", "--format=%(objectname) %(refname)", "--"]);
         let answer = asked.arg(refname).run()?;
         let row = answer.stdout.split(|&b| b == b'\n').find_map(|row| {
@@ -395,7 +400,7 @@ impl Git {
     }
 
     /// Clears the locks that kept a ref from moving; when it was no lock, the failure stands.
-    fn clear_ref_locks(&self, refname: &str, failure: GitError) -> Result<(), GitError> {
+    pub(crate) fn clear_ref_locks(&self, refname: &str, failure: GitError) -> Result<(), GitError> {
         let locked = |stderr: &str| stderr.contains(".lock': File exists");
         match &failure {
             GitError::Failed { stderr, .. } if locked(stderr) => {}
@@ -472,6 +477,11 @@ impl Git {
             .and_then(|mut file| file.write_all(line.as_bytes()));
         added.map_err(|source| GitError::io("write", &path, source))
     }
+}
+
+/// Whether there is nothing at a path.
+pub(crate) fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// An object id at the start of an answer.

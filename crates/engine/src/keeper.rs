@@ -332,7 +332,6 @@ impl Keeper {
             message: &message,
             reason,
             last: last.as_ref(),
-            index: &self.folder.index(),
         };
         snapshot::take(&self.tree, &ask)
     }

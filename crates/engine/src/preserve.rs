@@ -233,14 +233,10 @@ fn take(
     let Keep { step, fence, reason, .. } = *keep;
     let (_, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
     let message = snapshot_message(log, (step, fence), reason, keep.report);
-    let index = project.state.join(format!("index-{fence}-{}", std::process::id()));
     let base = match &state.base {
         Some(base) => base.clone(),
         None => base_outside(project, log, tree)?,
     };
-    let (base, index_path) = (Some(&base), &index);
-    let ask = snapshot::Ask { refname, base, message: &message, reason, last, index: index_path };
-    let taken = snapshot::take(tree, &ask);
-    let _not_there = std::fs::remove_file(&index);
-    taken
+    let ask = snapshot::Ask { refname, base: Some(&base), message: &message, reason, last };
+    snapshot::take(tree, &ask)
 }

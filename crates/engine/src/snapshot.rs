@@ -1,25 +1,53 @@
 //! Snapshots: a commit of everything in a worktree that is not ignored, under a piton ref, while
 //! HEAD, index, branch and files stay as they are. Files are kept byte for byte, no filter runs, and
-//! one bad path never costs the rest: what could not be kept is listed.
+//! one bad path never costs the rest: what could not be kept is listed. The first parent is HEAD; where
+//! something is staged, the second is a commit of the index.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::SystemTime;
 
 use piton_core::event::{Omission, Snapshot, SnapshotReason};
 use piton_core::ids::Oid;
 use piton_core::limits::OMISSIONS_MAX;
 
-use crate::git::keep::{Making, Name, keep};
-use crate::git::stage::{self, Changes, LeftOut};
-use crate::git::status::{Depth, Status, status};
-use crate::git::{Git, GitError, commit_tree, locks, names, oid};
-use crate::worktree::{Aside, Worktree, carry, differing, is_unfinished};
+use crate::git::hash::Format;
+use crate::git::keep::{TRIES, check, is_about_an_object};
+use crate::git::pack::{Change, Entry, Mode, Packed, Start};
+use crate::git::{Call, Git, GitError, flush, names};
+use crate::worktree::{Worktree, differing, is_unfinished};
 
-mod shadow;
-mod special;
+mod glob;
+mod ignore;
+mod known;
+mod omitted;
+mod read;
+mod restore;
+mod staged;
+mod walk;
 
-use shadow::{Shadow, Source};
+pub use omitted::keep_omitted;
+pub use restore::{read_back, rebuild};
+
+use ignore::Rules;
+use known::{Base, Differing, Kept, Known};
+use read::{CHANGING, Reader, Sink};
+use staged::{Staged, files_of};
+use walk::{Ground, LeftOut, Nested, NestedIndexes, Seen};
+
+/// Empty folders named in a snapshot's message; git's trees have none.
+const EMPTY_FOLDERS_MAX: usize = 200;
+/// What another process may have to read again because the file of what is known was not renewed: a
+/// share of all files, and never fewer than this.
+const UNSAVED_MIN: usize = 64;
+const UNSAVED_SHARE: usize = 16;
+
+/// Trailers of a snapshot's message.
+const PREVIOUS: &str = "Piton-Previous";
+const NESTED: &str = "Piton-Nested";
+const EMPTY_FOLDER: &str = "Piton-Empty-Folder";
 
 /// What is asked of a snapshot.
 pub struct Ask<'a> {
@@ -29,11 +57,24 @@ pub struct Ask<'a> {
     pub base: Option<&'a Oid>,
     pub message: &'a str,
     pub reason: SnapshotReason,
-    /// The tree of the last kept snapshot: nothing is kept when tree and HEAD are still the same.
+    /// The tree of the last kept snapshot: nothing is kept when files, HEAD and index are the same.
     pub last: Option<&'a Oid>,
-    /// piton's own index, kept between calls: files that did not change are not read again.
-    pub index: &'a Path,
 }
+
+/// What is remembered of a worktree from snapshot to snapshot.
+#[derive(Default)]
+struct Memory {
+    base: Option<Base>,
+    known: Known,
+    staged: Staged,
+    indexes: NestedIndexes,
+    differing: Option<Differing>,
+    /// Files of which another process does not know.
+    unsaved: Option<usize>,
+}
+
+/// The worktrees that this process has taken snapshots of.
+static MEMORY: Mutex<BTreeMap<PathBuf, Memory>> = Mutex::new(BTreeMap::new());
 
 /// Takes a snapshot; `None` when there is nothing new, and of a worktree that is half made or half
 /// restored. When it returns, the snapshot is on disk.
@@ -43,114 +84,397 @@ pub fn take(tree: &Worktree, ask: &Ask<'_>) -> Result<Option<Snapshot>, GitError
         return Ok(None);
     }
     let (head, _) = tree.position(&dir)?;
-    let shadow = Shadow::beside(ask.index, tree, head.as_ref())?;
-    let parents: Vec<Oid> = head.iter().cloned().collect();
-    let name = Name { refname: &ask.refname, old: None, why: "piton: snapshot" };
-    let mut captured = None;
-    let commit = keep(tree.git(), name, |making| {
-        let (files, left_out) =
-            capture(&shadow, tree, &dir, (making == Making::First).then_some(ask.index))?;
-        let unchanged = making == Making::First
-            && ask.last == Some(&files)
-            && is_kept(tree.git(), &ask.refname, &files, head.as_ref())?;
-        if unchanged {
+    let mut failure = None;
+    for _ in 0..TRIES {
+        if let Some(current) = tree.git().ref_target(&ask.refname)? {
+            return Err(GitError::RefTaken { refname: ask.refname.clone(), current });
+        }
+        let again = failure.is_some();
+        let mut memory = if again { Memory::default() } else { Memory::recall(tree) };
+        let taking = Taking { tree, dir: &dir, head: head.as_ref(), again };
+        match taking.once(&mut memory, ask) {
+            Ok(taken) => {
+                memory.keep(tree);
+                return Ok(taken);
+            }
+            // A gc took something, or a lock stood in the way: again, and from the start.
+            Err(error) => failure = Some(taking.excused(error, &ask.refname)?),
+        }
+    }
+    Err(failure.expect("every try ended with a failure"))
+}
+
+impl Memory {
+    /// What this process knows of a worktree, or else what another one has left. Its ids count only
+    /// while the snapshot that has them is there.
+    fn recall(tree: &Worktree) -> Memory {
+        let memories = || MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = memories().remove(tree.path());
+        let memory = remembered.filter(|memory| memory.is_held(tree.git()));
+        memory.unwrap_or_else(|| {
+            let loaded = known::load(&known::file(tree.git(), tree.path()));
+            let memory = loaded.map(|(base, known)| Memory {
+                base: Some(base),
+                known,
+                unsaved: Some(0),
+                ..Memory::default()
+            });
+            memory.filter(|memory| memory.is_held(tree.git())).unwrap_or_default()
+        })
+    }
+
+    /// Of a tree whose files are all to be read.
+    fn of(call: Call, tree: &Oid) -> Result<Memory, GitError> {
+        Ok(Memory { known: Known::of(files_of(call, tree)?), ..Memory::default() })
+    }
+
+    fn is_held(&self, git: &Git) -> bool {
+        self.base.as_ref().is_some_and(|base| {
+            git.ref_target(&base.refname).is_ok_and(|found| found.as_ref() == Some(&base.commit))
+        })
+    }
+
+    fn keep(mut self, tree: &Worktree) {
+        let Some(base) = &self.base else { return };
+        let limit = UNSAVED_MIN.max(self.known.len() / UNSAVED_SHARE);
+        if self.unsaved.is_none_or(|unsaved| unsaved > limit) {
+            let path = known::file(tree.git(), tree.path());
+            // It only saves time.
+            self.unsaved = known::save(&path, base, &self.known).ok().map(|()| 0);
+        }
+        let mut memories = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+        memories.insert(tree.path().to_owned(), self);
+    }
+}
+
+/// One snapshot being taken.
+struct Taking<'a> {
+    tree: &'a Worktree,
+    dir: &'a Path,
+    head: Option<&'a Oid>,
+    /// Objects that were counted on are gone: count on none but HEAD's.
+    again: bool,
+}
+
+/// What the worktree has that the base has not.
+struct Capture {
+    changes: Vec<Change>,
+    left_out: Vec<LeftOut>,
+    nested: Vec<Nested>,
+    trailers: Vec<String>,
+}
+
+impl Taking<'_> {
+    fn call(&self) -> Call {
+        self.tree.call_in(self.dir)
+    }
+
+    fn once(&self, memory: &mut Memory, ask: &Ask<'_>) -> Result<Option<Snapshot>, GitError> {
+        let git = self.tree.git();
+        let news = memory.staged.refresh(self.tree, self.dir, self.head)?;
+        let found = memory.base.is_some();
+        if !found {
+            self.start(memory, ask)?;
+        }
+        if news || !found {
+            memory.known.mark_tracked(memory.staged.tracked.paths());
+        }
+        let sink = Sink::pack(git, &ask.refname);
+        let capture = self.capture(memory, &sink)?;
+        let staged = memory.staged.digest();
+        if capture.changes.is_empty() && self.is_kept(memory, &staged, ask) {
             return Ok(None);
         }
-        let commit = commit_tree(|| shadow.call(), &files, &parents, ask.message)?;
-        captured = Some((files, left_out));
-        Ok(Some(commit))
-    })?;
-    let (Some(commit), Some((files, left_out))) = (commit, captured) else {
-        shadow.keep_index(ask.index)?;
-        return Ok(None);
-    };
-    let changed = match ask.base.or(head.as_ref()) {
-        Some(base) => differing(shadow.call(), base, &files)?.len() as u64,
-        None => 0,
-    };
-    shadow.keep_index(ask.index)?;
-    let commits = match (ask.base, &head) {
-        (Some(base), Some(head)) => tree.git().count_commits(base, head)?,
-        _ => 0,
-    };
-    let (reason, omitted) = (ask.reason, omissions(left_out));
+        let counted = self.counted(memory, ask)?;
+        if news {
+            // HEAD and index may stand on what the agent's git wrote a moment ago.
+            flush::objects(git)?;
+        }
+        let mut pack = sink.into_pack()?;
+        let message = message(ask, memory, &capture);
+        let (head, changes) = (self.head, capture.changes.as_slice());
+        let start = memory.base.as_ref().map_or(Start::Parent, |base| Start::Tree(&base.tree));
+        let entry = Entry { message: &message, head, start, changes };
+        let staging =
+            Entry { message: "index", head, start: Start::Parent, changes: &memory.staged.changes };
+        let is_staged = head.is_some() && !memory.staged.changes.is_empty();
+        pack.commit(&entry, is_staged.then_some(&staging));
+        if let Some(from) = &counted {
+            pack.ask(from, changes.iter().map(|(path, _)| path.as_slice()));
+        }
+        let packed = pack.finish()?;
+        self.verify(memory, &packed, news).inspect_err(|_| {
+            // Whatever is wrong with it, nobody must find it.
+            let _the_next_name_is_as_good = git.drop_ref(&ask.refname);
+        })?;
+        let snapshot = snapshot(ask, memory, &capture, packed);
+        let (commit, tree) = (snapshot.commit.clone(), snapshot.tree.clone());
+        let (refname, head) = (ask.refname.clone(), self.head.cloned());
+        memory.unsaved = memory.unsaved.map(|unsaved| unsaved + capture.changes.len());
+        memory.base = Some(Base { refname, commit, tree, head, staged: Some(staged) });
+        Ok(Some(snapshot))
+    }
+
+    /// What to compare with when nothing is remembered: the step's last snapshot, or else HEAD.
+    fn start(&self, memory: &mut Memory, ask: &Ask<'_>) -> Result<(), GitError> {
+        if let Some(last) = ask.last.filter(|_| !self.again) {
+            memory.base = self.find(last, &ask.refname)?;
+        }
+        if let Some(from) = memory.base.as_ref().map(|base| &base.tree).or(self.head) {
+            memory.known = Known::of(files_of(self.call(), from)?);
+        }
+        Ok(())
+    }
+
+    /// A snapshot of this step with this tree.
+    fn find(&self, tree: &Oid, refname: &str) -> Result<Option<Base>, GitError> {
+        let format = "--format=%(tree) %(objectname) %(refname) %(parent)";
+        let step = step_of(refname);
+        let answer = self.tree.git().call().args(&["for-each-ref", format, "--", step]).run()?;
+        let read = |row: &str| {
+            let words: Vec<&str> = row.split(' ').filter(|word| !word.is_empty()).collect();
+            let (&[of, commit, refname], parents) = words.split_first_chunk::<3>()?;
+            let head = parents.first().map(|head| Oid::new(*head)).transpose().ok()?;
+            Some(Base {
+                refname: refname.to_owned(),
+                commit: Oid::new(commit).ok()?,
+                tree: Oid::new(of).ok().filter(|of| of == tree)?,
+                head,
+                staged: (parents.len() < 2).then(Staged::nothing),
+            })
+        };
+        let found: Vec<Base> = answer.text("git for-each-ref")?.lines().filter_map(read).collect();
+        let same_head = found.iter().position(|base| base.head.as_ref() == self.head);
+        Ok(found.into_iter().nth(same_head.unwrap_or(0)))
+    }
+
+    /// Whether the step's last snapshot is of the same HEAD and index: the same files on another commit
+    /// are worth a snapshot, because a rebuilt worktree starts from its parents.
+    fn is_kept(&self, memory: &Memory, staged: &str, ask: &Ask<'_>) -> bool {
+        memory.base.as_ref().is_some_and(|base| {
+            ask.last == Some(&base.tree)
+                && base.head.as_ref() == self.head
+                && base.staged.as_deref() == Some(staged)
+                && step_of(&base.refname) == step_of(&ask.refname)
+        })
+    }
+
+    /// Looks at the worktree, reads what is new, and brings what is known up to it.
+    fn capture(&self, memory: &mut Memory, sink: &Sink<'_>) -> Result<Capture, GitError> {
+        let began = SystemTime::now();
+        let Memory { known, staged, indexes, .. } = memory;
+        let (git, root) = (self.tree.git(), self.tree.path());
+        let (tracked, user) = (&staged.tracked, &user_rules()?);
+        let mut seen = walk::walk(&Ground { git, root, known, tracked, user, indexes })?;
+        let format = format(self.tree, self.head);
+        let read = Reader { root, known, format, began, sink }.all(&seen.unsure);
+        let mut changes = Vec::new();
+        let unsure = std::mem::take(&mut seen.unsure);
+        for (path, outcome) in unsure.into_iter().zip(read) {
+            match outcome {
+                Ok(Some(found)) => {
+                    if found.torn {
+                        seen.left_out.push(LeftOut::new(&path, CHANGING));
+                    }
+                    let tracked = staged.tracked.has(&path);
+                    let kept = Kept { mode: found.mode, id: found.id, print: found.print, tracked };
+                    put(known, path, kept, &mut changes);
+                }
+                Ok(None) => drop_known(known, path, &mut changes),
+                Err(why) => seen.left_out.push(LeftOut { path, why }),
+            }
+        }
+        for path in std::mem::take(&mut seen.gone) {
+            drop_known(known, path, &mut changes);
+        }
+        for (path, mode, id) in &staged.tracked.sparse {
+            if known.get(path).is_none()
+                && fs::symlink_metadata(root.join(names::path(path))).is_err()
+            {
+                let kept = Kept { mode: *mode, id: *id, print: None, tracked: true };
+                put(known, path.clone(), kept, &mut changes);
+            }
+        }
+        self.gitlinks(known, staged, &mut changes);
+        let trailers = trailers(&mut seen);
+        Ok(Capture { changes, left_out: seen.left_out, nested: seen.nested, trailers })
+    }
+
+    /// A nested repository that the index knows is kept as the pointer it is there, unless it has files.
+    fn gitlinks(&self, known: &mut Known, staged: &Staged, changes: &mut Vec<Change>) {
+        let is_bare = |path: &[u8]| {
+            let list = fs::read_dir(self.tree.path().join(names::path(path)));
+            list.is_ok_and(|mut list| !list.any(|e| e.is_ok_and(|e| e.file_name() != ".git")))
+        };
+        let links = staged.tracked.gitlinks.iter();
+        let pointers: Vec<_> = links.filter(|(path, _)| is_bare(path)).collect();
+        let stays = |path: &[u8]| pointers.iter().any(|(other, _)| other == path);
+        let gone: Vec<Vec<u8>> = known.gitlinks().filter(|path| !stays(path)).collect();
+        gone.into_iter().for_each(|path| drop_known(known, path, changes));
+        for (path, id) in pointers {
+            let mode = Mode::Gitlink;
+            put(known, path.clone(), Kept { mode, id: *id, print: None, tracked: true }, changes);
+        }
+    }
+
+    /// What changed paths are counted against; brings the count up to the base of this snapshot.
+    fn counted(&self, memory: &mut Memory, ask: &Ask<'_>) -> Result<Option<Oid>, GitError> {
+        let Some(from) = ask.base.or(self.head) else { return Ok(None) };
+        if memory.differing.as_ref().is_none_or(|differing| differing.from != *from) {
+            let start = memory.base.as_ref().map(|base| &base.tree).or(self.head);
+            let paths = match start {
+                Some(start) if start != from => differing(self.call(), from, start)?,
+                _ => Vec::new(),
+            };
+            let paths = paths.into_iter().collect();
+            memory.differing = Some(Differing { from: from.clone(), paths });
+        }
+        Ok(Some(from.clone()))
+    }
+
+    /// Everything is there by construction when the new objects are all in the new pack and the rest
+    /// is in a snapshot that still has its ref. Otherwise git looks.
+    fn verify(&self, memory: &Memory, packed: &Packed, news: bool) -> Result<(), GitError> {
+        let git = self.tree.git();
+        if packed.alone && !news && memory.is_held(git) {
+            return Ok(());
+        }
+        let others: Vec<String> = self.head.iter().map(|head| head.to_string()).collect();
+        check(git, &packed.commit, &others)
+    }
+
+    /// Whether a failure is worth another try.
+    fn excused(&self, error: GitError, refname: &str) -> Result<GitError, GitError> {
+        let git = self.tree.git();
+        if let Ok(Some(current)) = git.ref_target(refname) {
+            return Err(GitError::RefTaken { refname: refname.to_owned(), current });
+        }
+        match &error {
+            GitError::Failed { stderr, .. } if stderr.contains(".lock': File exists") => {
+                let again = GitError::unexpected("git fast-import", stderr.clone());
+                git.clear_ref_locks(refname, error).map(|()| again)
+            }
+            // A prune takes the file away into which the pack is written.
+            GitError::Failed { stderr, .. } if stderr.contains("tmp_") => Ok(error),
+            error_about if is_about_an_object(error_about) => Ok(error),
+            _ => Err(error),
+        }
+    }
+}
+
+fn message(ask: &Ask<'_>, memory: &Memory, capture: &Capture) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    lines.extend(memory.base.as_ref().map(|base| format!("{PREVIOUS}: {}", base.commit)));
+    lines.extend(capture.trailers.iter().cloned());
+    let message = ask.message.trim_end();
+    let gap = if message.contains("\n\n") { "\n" } else { "\n\n" };
+    match lines.is_empty() {
+        true => message.to_owned(),
+        false => format!("{message}{gap}{}", lines.join("\n")),
+    }
+}
+
+fn snapshot(ask: &Ask<'_>, memory: &mut Memory, capture: &Capture, packed: Packed) -> Snapshot {
+    let mut changed = 0;
+    if let Some(differing) = &mut memory.differing {
+        for ((path, now), then) in capture.changes.iter().zip(packed.found) {
+            match *now == then {
+                true => differing.paths.remove(path),
+                false => differing.paths.insert(path.clone()),
+            };
+        }
+        changed = differing.paths.len() as u64;
+    }
+    let mut left_out = capture.left_out.clone();
+    let why = "a conflict: its file is kept, of its sides in the index only one";
+    left_out.extend(memory.staged.unmerged.iter().map(|path| LeftOut::new(path, why)));
+    if memory.staged.torn {
+        left_out
+            .push(LeftOut::new(b".git/index", "git cannot read it: what was staged is not known"));
+    }
     let refname = ask.refname.clone();
-    Ok(Some(Snapshot { commit, tree: files, refname, changed, omitted, reason, head, commits }))
+    let (reason, omitted) = (ask.reason, omissions(left_out));
+    Snapshot { commit: packed.commit, tree: packed.tree, refname, changed, omitted, reason }
 }
 
-/// Whether a snapshot of this step has this tree on this HEAD: the same files on another commit are
-/// worth a snapshot, because a rebuilt worktree starts from its parent.
-fn is_kept(git: &Git, refname: &str, tree: &Oid, head: Option<&Oid>) -> Result<bool, GitError> {
-    let step = refname.rsplitn(3, '/').nth(2).unwrap_or(refname);
-    let asked = git.call().args(&["for-each-ref", "--format=%(tree) %(parent)", "--", step]);
-    let wanted = format!("{tree} {}", head.map_or("", Oid::as_str));
-    let answer = asked.run()?;
-    Ok(answer.text("git for-each-ref")?.lines().any(|line| line == wanted))
+fn put(known: &mut Known, path: Vec<u8>, kept: Kept, changes: &mut Vec<Change>) {
+    let now = (kept.mode, kept.id);
+    let changed = known.get(&path).is_none_or(|before| (before.mode, before.id) != now);
+    known.set(&path, kept);
+    if changed {
+        changes.push((path, Some(now)));
+    }
 }
 
-/// The tree of what is on disk. An index that cannot be used gives way to the next worse one: piton's
-/// own, a copy of the worktree's, one read from HEAD. Without `kept` it is that last one at once: it
-/// names no object that could be gone.
-fn capture(
-    shadow: &Shadow,
-    tree: &Worktree,
-    dir: &Path,
-    kept: Option<&Path>,
-) -> Result<(Oid, Vec<LeftOut>), GitError> {
-    let index = dir.join("index");
-    let mut failure = None;
-    let quick = kept.map(|kept| [Source::Kept(kept), Source::Worktree(&index)]);
-    for source in quick.into_iter().flatten().chain([Source::Head]) {
-        if !shadow.start_from(&source)? {
-            continue;
+fn drop_known(known: &mut Known, path: Vec<u8>, changes: &mut Vec<Change>) {
+    if known.get(&path).is_some() {
+        known.remove(&path);
+        changes.push((path, None));
+    }
+}
+
+/// A step's folder of refs.
+fn step_of(refname: &str) -> &str {
+    refname.rsplitn(3, '/').nth(2).unwrap_or(refname)
+}
+
+fn format(tree: &Worktree, head: Option<&Oid>) -> Format {
+    head.map(Format::of).unwrap_or_else(|| {
+        let asked = tree.git().call().args(&["rev-parse", "--show-object-format"]);
+        match asked.line().is_ok_and(|format| format == "sha256") {
+            true => Format::Sha256,
+            false => Format::Sha1,
         }
-        match capture_once(shadow, tree, &index, kept) {
-            Ok(captured) => return Ok(captured),
-            Err(error @ GitError::Failed { .. }) => failure = Some(error),
-            Err(other) => return Err(other),
+    })
+}
+
+/// The user's own excludes; the repository cannot name another file. Asked for once.
+fn user_rules() -> Result<Arc<Rules>, GitError> {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    let path = match FOUND.get() {
+        Some(path) => path,
+        None => {
+            let words = ["config", "-z", "--type=path", "--get", "core.excludesFile"];
+            let answer = Call::new(Path::new("/")).args(&words).accept(&[0, 1]).run()?;
+            let set = answer.parts().next().map(names::path);
+            FOUND.get_or_init(|| set.unwrap_or_else(default_excludes))
+        }
+    };
+    Ok(Arc::new(walk::excludes(path)))
+}
+
+fn default_excludes() -> PathBuf {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let config = set("XDG_CONFIG_HOME").map(PathBuf::from);
+    let config = config.or_else(|| set("HOME").map(|home| PathBuf::from(home).join(".config")));
+    config.unwrap_or_default().join("git/ignore")
+}
+
+/// What a tree cannot say, for the message. A list that is too long is left out, and says so.
+fn trailers(seen: &mut Seen) -> Vec<String> {
+    let quoted = |path: &[u8]| String::from_utf8_lossy(&names::quoted(path)).into_owned();
+    seen.nested.sort();
+    seen.empty.sort();
+    let mut lines = Vec::new();
+    for nested in &seen.nested {
+        let head = nested.head.as_ref().map_or("no commit", Oid::as_str);
+        lines.push(format!("{NESTED}: {head} {}", quoted(&nested.path)));
+        if nested.holds_history {
+            let why = "the history of a nested repository: only its files are kept";
+            seen.left_out.push(LeftOut::new(&known::join(&nested.path, b".git"), why));
         }
     }
-    Err(failure.unwrap_or_else(|| GitError::unexpected("git read-tree", "there is no index")))
-}
-
-fn capture_once(
-    shadow: &Shadow,
-    tree: &Worktree,
-    index: &Path,
-    kept: Option<&Path>,
-) -> Result<(Oid, Vec<LeftOut>), GitError> {
-    let seen = status(shadow.call(), Depth::Ignored)?;
-    let mut changes = Changes::of(&seen);
-    changes.put.extend(untracked_by_hand(&seen));
-    if kept.is_none_or(|kept| is_newer(index, kept)) {
-        changes.put.extend(shadow.forced(index)?);
-    }
-    let mut left_out = stage::tolerantly(|| shadow.call(), tree.path(), &changes)?;
-    left_out.extend(nested(&seen, &changes));
-    left_out.extend(special::find(shadow, tree.path(), &seen)?);
-    let captured = oid(&shadow.call().arg("write-tree").run()?.stdout, "git write-tree")?;
-    Ok((captured, left_out))
-}
-
-/// Files that HEAD has and the index no longer has: still on disk and perhaps ignored, so that git
-/// does not list them, but a reset would overwrite them.
-fn untracked_by_hand(seen: &Status) -> impl Iterator<Item = Vec<u8>> {
-    seen.tracked.iter().filter(|entry| entry.staged == b'D').map(|entry| entry.path.clone())
-}
-
-/// Repositories within the worktree whose files no snapshot of this repository can hold.
-fn nested(seen: &Status, changes: &Changes) -> Vec<LeftOut> {
-    let links = seen.tracked.iter().filter(|entry| entry.gitlink && !entry.gone);
-    let links = links.map(|entry| LeftOut::new(&entry.path, stage::NESTED));
-    links.chain(changes.nested.iter().map(|path| LeftOut::new(path, stage::NESTED))).collect()
-}
-
-fn is_newer(index: &Path, kept: &Path) -> bool {
-    let time = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
-    match (time(index), time(kept)) {
-        (Some(index), Some(kept)) => index >= kept,
-        _ => false,
-    }
+    let text = |path: &&Vec<u8>| std::str::from_utf8(path).is_ok();
+    let (named, unnamed): (Vec<_>, Vec<_>) = seen.empty.iter().partition(text);
+    lines.extend(
+        named
+            .iter()
+            .take(EMPTY_FOLDERS_MAX)
+            .map(|path| format!("{EMPTY_FOLDER}: {}", quoted(path))),
+    );
+    let more = named.into_iter().skip(EMPTY_FOLDERS_MAX).chain(unnamed);
+    seen.left_out.extend(more.map(|path| LeftOut::new(path, "an empty folder")));
+    lines
 }
 
 /// Sorted, once each, and not more than an event may hold.
@@ -167,141 +491,4 @@ fn omissions(mut left_out: Vec<LeftOut>) -> Vec<Omission> {
         rows.push(Omission { path: String::new(), why: format!("and {} more", more + 1) });
     }
     rows
-}
-
-/// Reads a snapshot back from disk: its ref, its commit, its tree and every file that its parent does
-/// not have, each compared with its id.
-pub fn read_back(git: &Git, snapshot: &Snapshot) -> Result<(), GitError> {
-    let damaged =
-        |why: &str| GitError::Damaged { refname: snapshot.refname.clone(), why: why.to_owned() };
-    match git.ref_target(&snapshot.refname)? {
-        Some(commit) if commit == snapshot.commit => {}
-        Some(other) => return Err(damaged(&format!("its ref is at {other}"))),
-        None => return Err(damaged("its ref is gone")),
-    }
-    let commit = snapshot.commit.as_str();
-    let words = ["rev-list", "--objects", "--verify-objects", "--no-object-names", commit];
-    let asked = git.call().args(&words).args(&["--not", &format!("{commit}^@")]);
-    let answer = match asked.run() {
-        Ok(answer) => answer,
-        Err(GitError::Failed { stderr, .. }) => return Err(damaged(&stderr)),
-        Err(other) => return Err(other),
-    };
-    // A file whose bytes do not match its id is only complained about.
-    if !answer.stderr.is_empty() {
-        return Err(damaged(&answer.stderr));
-    }
-    match git.tree_of(&snapshot.commit)? == snapshot.tree {
-        true => Ok(()),
-        false => Err(damaged("its tree is another one")),
-    }
-}
-
-/// Moves what a reset would remove, and the snapshot does not hold, into a folder: the worktree is
-/// looked at anew, whatever the snapshot lists. An error means: do not reset. Nested repositories stay
-/// where they are, a reset does not touch them. Nothing may run in the tree.
-pub fn keep_omitted(tree: &Worktree, snapshot: &Snapshot, into: &Path) -> Result<(), GitError> {
-    let mut paths = unkept(tree, snapshot)?;
-    paths.sort();
-    paths.dedup();
-    for path in paths.iter().filter(|path| names::is_inside(path)) {
-        let found = match fs::symlink_metadata(tree.path().join(path)) {
-            Ok(found) => found,
-            Err(error) if stage::is_missing(&error) => continue,
-            Err(source) => return Err(GitError::io("look at", path, source)),
-        };
-        if !found.is_dir() {
-            carry(tree.path(), path, into)?;
-        }
-    }
-    Ok(())
-}
-
-/// What cannot be kept, and what is not as the snapshot has it.
-fn unkept(tree: &Worktree, snapshot: &Snapshot) -> Result<Vec<PathBuf>, GitError> {
-    let dir = tree.git_dir()?;
-    let (head, _) = tree.position(&dir)?;
-    let folder = locks::new_folder(&tree.git().state_dir().join("scratch"))?;
-    let index = folder.join("index");
-    let shadow = Shadow::beside(&index, tree, head.as_ref())?;
-    let (captured, left_out) = capture(&shadow, tree, &dir, Some(&index))?;
-    let mut paths: Vec<PathBuf> = left_out.iter().map(|left| names::path(&left.path)).collect();
-    if captured != snapshot.tree {
-        let changed = differing(shadow.call(), &snapshot.tree, &captured)?;
-        paths.extend(changed.iter().map(|path| names::path(path)));
-    }
-    drop(shadow);
-    let _empty_by_now = fs::remove_dir(&folder);
-    Ok(paths)
-}
-
-/// Makes or resets a worktree to what a snapshot holds: `branch` is at the snapshot's parent `head`
-/// with HEAD and index, the differences are uncommitted again. Without a snapshot the files are those
-/// of `head`. A kill on the way leaves a worktree that counts as missing. What is in the way of a file
-/// is moved aside; whoever calls this has taken a snapshot of whatever else is there.
-pub fn rebuild(
-    tree: &Worktree,
-    branch: &str,
-    head: &Oid,
-    snapshot: Option<&Oid>,
-) -> Result<(), GitError> {
-    tree.remake(branch, head, || match snapshot {
-        Some(snapshot) => restore(tree, head, snapshot),
-        None => Ok(()),
-    })
-}
-
-fn restore(tree: &Worktree, head: &Oid, snapshot: &Oid) -> Result<(), GitError> {
-    let folder = locks::new_folder(&tree.git().state_dir().join("scratch"))?;
-    let shadow = Shadow::beside(&folder.join("index"), tree, Some(head))?;
-    let restored = put_back(tree, &shadow, head, snapshot);
-    drop(shadow);
-    let _empty_by_now = fs::remove_dir(&folder);
-    restored
-}
-
-fn put_back(tree: &Worktree, shadow: &Shadow, head: &Oid, snapshot: &Oid) -> Result<(), GitError> {
-    let words = ["diff-tree", "-r", "-z", "--name-status", "--no-renames", "--ignore-submodules"];
-    let asked = shadow.call().args(&words).args(&[head.as_str(), snapshot.as_str(), "--"]);
-    let answer = asked.run()?;
-    let fields: Vec<&[u8]> = answer.parts().collect();
-    let (mut wanted, mut aside) = (Vec::new(), Aside::default());
-    for pair in fields.chunks_exact(2) {
-        let (kind, path) = (pair[0], names::path(pair[1]));
-        if !names::is_inside(&path) {
-            return Err(GitError::unexpected("git diff-tree", names::shown(pair[1])));
-        }
-        match kind {
-            b"D" => remove(tree.path(), &path)?,
-            b"A" => {
-                aside.clear(tree, &path)?;
-                wanted.extend([pair[1], b"\0"].concat());
-            }
-            _ => wanted.extend([pair[1], b"\0"].concat()),
-        }
-    }
-    shadow.call().args(&["read-tree", snapshot.as_str()]).run()?;
-    if wanted.is_empty() {
-        return Ok(());
-    }
-    let call = shadow.call().args(&["checkout-index", "--force", "--quiet", "-z", "--stdin"]);
-    call.input(wanted).run().map(drop)
-}
-
-/// Removes a file, and the folders that it leaves empty.
-fn remove(root: &Path, path: &Path) -> Result<(), GitError> {
-    let file = root.join(path);
-    match fs::remove_file(&file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(GitError::io("remove", &file, error));
-        }
-        _ => {}
-    }
-    let folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
-    for folder in folders {
-        if fs::remove_dir(root.join(folder)).is_err() {
-            break;
-        }
-    }
-    Ok(())
 }

@@ -14,7 +14,9 @@ use piton_core::ids::Oid;
 use crate::git::keep::{HELD, Making, Name, keep};
 use crate::git::stage::{self, Changes};
 use crate::git::status::{Depth, Status, status};
-use crate::git::{Call, Git, GitError, commit_tree, drivers, flush, locks, names, oid};
+use crate::git::{
+    Call, Git, GitError, commit_tree, drivers, flush, is_missing, locks, names, oid, plain,
+};
 
 mod create;
 mod link;
@@ -244,6 +246,10 @@ impl Worktree {
 
     /// HEAD's commit and branch.
     pub(crate) fn position(&self, dir: &Path) -> Result<(Option<Oid>, Option<String>), GitError> {
+        if let Some((head, name)) = plain::head(dir, self.git.common_dir()) {
+            let branch = name.and_then(|name| name.strip_prefix("refs/heads/").map(str::to_owned));
+            return Ok((Some(head), branch));
+        }
         let words = ["rev-parse", "HEAD", "--symbolic-full-name", "HEAD"];
         let (head, name) = match self.call_in(dir).args(&words).run() {
             Ok(answer) => {
@@ -386,7 +392,7 @@ impl Aside {
             match fs::symlink_metadata(tree.path.join(&place)) {
                 Ok(found) if found.is_dir() && place != path => {}
                 Ok(_) => return self.put(tree, &place),
-                Err(error) if stage::is_missing(&error) => return Ok(()),
+                Err(error) if is_missing(&error) => return Ok(()),
                 Err(source) => return Err(GitError::io("look at", &place, source)),
             }
         }
@@ -432,7 +438,7 @@ fn staged(call: Call, commit: &Oid) -> Result<Changes, GitError> {
     let words = ["diff-index", "--cached", "--name-only", "-z", "--no-renames", "--diff-filter=d"];
     let answer = call.args(&words).args(&[commit.as_str(), "--"]).run()?;
     let paths: Vec<Vec<u8>> = answer.parts().map(<[u8]>::to_vec).collect();
-    Ok(Changes { put: paths.clone(), drop: paths, nested: Vec::new() })
+    Ok(Changes { put: paths.clone(), drop: paths })
 }
 
 fn merge_heads(dir: &Path) -> Result<Vec<Oid>, GitError> {

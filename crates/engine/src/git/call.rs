@@ -3,9 +3,10 @@
 //! reads no standard input but what it is given.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::thread::JoinHandle;
 
 use super::GitError;
 
@@ -55,6 +56,9 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ("GIT_PROTOCOL_FROM_USER", "0"),
     ("GIT_ADVICE", "0"),
 ];
+
+/// What is handed to a running git at a time.
+const PIPE: usize = 64 * 1024;
 
 /// A git command being put together.
 pub(crate) struct Call {
@@ -143,23 +147,44 @@ impl Call {
     }
 
     pub(crate) fn run(mut self) -> Result<Answer, GitError> {
+        self.configure();
+        let output = output(&mut self.command, &self.input).map_err(not_run)?;
+        self.answer(output)
+    }
+
+    /// Starts it, to be talked to while it runs.
+    pub(crate) fn start(mut self) -> Result<Running, GitError> {
+        self.configure();
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.command.spawn().map_err(not_run)?;
+        let stdin = child.stdin.take().map(|stdin| BufWriter::with_capacity(PIPE, stdin));
+        let mut stderr = child.stderr.take().expect("it was asked for");
+        let said = std::thread::spawn(move || {
+            let mut said = Vec::new();
+            let _what_came_counts = stderr.read_to_end(&mut said);
+            said
+        });
+        Ok(Running { call: self, child, stdin, said: Some(said) })
+    }
+
+    fn configure(&mut self) {
         self.command.env("GIT_CONFIG_COUNT", self.config.len().to_string());
         for (n, (key, value)) in self.config.iter().enumerate() {
             self.command.env(format!("GIT_CONFIG_KEY_{n}"), key);
             self.command.env(format!("GIT_CONFIG_VALUE_{n}"), value);
         }
-        let shown = self.shown.join(" ");
-        let output =
-            output(&mut self.command, &self.input).map_err(|source| match source.kind() {
-                io::ErrorKind::NotFound => GitError::NotFound,
-                _ => GitError::Io { doing: "run git", path: PathBuf::from("git"), source },
-            })?;
+    }
+
+    fn answer(&self, output: Output) -> Result<Answer, GitError> {
         let stderr = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
         match output.status.code() {
             Some(code) if self.accepted.contains(&code) => {
                 Ok(Answer { code, stdout: output.stdout, stderr })
             }
-            _ => Err(GitError::Failed { command: shown, status: output.status, stderr }),
+            _ => {
+                let command = self.shown.join(" ");
+                Err(GitError::Failed { command, status: output.status, stderr })
+            }
         }
     }
 
@@ -167,6 +192,64 @@ impl Call {
     pub(crate) fn line(self) -> Result<String, GitError> {
         let shown = self.shown.join(" ");
         Ok(self.run()?.text(&shown)?.trim_end_matches('\n').to_owned())
+    }
+}
+
+/// A git command that runs. Left alone it is ended.
+pub(crate) struct Running {
+    call: Call,
+    child: Child,
+    stdin: Option<BufWriter<ChildStdin>>,
+    said: Option<JoinHandle<Vec<u8>>>,
+}
+
+impl Running {
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it reads. Only for talk that is answered at its end, or by another thread.
+    pub(crate) fn stdin(&mut self) -> &mut impl Write {
+        self.stdin.as_mut().expect("it is there until the end")
+    }
+
+    /// Both ends, to be used by two threads.
+    pub(crate) fn ends(&mut self) -> (BufWriter<ChildStdin>, ChildStdout) {
+        let stdin = self.stdin.take().expect("taken once");
+        (stdin, self.child.stdout.take().expect("taken once"))
+    }
+
+    /// Ends the talk and takes the answer; `unsaid` is what went wrong in talking, which git's own
+    /// words explain better.
+    pub(crate) fn finish(mut self, unsaid: io::Result<()>) -> Result<Answer, GitError> {
+        let stdin = self.stdin.take();
+        let unsaid = unsaid.and_then(|()| stdin.map_or(Ok(()), |mut stdin| stdin.flush()));
+        let mut stdout = Vec::new();
+        if let Some(mut end) = self.child.stdout.take() {
+            end.read_to_end(&mut stdout).map_err(not_run)?;
+        }
+        let status = self.child.wait().map_err(not_run)?;
+        let said = self.said.take().map(JoinHandle::join);
+        let stderr = said.and_then(Result::ok).unwrap_or_default();
+        let answer = self.call.answer(Output { status, stdout, stderr })?;
+        unsaid.map_err(not_run)?;
+        Ok(answer)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.said.is_some() {
+            let _already_gone = self.child.kill();
+            let _already_gone = self.child.wait();
+        }
+    }
+}
+
+fn not_run(source: io::Error) -> GitError {
+    match source.kind() {
+        io::ErrorKind::NotFound => GitError::NotFound,
+        _ => GitError::Io { doing: "run git", path: PathBuf::from("git"), source },
     }
 }
 

@@ -6,8 +6,8 @@ use piton_core::ids::Oid;
 use super::{Call, GitError, oid};
 
 /// Who commits where the user has not said who they are.
-const NAME: &str = "piton";
-const EMAIL: &str = "piton@localhost";
+pub(super) const NAME: &str = "piton";
+pub(super) const EMAIL: &str = "piton@localhost";
 
 /// Makes a commit by the user, or by piton where git knows no user.
 pub(crate) fn commit_tree(

@@ -1,7 +1,7 @@
 //! Makes objects and refs survive a power cut. Git can flush what it writes itself, but a snapshot
 //! also stands on objects that the agent's git wrote a moment ago and nobody flushed; git only renews
-//! their time when it meets them again. So the flush is ours: every loose object that is new or
-//! renewed, then the folders that name them.
+//! their time when it meets them again. So the flush is ours: every loose object in a folder that got a
+//! new name since the last time, then the folders.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -44,7 +44,7 @@ fn fresh(objects: &Path, since: SystemTime) -> Result<(Vec<PathBuf>, Vec<PathBuf
         // Packs are flushed by git itself; a new one only lacks its name.
         let fan_out = folder.file_name().is_some_and(|name| name.len() == 2);
         let before = files.len();
-        if fan_out {
+        if fan_out && is_fresh(&folder, since) {
             files.extend(entries(&folder)?.into_iter().filter(|file| is_fresh(file, since)));
         }
         let named = folder.file_name().is_some_and(|name| name == "pack");

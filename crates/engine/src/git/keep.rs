@@ -15,7 +15,7 @@ use super::{Git, GitError, Moved, flush};
 pub(crate) const HELD: &str = "refs/piton/held";
 
 /// How often a commit that a gc took is made again.
-const TRIES: usize = 8;
+pub(crate) const TRIES: usize = 8;
 /// How long a gc that runs is waited for. A longer one is left to itself: whoever is about to destroy
 /// something reads its snapshot back first.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -76,10 +76,18 @@ fn keep_once(
             }
         }
     }
-    wait_for_gc(git);
-    let words = ["rev-list", "--objects", "--quiet", commit.as_str(), "--not"];
-    git.call().args(&words).arg(format!("{commit}^@")).run()?;
+    check(git, &commit, &[format!("{commit}^@")])?;
     Ok(Some(commit))
+}
+
+/// Whether everything is there that a commit with a ref has and others have not, and will stay.
+pub(crate) fn check(git: &Git, commit: &Oid, others: &[String]) -> Result<(), GitError> {
+    wait_for_gc(git);
+    let mut call = git.call().args(&["rev-list", "--objects", "--quiet", commit.as_str(), "--not"]);
+    for other in others {
+        call = call.arg(other);
+    }
+    call.run().map(drop)
 }
 
 /// A gc that began before the ref was there does not know it.
@@ -106,7 +114,7 @@ fn is_alive(running: &[u8]) -> bool {
 }
 
 /// Whether git failed because it does not have an object, as far as its words tell.
-fn is_about_an_object(error: &GitError) -> bool {
+pub(crate) fn is_about_an_object(error: &GitError) -> bool {
     let GitError::Failed { stderr, .. } = error else { return false };
     let gone =
         ["object", "missing", "unable to read", "ould not read", "ould not parse", "revision"];

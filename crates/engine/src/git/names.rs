@@ -30,6 +30,37 @@ pub(crate) fn is_inside(path: &Path) -> bool {
     !path.as_os_str().is_empty() && path.components().all(plain)
 }
 
+/// Whether git takes a name into a tree. It refuses what some file system would take for `.git`, and a
+/// link in the place of a file that it reads itself.
+pub(crate) fn is_allowed(name: &[u8], is_link: bool) -> bool {
+    let after = |stem: &[u8]| match name.get(..stem.len()) {
+        Some(start) if start.eq_ignore_ascii_case(stem) => name.get(stem.len()..),
+        _ => None,
+    };
+    let is_dot_git = |rest: &[u8]| {
+        let rest = rest.iter().find(|&&byte| byte != b' ' && byte != b'.');
+        rest.is_none_or(|&byte| byte == b':' || byte == b'\\')
+    };
+    let like = [b".git".as_slice(), b"git~1"].into_iter().filter_map(after).any(is_dot_git);
+    let module = is_link && name.eq_ignore_ascii_case(b".gitmodules");
+    !like && !module && !matches!(name, b"" | b"." | b"..")
+}
+
+/// A path as git reads it in a stream of commands.
+pub(crate) fn quoted(path: &[u8]) -> Vec<u8> {
+    let mut quoted = Vec::with_capacity(path.len() + 2);
+    quoted.push(b'"');
+    for &byte in path {
+        match byte {
+            b'\n' => quoted.extend_from_slice(b"\\n"),
+            b'"' | b'\\' => quoted.extend_from_slice(&[b'\\', byte]),
+            _ => quoted.push(byte),
+        }
+    }
+    quoted.push(b'"');
+    quoted
+}
+
 /// An address without user, password and query.
 pub(crate) fn without_credentials(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
@@ -49,6 +80,18 @@ mod tests {
         assert_eq!(shown("naïve".as_bytes()), "naïve");
         assert_eq!(shown(b"\"quoted\""), r#""\"quoted\"""#);
         assert_eq!(shown(b"caf\xe9\n"), r#""caf\xe9\n""#);
+    }
+
+    #[test]
+    fn names_that_git_refuses_are_known() {
+        for bad in [".git", ".GIT", "git~1", "GIT~1 .", ".git::$INDEX", ".."] {
+            assert!(!is_allowed(bad.as_bytes(), false), "{bad}");
+        }
+        for good in [".gitignore", "git~2", ".gitx", "git", "a\\b", ".gitmodules"] {
+            assert!(is_allowed(good.as_bytes(), false), "{good}");
+        }
+        assert!(!is_allowed(b".gitmodules", true));
+        assert_eq!(quoted(b"a\n\"\\\xe9"), b"\"a\\n\\\"\\\\\xe9\"");
     }
 
     #[test]

@@ -1,10 +1,16 @@
-//! Finds an ordinary repository without starting git, because every verb begins with it. Whatever is
-//! not ordinary (a bare repository, a worktree set by configuration, includes) is left to git.
+//! Finds an ordinary repository, and where its refs are, without starting git, because every verb begins
+//! with it. Whatever is not ordinary (a bare repository, a worktree set by configuration, includes, refs
+//! in tables) is left to git.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Places;
+use piton_core::ids::Oid;
+
+use super::{Places, names};
+
+/// Refs that all worktrees share and that are files.
+const SHARED: &[&str] = &["refs/heads/", "refs/tags/", "refs/piton/"];
 
 /// The places of the repository around a folder, which is absolute and without links.
 pub(super) fn places(from: &Path) -> Option<Places> {
@@ -62,4 +68,67 @@ fn is_ordinary(config: &Path) -> bool {
         line.starts_with("bare") && line != "bare=false"
     });
     !bare && !text.contains("worktree") && !text.contains("include")
+}
+
+/// Where a ref is; `Some(None)`: there is no such ref; `None`: git has to say.
+pub(super) fn ref_target(common_dir: &Path, refname: &str) -> Option<Option<Oid>> {
+    let ordinary = SHARED.iter().any(|folder| refname.starts_with(folder));
+    if !ordinary || refname.contains("..") || common_dir.join("reftable").exists() {
+        return None;
+    }
+    // Loose ones first: git removes them only after it has packed them.
+    match fs::read(common_dir.join(refname)) {
+        Ok(text) => return Some(Some(id(text.strip_suffix(b"\n").unwrap_or(&text))?)),
+        Err(error) if is_no_file(&error) => {}
+        Err(_) => return None,
+    }
+    let packed = match fs::read(common_dir.join("packed-refs")) {
+        Ok(packed) => packed,
+        Err(error) if is_no_file(&error) => return Some(None),
+        Err(_) => return None,
+    };
+    let mut rows = packed.split(|&byte| byte == b'\n');
+    let row = rows.find_map(|row| row.strip_suffix(refname.as_bytes())?.strip_suffix(b" "));
+    match row {
+        Some(row) => Some(Some(id(row)?)),
+        None => Some(None),
+    }
+}
+
+/// The commit and the branch's full name of a git directory's HEAD, when it is on a branch with a commit
+/// or at a commit.
+pub(crate) fn head(git_dir: &Path, common_dir: &Path) -> Option<(Oid, Option<String>)> {
+    let text = fs::read_to_string(git_dir.join("HEAD")).ok()?;
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    match text.strip_prefix("ref: ") {
+        Some(branch) if branch.starts_with("refs/heads/") => {
+            Some((ref_target(common_dir, branch)??, Some(branch.to_owned())))
+        }
+        Some(_) => None,
+        None => Some((id(text.as_bytes())?, None)),
+    }
+}
+
+/// The git directory of a repository in a folder, and the one that its worktrees share.
+pub(crate) fn git_dirs(folder: &Path) -> Option<(PathBuf, PathBuf)> {
+    let dot_git = folder.join(".git");
+    let git_dir = match fs::symlink_metadata(&dot_git).ok()?.is_file() {
+        true => linked(&dot_git, folder)?,
+        false => dot_git,
+    };
+    let git_dir = git_dir.canonicalize().ok()?;
+    let common_dir = match fs::read(git_dir.join("commondir")) {
+        Ok(text) => git_dir.join(names::path(text.trim_ascii_end())).canonicalize().ok()?,
+        Err(_) => git_dir.clone(),
+    };
+    Some((git_dir, common_dir))
+}
+
+fn id(text: &[u8]) -> Option<Oid> {
+    Oid::new(String::from_utf8(text.to_vec()).ok()?).ok()
+}
+
+fn is_no_file(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory | IsADirectory)
 }

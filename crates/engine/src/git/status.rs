@@ -5,15 +5,13 @@ use piton_core::ids::Oid;
 
 use super::{Answer, Call, GitError};
 
-/// How far untracked and ignored files are spelled out.
+/// How far untracked files are spelled out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Depth {
     /// A new folder is one entry.
     Folders,
     /// Every untracked file.
     Files,
-    /// Every untracked file, and what is ignored.
-    Ignored,
 }
 
 /// What `git status` saw.
@@ -25,19 +23,14 @@ pub(crate) struct Status {
     pub(crate) tracked: Vec<Tracked>,
     /// Folders end in a slash.
     pub(crate) untracked: Vec<Vec<u8>>,
-    pub(crate) ignored: Vec<Vec<u8>>,
 }
 
 /// A tracked path that differs between HEAD, index and worktree.
 pub(crate) struct Tracked {
     pub(crate) path: Vec<u8>,
-    /// HEAD against the index.
-    pub(crate) staged: u8,
     /// The index against the worktree.
     pub(crate) unstaged: u8,
     pub(crate) unmerged: bool,
-    /// The entry is a nested repository that the index knows.
-    pub(crate) gitlink: bool,
     /// Nothing is on disk.
     pub(crate) gone: bool,
 }
@@ -49,7 +42,6 @@ pub(crate) fn status(call: Call, depth: Depth) -> Result<Status, GitError> {
     let call = match depth {
         Depth::Folders => call.args(&["--untracked-files=normal", "--ignored=no"]),
         Depth::Files => call.args(&["--untracked-files=all", "--ignored=no"]),
-        Depth::Ignored => call.args(&["--untracked-files=all", "--ignored=matching"]),
     };
     parse(&call.run()?)
 }
@@ -62,7 +54,6 @@ fn parse(answer: &Answer) -> Result<Status, GitError> {
             Some(b'1') => tracked(part, 8).map(|entry| status.tracked.push(entry)),
             Some(b'u') => tracked(part, 10).map(|entry| status.tracked.push(entry)),
             Some(b'?') => part.get(2..).map(|path| status.untracked.push(path.to_vec())),
-            Some(b'!') => part.get(2..).map(|path| status.ignored.push(path.to_vec())),
             _ => None,
         };
         let unknown = || GitError::unexpected("git status", String::from_utf8_lossy(part));
@@ -88,15 +79,12 @@ fn header(status: &mut Status, text: &[u8]) -> Option<()> {
 fn tracked(part: &[u8], fields: usize) -> Option<Tracked> {
     let mut words = part.splitn(fields + 1, |&b| b == b' ');
     let unmerged = words.next()? == b"u";
-    let &[staged, unstaged] = words.next()? else { return None };
-    let gitlink = words.next()?.first() == Some(&b'S');
-    let mode = words.nth(if unmerged { 3 } else { 2 })?;
+    let &[_staged, unstaged] = words.next()? else { return None };
+    let mode = words.nth(if unmerged { 4 } else { 3 })?;
     Some(Tracked {
         path: words.last().filter(|path| !path.is_empty())?.to_vec(),
-        staged,
         unstaged,
         unmerged,
-        gitlink,
         gone: mode == b"000000",
     })
 }
@@ -114,7 +102,7 @@ mod tests {
              1 .D N... 100644 100644 000000 {id} {id} gone\0\
              1 A. S... 000000 160000 160000 {id} {id} nested\0\
              u UU N... 100644 100644 100644 100644 {id} {id} {id} both sides\0\
-             ? new\nline\0? nested2/\0! target/\0"
+             ? new\nline\0? nested2/\0"
         );
         let answer = Answer { code: 0, stdout: text.into_bytes(), stderr: String::new() };
         let status = parse(&answer).expect("well formed");
@@ -124,18 +112,17 @@ mod tests {
             .iter()
             .map(|entry| {
                 let path = String::from_utf8_lossy(&entry.path).into_owned();
-                (path, entry.unstaged as char, entry.unmerged, entry.gitlink, entry.gone)
+                (path, entry.unstaged as char, entry.unmerged, entry.gone)
             })
             .collect();
         let expected = [
-            ("a b", 'M', false, false, false),
-            ("gone", 'D', false, false, true),
-            ("nested", '.', false, true, false),
-            ("both sides", 'U', true, false, false),
+            ("a b", 'M', false, false),
+            ("gone", 'D', false, true),
+            ("nested", '.', false, false),
+            ("both sides", 'U', true, false),
         ];
-        assert_eq!(shown, expected.map(|(path, y, u, s, g)| (path.to_owned(), y, u, s, g)));
+        assert_eq!(shown, expected.map(|(path, y, u, g)| (path.to_owned(), y, u, g)));
         assert_eq!(status.untracked, [b"new\nline".to_vec(), b"nested2/".to_vec()]);
-        assert_eq!(status.ignored, [b"target/".to_vec()]);
     }
 
     #[test]

@@ -133,7 +133,6 @@ impl Keeper {
         let (stop, stopped) = mpsc::channel::<()>();
         let to = self.sender.clone();
         let tree = self.tree.clone();
-        let index = self.folder.index();
         let base = self.state().base.clone();
         let mut last = self.state().snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());
         let reason = SnapshotReason::Cadence;
@@ -152,7 +151,6 @@ impl Keeper {
                     message: &message,
                     reason,
                     last: last.as_ref(),
-                    index: &index,
                 };
                 let taken = snapshot::take(&tree, &ask);
                 if let Ok(Some(taken)) = &taken {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::Worktree;
 use super::create::is_whole;
-use crate::git::{GitError, names};
+use crate::git::{GitError, is_missing, names};
 
 /// What a path is to the repository.
 pub(crate) enum Link {
@@ -115,8 +115,4 @@ pub(super) fn real(path: &Path) -> PathBuf {
         Some((real, rest)) => real.join(rest),
         None => path,
     }
-}
-
-fn is_missing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

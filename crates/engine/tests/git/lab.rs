@@ -202,7 +202,6 @@ impl Lab {
         n: u32,
         last: Option<&Oid>,
     ) -> Result<Option<Snapshot>, GitError> {
-        let index = self.root.join("outside/index");
         let base = self.head(tree.path());
         let ask = Ask {
             refname: format!("refs/piton/x/a/7/{n}"),
@@ -210,7 +209,6 @@ impl Lab {
             message: "snapshot\n\nPiton-Run: x",
             reason: SnapshotReason::Cadence,
             last,
-            index: &index,
         };
         snapshot::take(tree, &ask)
     }

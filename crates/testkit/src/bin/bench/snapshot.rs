@@ -84,14 +84,12 @@ impl Tree {
 
     fn snapshot(&mut self) -> f64 {
         self.taken += 1;
-        let index = self.sandbox.root().join("kept-index");
         let ask = Ask {
             refname: format!("refs/piton/bench/s1/1/{}", self.taken),
             base: Some(&self.head),
             message: "bench\n",
             reason: SnapshotReason::Cadence,
             last: self.last.as_ref(),
-            index: &index,
         };
         let (took, taken) = timed(|| snapshot::take(&self.worktree, &ask));
         let taken = taken.expect("a snapshot").expect("something has changed");

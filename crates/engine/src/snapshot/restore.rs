@@ -1,0 +1,292 @@
+//! From a snapshot back to files: read back to see that it is whole, and put into a worktree byte for byte.
+//! Files are written here, not checked out: no filter has a part in it.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use piton_core::event::Snapshot;
+use piton_core::ids::Oid;
+
+use super::EMPTY_FOLDER;
+use super::known::Known;
+use super::read::{Reader, Sink};
+use super::staged::{TrackedPaths, files_of};
+use crate::git::hash::{Format, Id};
+use crate::git::pack::Mode;
+use crate::git::{Git, GitError, is_missing, names};
+use crate::worktree::{Aside, Worktree};
+
+/// Reads a snapshot back from disk: its ref, its commits, its trees and every file that HEAD does not
+/// have, each compared with its id.
+pub fn read_back(git: &Git, snapshot: &Snapshot) -> Result<(), GitError> {
+    let damaged =
+        |why: &str| GitError::Damaged { refname: snapshot.refname.clone(), why: why.to_owned() };
+    let failed = |error: GitError| match error {
+        GitError::Failed { stderr, .. } => damaged(&stderr),
+        other => other,
+    };
+    match git.ref_target(&snapshot.refname)? {
+        Some(commit) if commit == snapshot.commit => {}
+        Some(other) => return Err(damaged(&format!("its ref is at {other}"))),
+        None => return Err(damaged("its ref is gone")),
+    }
+    let header = Header::read(git, &snapshot.commit).map_err(failed)?;
+    if header.tree.as_ref() != Some(&snapshot.tree) {
+        return Err(damaged("its tree is another one"));
+    }
+    let words = ["rev-list", "--objects", "--verify-objects", "--no-object-names"];
+    let mut asked = git.call().args(&words).arg(snapshot.commit.as_str());
+    if let Some(head) = header.parents.first() {
+        asked = asked.args(&["--not", head.as_str()]);
+    }
+    let answer = asked.run().map_err(failed)?;
+    // A file whose bytes do not match its id is only complained about.
+    match answer.stderr.is_empty() {
+        true => Ok(()),
+        false => Err(damaged(&answer.stderr)),
+    }
+}
+
+/// What a snapshot's commit says.
+struct Header {
+    tree: Option<Oid>,
+    /// HEAD, and a commit of the index where something was staged.
+    parents: Vec<Oid>,
+    message: String,
+}
+
+impl Header {
+    fn read(git: &Git, commit: &Oid) -> Result<Header, GitError> {
+        let answer = git.call().args(&["cat-file", "commit", commit.as_str()]).run()?;
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        let (head, message) = text.split_once("\n\n").unwrap_or((&text, ""));
+        let named = |name: &str| {
+            let rows = head.lines().filter_map(move |line| line.strip_prefix(name));
+            rows.filter_map(|id| Oid::new(id).ok()).collect::<Vec<_>>()
+        };
+        let (trees, parents) = (named("tree "), named("parent "));
+        Ok(Header { tree: trees.into_iter().next(), parents, message: message.to_owned() })
+    }
+
+    fn empty_folders(&self) -> impl Iterator<Item = PathBuf> {
+        let rows = self.message.lines().filter_map(|line| line.strip_prefix(EMPTY_FOLDER));
+        let quoted = rows.filter_map(|row| row.strip_prefix(": \"")?.strip_suffix('"'));
+        quoted.map(|text| PathBuf::from(unquoted(text)))
+    }
+}
+
+fn unquoted(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(letter) = rest.next() {
+        match (letter, letter == '\\') {
+            (_, true) => match rest.next() {
+                Some('n') => plain.push('\n'),
+                Some(other) => plain.push(other),
+                None => {}
+            },
+            (letter, false) => plain.push(letter),
+        }
+    }
+    plain
+}
+
+/// Makes or resets a worktree to what a snapshot holds: `branch` is at the snapshot's parent `head`
+/// with HEAD, the index is as it was, the differences are uncommitted again. Without a snapshot the
+/// files are those of `head`. A kill on the way leaves a worktree that counts as missing. What is in
+/// the way of a file is moved aside; whoever calls this has taken a snapshot of whatever else is there.
+pub fn rebuild(
+    tree: &Worktree,
+    branch: &str,
+    head: &Oid,
+    snapshot: Option<&Oid>,
+) -> Result<(), GitError> {
+    tree.remake(branch, head, || match snapshot {
+        Some(snapshot) => put_back(tree, head, snapshot),
+        None => Ok(()),
+    })
+}
+
+type Files = HashMap<Vec<u8>, (Mode, Id)>;
+
+fn put_back(tree: &Worktree, head: &Oid, snapshot: &Oid) -> Result<(), GitError> {
+    let dir = tree.git_dir()?;
+    let files = |of: &Oid| -> Result<Files, GitError> {
+        let listed = files_of(tree.call_in(&dir), of)?.into_iter();
+        Ok(listed.filter_map(|(path, to)| Some((path, to?))).collect())
+    };
+    let header = Header::read(tree.git(), snapshot)?;
+    let (wanted, at_head) = (files(snapshot)?, files(head)?);
+    let sparse = TrackedPaths::of(tree.call_in(&dir));
+    for path in wanted.keys() {
+        if !names::is_inside(&names::path(path)) {
+            return Err(GitError::unexpected("git ls-tree", names::shown(path)));
+        }
+    }
+    let gone = at_head
+        .iter()
+        .filter(|(path, (mode, _))| *mode != Mode::Gitlink && !wanted.contains_key(*path));
+    gone.map(|(path, _)| path)
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .try_for_each(|path| remove(tree.path(), &names::path(path)))?;
+    let mut place =
+        Place { tree, at_head: &at_head, aside: Aside::default(), folders: HashSet::new() };
+    let mut paths: Vec<&Vec<u8>> = wanted.keys().collect();
+    paths.sort();
+    for path in &paths {
+        place.clear_way(&names::path(path))?;
+    }
+    let missing = |path: &&Vec<u8>| {
+        let unwanted = sparse.is_sparse(path) && at_head.get(*path) == wanted.get(*path);
+        wanted[*path].0 != Mode::Gitlink && !unwanted
+    };
+    let paths: Vec<Vec<u8>> = paths.into_iter().filter(missing).cloned().collect();
+    place.write_differing(&paths, &wanted, Format::of(snapshot))?;
+    let folders = wanted.iter().filter(|(_, (mode, _))| *mode == Mode::Gitlink);
+    let folders = folders.map(|(path, _)| names::path(path)).chain(header.empty_folders());
+    for folder in folders.filter(|folder| names::is_inside(folder)) {
+        place.clear_way(&folder.join("within"))?;
+        let folder = tree.path().join(folder);
+        fs::create_dir_all(&folder).map_err(|source| GitError::io("make", &folder, source))?;
+    }
+    if let Some(index) = header.parents.get(1) {
+        let call = tree.git().without_hooks(tree.call_in(&dir))?;
+        call.args(&["read-tree", "-m", index.as_str()]).run()?;
+    }
+    Ok(())
+}
+
+/// A worktree being filled.
+struct Place<'a> {
+    tree: &'a Worktree,
+    at_head: &'a Files,
+    aside: Aside,
+    /// Folders that are there, and are folders.
+    folders: HashSet<PathBuf>,
+}
+
+impl Place<'_> {
+    /// Moves away what stands where a folder of a file is to be.
+    fn clear_way(&mut self, path: &Path) -> Result<(), GitError> {
+        let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
+        above.pop();
+        for folder in above.into_iter().rev() {
+            if self.folders.contains(folder) {
+                continue;
+            }
+            match fs::symlink_metadata(self.tree.path().join(folder)) {
+                Ok(found) if found.is_dir() => {
+                    self.folders.insert(folder.to_owned());
+                }
+                Ok(_) => return self.aside.put(self.tree, folder),
+                Err(error) if is_missing(&error) => return Ok(()),
+                Err(source) => return Err(GitError::io("look at", folder, source)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the files that are not on disk as they are wanted.
+    fn write_differing(
+        &mut self,
+        paths: &[Vec<u8>],
+        wanted: &Files,
+        format: Format,
+    ) -> Result<(), GitError> {
+        let (known, sink) = (Known::default(), Sink::nowhere());
+        let (root, began) = (self.tree.path(), SystemTime::now());
+        let read = Reader { root, known: &known, format, began, sink: &sink }.all(paths);
+        let differing: Vec<(&[u8], Mode, Id)> = paths
+            .iter()
+            .zip(read)
+            .map(|(path, read)| (path.as_slice(), wanted[path], read))
+            .filter(
+                |(_, to, read)| !matches!(read, Ok(Some(found)) if (found.mode, found.id) == *to),
+            )
+            .map(|(path, (mode, id), _)| (path, mode, id))
+            .collect();
+        if differing.is_empty() {
+            return Ok(());
+        }
+        let mut running = self.tree.git().call().args(&["cat-file", "--batch"]).start()?;
+        let (mut stdin, stdout) = running.ends();
+        let mut stdout = BufReader::with_capacity(256 * 1024, stdout);
+        let written = std::thread::scope(|scope| {
+            let ids: Vec<Id> = differing.iter().map(|(_, _, id)| *id).collect();
+            scope.spawn(move || {
+                // A git that ends early says why by its answer.
+                let _ = ids.iter().try_for_each(|id| writeln!(stdin, "{id}"));
+            });
+            let all = differing.iter();
+            let written = all.map(|(path, mode, id)| self.write(path, *mode, *id, &mut stdout));
+            let written: Result<(), GitError> = written.collect();
+            drop(stdout);
+            written
+        });
+        written?;
+        running.finish(Ok(())).map(drop)
+    }
+
+    fn write(
+        &mut self,
+        path: &[u8],
+        mode: Mode,
+        id: Id,
+        from: &mut impl BufRead,
+    ) -> Result<(), GitError> {
+        let name = names::path(path);
+        let file = self.tree.path().join(&name);
+        match self.at_head.contains_key(path) {
+            true => remove_file(&file)?,
+            false => self.aside.clear(self.tree, &name)?,
+        }
+        let failed = |source| GitError::io("write", &file, source);
+        if let Some(folder) = file.parent() {
+            fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let mut line = String::new();
+        from.read_line(&mut line).map_err(failed)?;
+        let len =
+            line.trim_end().strip_prefix(&format!("{id} blob ")).and_then(|len| len.parse().ok());
+        let len: u64 = len.ok_or_else(|| GitError::unexpected("git cat-file", line.trim_end()))?;
+        let mut bytes = from.take(len);
+        let written = match mode {
+            Mode::Link => {
+                let mut target = Vec::new();
+                bytes.read_to_end(&mut target).and_then(|_| symlink(names::path(&target), &file))
+            }
+            _ => {
+                let mode = if mode == Mode::Program { 0o777 } else { 0o666 };
+                let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(&file);
+                made.and_then(|mut file| io::copy(&mut bytes, &mut file)).map(drop)
+            }
+        };
+        written.map_err(failed)?;
+        let mut end = [0];
+        from.read_exact(&mut end).map_err(failed)
+    }
+}
+
+fn remove_file(file: &Path) -> Result<(), GitError> {
+    match fs::remove_file(file) {
+        Err(error) if !is_missing(&error) => Err(GitError::io("remove", file, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes a file, and the folders that it leaves empty.
+fn remove(root: &Path, path: &Path) -> Result<(), GitError> {
+    remove_file(&root.join(path))?;
+    let folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+    for folder in folders {
+        if fs::remove_dir(root.join(folder)).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,436 @@
+//! Walks a worktree: every file that is not ignored, every tracked one even if it is. Several threads
+//! share one stack of folders. One bad path never costs the rest; what cannot be kept is listed. Knows
+//! nothing of objects: it says which files look other than they did.
+
+use std::collections::HashMap;
+use std::fs::{self, DirEntry, FileType, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use piton_core::ids::Oid;
+
+use super::ignore::{Level, Rules};
+use super::known::{Folder, Known, Print, join};
+use super::staged::TrackedPaths;
+use crate::git::{Call, Git, GitError, is_missing, names, plain};
+
+/// The largest file a snapshot copies: every copy of it stays in the repository.
+pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// The largest file of ignore rules that is read.
+const RULES_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// More threads only wait for each other.
+const THREADS_MAX: usize = 8;
+
+/// A path that was left out, and why.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LeftOut {
+    pub(super) path: Vec<u8>,
+    pub(super) why: String,
+}
+
+impl LeftOut {
+    pub(super) fn new(path: &[u8], why: impl Into<String>) -> LeftOut {
+        LeftOut { path: path.to_vec(), why: why.into() }
+    }
+}
+
+/// A repository within the worktree, whose files are walked like others.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Nested {
+    pub(super) path: Vec<u8>,
+    pub(super) head: Option<Oid>,
+    /// Its history is in the worktree, too, and in no snapshot.
+    pub(super) holds_history: bool,
+}
+
+/// What is walked, and what is known of it.
+pub(super) struct Ground<'a> {
+    pub(super) git: &'a Git,
+    pub(super) root: &'a Path,
+    pub(super) known: &'a Known,
+    pub(super) tracked: &'a Arc<TrackedPaths>,
+    /// The user's own excludes.
+    pub(super) user: &'a Arc<Rules>,
+    pub(super) indexes: &'a NestedIndexes,
+}
+
+/// What nested repositories track, by their index file.
+#[derive(Debug, Default)]
+pub(super) struct NestedIndexes(Mutex<HashMap<PathBuf, (Option<Print>, Arc<TrackedPaths>)>>);
+
+/// What a walk saw.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Files that are new or look other than they did.
+    pub(super) unsure: Vec<Vec<u8>>,
+    /// Known files that are no longer there, or are ignored now.
+    pub(super) gone: Vec<Vec<u8>>,
+    pub(super) left_out: Vec<LeftOut>,
+    pub(super) nested: Vec<Nested>,
+    pub(super) empty: Vec<Vec<u8>>,
+    visited: Vec<usize>,
+}
+
+/// Rules and index that apply to a folder.
+struct Scope {
+    /// How many bytes of a path lead to the repository, with the slash.
+    base: usize,
+    tracked: Arc<TrackedPaths>,
+}
+
+/// A folder to be looked at.
+struct Job {
+    folder: Vec<u8>,
+    level: Arc<Level>,
+    scope: Arc<Scope>,
+    /// It is ignored, but something tracked is below.
+    ignored: bool,
+}
+
+/// Walks. Only a root that cannot be listed is an error.
+pub(super) fn walk(ground: &Ground<'_>) -> Result<Seen, GitError> {
+    let root = ground.root;
+    fs::read_dir(root).map_err(|source| GitError::io("list", root, source))?;
+    let own = excludes(&ground.git.common_dir().join("info/exclude"));
+    let user = Level::new(ground.user.clone(), b"", None);
+    let level = Level::new(Arc::new(own), b"", Some(user));
+    let scope = Arc::new(Scope { base: 0, tracked: ground.tracked.clone() });
+    let queue = Queue::new(Job { folder: Vec::new(), level, scope, ignored: false });
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).min(THREADS_MAX);
+    let mut all = std::thread::scope(|scope| {
+        let work = || {
+            let mut seen = Seen::default();
+            queue.work(|job| ground.visit(job, &mut seen));
+            seen
+        };
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut all = work();
+        for other in others {
+            all.add(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        all
+    });
+    all.miss(ground.known);
+    all.gone.retain(|path| !ground.tracked.is_sparse(path));
+    Ok(all)
+}
+
+impl Seen {
+    fn add(&mut self, mut other: Seen) {
+        self.unsure.append(&mut other.unsure);
+        self.gone.append(&mut other.gone);
+        self.left_out.append(&mut other.left_out);
+        self.nested.append(&mut other.nested);
+        self.empty.append(&mut other.empty);
+        self.visited.append(&mut other.visited);
+    }
+
+    /// Everything in folders that were not met is gone, unless it could not be looked at.
+    fn miss(&mut self, known: &Known) {
+        let mut met = vec![false; known.folders.len()];
+        self.visited.iter().for_each(|&at| met[at] = true);
+        for (folder, _) in known.folders.iter().zip(&met).filter(|(_, met)| !**met) {
+            let hidden = self.left_out.iter().any(|left| is_within(&folder.path, &left.path));
+            if !hidden {
+                let files = folder.files.iter().filter(|(_, kept)| !kept.is_gitlink());
+                self.gone.extend(files.map(|(name, _)| join(&folder.path, name)));
+            }
+        }
+    }
+}
+
+/// Whether a path is another one, or below it.
+pub(super) fn is_within(path: &[u8], other: &[u8]) -> bool {
+    path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+impl Ground<'_> {
+    fn visit(&self, mut job: Job, seen: &mut Seen) -> Vec<Job> {
+        let known = self.known.folder(&job.folder);
+        let entries = match list(&self.root.join(names::path(&job.folder))) {
+            Ok(entries) => entries,
+            Err(error) if is_missing(&error) => return Vec::new(),
+            Err(error) => {
+                seen.left_out
+                    .push(LeftOut::new(&job.folder, format!("it cannot be listed: {error}")));
+                return Vec::new();
+            }
+        };
+        let has = |name: &str| entries.iter().any(|entry| entry.file_name() == name);
+        if has(".git") && !job.folder.is_empty() {
+            match self.enter(&job) {
+                Some((scope, level, nested)) => {
+                    seen.nested.push(nested);
+                    job = Job { scope, level, ignored: false, ..job };
+                }
+                None => {
+                    seen.left_out
+                        .push(LeftOut::new(&job.folder, "another worktree of this repository"));
+                    return Vec::new();
+                }
+            }
+        }
+        seen.visited.extend(known);
+        if entries.is_empty() && !job.ignored && !job.folder.is_empty() {
+            seen.empty.push(job.folder.clone());
+        }
+        if has(".gitignore") && !job.ignored {
+            let found = rules(&self.root.join(names::path(&join(&job.folder, b".gitignore"))));
+            if !found.is_empty() {
+                job.level = Level::new(Arc::new(found), &job.folder, Some(job.level));
+            }
+        }
+        self.sort(&job, known.map(|at| &self.known.folders[at]), &entries, seen)
+    }
+
+    /// Goes through a folder's entries; returns the folders among them.
+    fn sort(
+        &self,
+        job: &Job,
+        known: Option<&Folder>,
+        entries: &[DirEntry],
+        seen: &mut Seen,
+    ) -> Vec<Job> {
+        let mut met = vec![false; known.map_or(0, |folder| folder.files.len())];
+        let mut folders = Vec::new();
+        for entry in entries {
+            let name = entry.file_name();
+            let name = name.as_bytes();
+            if name == b".git" {
+                continue;
+            }
+            let at = known.and_then(|folder| folder.find(name).ok());
+            let kind = match entry.file_type() {
+                Ok(kind) => kind,
+                Err(error) if is_missing(&error) => continue,
+                Err(error) => {
+                    let path = join(&job.folder, name);
+                    at.into_iter().for_each(|at| met[at] = true);
+                    seen.left_out.push(LeftOut { path, why: cannot_look(&error) });
+                    continue;
+                }
+            };
+            let kept = at.and_then(|at| known.map(|folder| &folder.files[at].1));
+            // What the index has is in, whatever the rules say: they are not even asked.
+            let tracked = !kind.is_dir() && kept.is_some_and(|kept| kept.tracked);
+            let path = join(&job.folder, name);
+            let ignored = !tracked && (job.ignored || job.level.ignores(&path, kind.is_dir()));
+            if ignored && !job.scope.has(&path, kind.is_dir()) {
+                continue;
+            }
+            if !names::is_allowed(name, kind.is_symlink()) {
+                seen.left_out.push(LeftOut::new(&path, "git does not allow its name"));
+                continue;
+            }
+            if kind.is_dir() {
+                let (level, scope) = (job.level.clone(), job.scope.clone());
+                folders.push(Job { folder: path, level, scope, ignored });
+                continue;
+            }
+            match look(entry, kind) {
+                Ok(Some(print)) => {
+                    at.into_iter().for_each(|at| met[at] = true);
+                    if kept.is_none_or(|kept| kept.print != Some(print)) {
+                        seen.unsure.push(path);
+                    }
+                }
+                Ok(None) => {}
+                Err(why) => {
+                    at.into_iter().for_each(|at| met[at] = true);
+                    seen.left_out.push(LeftOut { path, why });
+                }
+            }
+        }
+        for ((name, kept), met) in known.into_iter().flat_map(|folder| &folder.files).zip(met) {
+            if !met && !kept.is_gitlink() {
+                seen.gone.push(join(&job.folder, name));
+            }
+        }
+        folders
+    }
+
+    /// The rules and the index of a nested repository; `None` when it is another worktree of this one.
+    fn enter(&self, job: &Job) -> Option<(Arc<Scope>, Arc<Level>, Nested)> {
+        let folder = self.root.join(names::path(&job.folder));
+        let dirs = plain::git_dirs(&folder);
+        let own = self.git.common_dir();
+        if dirs.as_ref().is_some_and(|(_, common)| common == own) {
+            return None;
+        }
+        let user = Level::new(self.user.clone(), &job.folder, None);
+        let found = dirs.as_ref().map(|(_, common)| excludes(&common.join("info/exclude")));
+        let level = Level::new(Arc::new(found.unwrap_or_default()), &job.folder, Some(user));
+        let tracked = dirs.as_ref().map(|(dir, common)| self.indexes.tracked(&folder, dir, common));
+        let scope = Scope { base: job.folder.len() + 1, tracked: tracked.unwrap_or_default() };
+        let head = dirs.as_ref().and_then(|(dir, common)| head(&folder, dir, common));
+        let holds_history = dirs.is_some_and(|(_, common)| common.starts_with(&folder));
+        let nested = Nested { path: job.folder.clone(), head, holds_history };
+        Some((Arc::new(scope), level, nested))
+    }
+}
+
+impl Scope {
+    fn has(&self, path: &[u8], is_folder: bool) -> bool {
+        let path = path.get(self.base..).unwrap_or_default();
+        self.tracked.has(path) || is_folder && self.tracked.has_below(path)
+    }
+}
+
+impl NestedIndexes {
+    fn tracked(&self, folder: &Path, git_dir: &Path, common: &Path) -> Arc<TrackedPaths> {
+        let index = git_dir.join("index");
+        let print = fs::symlink_metadata(&index).ok().as_ref().map(Print::of);
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((same, tracked)) = known().get(&index)
+            && *same == print
+        {
+            return tracked.clone();
+        }
+        let tracked = Arc::new(TrackedPaths::of(nested_call(folder, git_dir, common)));
+        known().insert(index, (print, tracked.clone()));
+        tracked
+    }
+}
+
+fn nested_call(folder: &Path, git_dir: &Path, common: &Path) -> Call {
+    let call = Call::new(folder).option("--git-dir=", git_dir).option("--work-tree=", folder);
+    match git_dir == common {
+        true => call,
+        false => call.env("GIT_COMMON_DIR", common),
+    }
+}
+
+fn head(folder: &Path, git_dir: &Path, common: &Path) -> Option<Oid> {
+    if let Some((head, _)) = plain::head(git_dir, common) {
+        return Some(head);
+    }
+    let call = nested_call(folder, git_dir, common);
+    let asked = call.args(&["rev-parse", "--verify", "--quiet", "HEAD"]);
+    asked.line().ok().and_then(|line| Oid::new(line).ok())
+}
+
+fn list(folder: &Path) -> io::Result<Vec<DirEntry>> {
+    fs::read_dir(folder)?.collect()
+}
+
+/// How a file looks; `None` when it vanished; the error says why it cannot be kept.
+fn look(entry: &DirEntry, kind: FileType) -> Result<Option<Print>, String> {
+    if let Some(why) = special(kind) {
+        return Err(why.to_owned());
+    }
+    let found = match entry.metadata() {
+        Ok(found) => found,
+        Err(error) if is_missing(&error) => return Ok(None),
+        Err(error) => return Err(cannot_look(&error)),
+    };
+    match special(found.file_type()) {
+        Some(why) => Err(why.to_owned()),
+        None if found.is_file() && found.len() > FILE_BYTES_MAX => Err(too_large()),
+        None => Ok(Some(Print::of(&found))),
+    }
+}
+
+pub(super) fn too_large() -> String {
+    format!("it is larger than {} MiB", FILE_BYTES_MAX >> 20)
+}
+
+fn cannot_look(error: &io::Error) -> String {
+    format!("it cannot be looked at: {error}")
+}
+
+/// Why git cannot keep a file of this kind.
+pub(super) fn special(kind: FileType) -> Option<&'static str> {
+    if kind.is_fifo() {
+        Some("a FIFO, not a file")
+    } else if kind.is_socket() {
+        Some("a socket, not a file")
+    } else if kind.is_block_device() || kind.is_char_device() {
+        Some("a device, not a file")
+    } else {
+        None
+    }
+}
+
+/// Opened without following a link and without waiting: a path may have become anything since it was
+/// looked at.
+pub(super) fn open(path: &Path) -> io::Result<fs::File> {
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
+    OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)
+}
+
+/// The rules in a folder's file; none where it is no file or cannot be read.
+fn rules(path: &Path) -> Rules {
+    rules_in(open(path))
+}
+
+/// The user's or the repository's; unlike one in a folder it may be a link.
+pub(super) fn excludes(path: &Path) -> Rules {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    rules_in(OpenOptions::new().read(true).custom_flags(flags).open(path))
+}
+
+fn rules_in(file: io::Result<fs::File>) -> Rules {
+    let mut text = Vec::new();
+    let read = file.and_then(|file| {
+        let is_file = file.metadata()?.is_file();
+        file.take(if is_file { RULES_BYTES_MAX } else { 0 }).read_to_end(&mut text)
+    });
+    read.map_or_else(|_| Rules::default(), |_| Rules::parse(&text))
+}
+
+/// The folders still to be visited; it ends when there are none and nobody could find more.
+struct Queue {
+    state: Mutex<(Vec<Job>, usize)>,
+    changed: Condvar,
+}
+
+impl Queue {
+    fn new(first: Job) -> Queue {
+        Queue { state: Mutex::new((vec![first], 0)), changed: Condvar::new() }
+    }
+
+    fn work(&self, mut visit: impl FnMut(Job) -> Vec<Job>) {
+        while let Some(job) = self.next() {
+            let _done = Done(self);
+            let more = visit(job);
+            if !more.is_empty() {
+                self.state().0.extend(more);
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, (Vec<Job>, usize)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut state = self.state();
+        loop {
+            if let Some(job) = state.0.pop() {
+                state.1 += 1;
+                return Some(job);
+            }
+            if state.1 == 0 {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// A visit that has ended, also by a panic: the others must not wait for it.
+struct Done<'a>(&'a Queue);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.1 -= 1;
+        if state.1 == 0 && state.0.is_empty() {
+            self.0.changed.notify_all();
+        }
+    }
+}
