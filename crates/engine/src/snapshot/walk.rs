@@ -434,3 +434,154 @@ impl Drop for Done<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::known::Kept;
+    use super::*;
+    use crate::git::hash::{Format, blob};
+    use crate::git::pack::Mode;
+
+    /// Numbers that look random and are the same for a seed.
+    struct Dice(u64);
+
+    impl Dice {
+        fn below(&mut self, end: usize) -> usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 % end as u64) as usize
+        }
+
+        fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
+            of[self.below(of.len())]
+        }
+
+        fn some(&mut self, of: &[&str], most: usize) -> String {
+            (0..=self.below(most)).map(|_| self.one(of)).collect()
+        }
+    }
+
+    const NAMES: &[&str] = &[
+        "a", "b", "ab", "ba", "a.o", "b.o", "x y", "-d", "[a]", "*", "!b", "#c", "B", "é", "a ",
+        "]",
+    ];
+    const PIECES: &[&str] = &[
+        "a",
+        "b",
+        "*",
+        "**",
+        "?",
+        "/",
+        "/",
+        "*.o",
+        "[ab]",
+        "[!a]",
+        "[^b-z]",
+        "\\",
+        " ",
+        "#",
+        "!",
+        "x y",
+        "[[:alpha:]]",
+        "]",
+        "[",
+        "/**",
+        "**/",
+        "é",
+        "B",
+        "-",
+        ".o",
+        "[]a]",
+    ];
+
+    fn grow(dice: &mut Dice, folder: &Path, depth: usize) {
+        for _ in 0..=dice.below(5) {
+            let path = folder.join(dice.some(NAMES, 2));
+            if depth > 0 && dice.below(3) > 0 {
+                if fs::create_dir(&path).is_ok() {
+                    grow(dice, &path, depth - 1);
+                }
+            } else if fs::symlink_metadata(&path).is_err() {
+                fs::write(&path, "x").expect("writable");
+            }
+        }
+        if dice.below(2) == 0 {
+            fs::write(folder.join(".gitignore"), patterns(dice)).expect("writable");
+        }
+    }
+
+    fn patterns(dice: &mut Dice) -> String {
+        let line = |dice: &mut Dice| {
+            let no = if dice.below(4) == 0 { "!" } else { "" };
+            format!("{no}{}{}", dice.some(PIECES, 4), dice.one(&["\n", "\n", "\r\n", "/\n"]))
+        };
+        (0..=dice.below(5)).map(|_| line(dice)).collect()
+    }
+
+    /// Random trees under random rules, with some of what is ignored tracked: the files are git's.
+    #[test]
+    fn the_files_are_those_that_git_would_take() {
+        let count = if std::env::var_os("PITON_FULL").is_some() { 3000 } else { 150 };
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let git = Git::init(folder.path(), "empty").expect("made");
+        for seed in 1..=count {
+            let _there_is_none = fs::remove_file(git.common_dir().join("index"));
+            for entry in fs::read_dir(git.here()).expect("a folder").flatten() {
+                let path = entry.path();
+                match entry.file_type().expect("known").is_dir() {
+                    true if path == git.common_dir() => {}
+                    true => fs::remove_dir_all(path).expect("removable"),
+                    false => fs::remove_file(path).expect("removable"),
+                }
+            }
+            let mut dice = Dice(seed * 0x9e37_79b9_7f4a_7c15);
+            grow(&mut dice, git.here(), 3);
+            let excludes = git.common_dir().join("info/exclude");
+            fs::write(excludes, patterns(&mut dice)).expect("writable");
+            let call = || {
+                let call = git.call().option("--work-tree=", git.here()).inside(git.here());
+                call.config("core.excludesFile", "/dev/null")
+            };
+            let list = |how: &[&str]| -> BTreeSet<Vec<u8>> {
+                let answer = call().args(&["ls-files", "-z"]).args(how).run().expect("listed");
+                answer.parts().map(<[u8]>::to_vec).collect()
+            };
+            let ignored = list(&["--others", "--ignored", "--exclude-standard"]);
+            let forced: Vec<Vec<u8>> =
+                ignored.iter().filter(|_| dice.below(4) == 0).cloned().collect();
+            let input = forced.iter().flat_map(|path| [path, b"\0".as_slice()].concat()).collect();
+            call()
+                .args(&["update-index", "--add", "-z", "--stdin"])
+                .input(input)
+                .run()
+                .expect("added");
+            let expected = list(&["--cached", "--others", "--exclude-standard"]);
+            let tracked = Arc::new(TrackedPaths::of(call()));
+            let walk = |known: &Known| {
+                let (user, indexes) = (&Arc::default(), &NestedIndexes::default());
+                let ground =
+                    Ground { git: &git, root: git.here(), known, tracked: &tracked, user, indexes };
+                walk(&ground).expect("walked")
+            };
+            let seen = walk(&Known::default());
+            let found: BTreeSet<Vec<u8>> = seen.unsure.iter().cloned().collect();
+            assert_eq!(found, expected, "seed {seed}");
+            assert_eq!(seen.left_out, []);
+
+            let mut known = Known::default();
+            let id = blob(Format::Sha1, b"x").expect("no collision");
+            for path in &found {
+                let meta = fs::symlink_metadata(git.here().join(names::path(path))).expect("there");
+                let print = Some(Print::of(&meta));
+                known.set(path, Kept { mode: Mode::File, id, print, tracked: false });
+            }
+            known.set(b"gone/by now", Kept { mode: Mode::File, id, print: None, tracked: false });
+            known.mark_tracked(tracked.paths());
+            let again = walk(&known);
+            assert_eq!((again.unsure, again.gone), (vec![], vec![b"gone/by now".to_vec()]));
+        }
+    }
+}

@@ -12,22 +12,35 @@ use crate::lab::{BRANCH, Lab, put};
 const RUN: &str = "piton/x/run";
 
 /// A git in front of the real one that collects before it moves a ref, or loses what the ref needs
-/// right after; a few times only. It writes down each time.
+/// right after; a few times only. It writes down each time. A pack is collected under when all of it is
+/// written and its end is not yet told.
 const COLLECTOR: &str = r#"#!/bin/sh
 real=REAL
 [ "$PITON_LAB_TIMES" ] || exec $real "$@"
-case " $* " in *" update-ref "*) ;; *) exec $real "$@" ;; esac
+case " $* " in *" update-ref "* | *" fast-import "*) ;; *) exec $real "$@" ;; esac
 times=$(wc -l < "$PITON_LAB_TIMES")
 [ "$times" -lt 3 ] || exec $real "$@"
 echo "$@" >> "$PITON_LAB_TIMES"
 objects="$PITON_LAB_REPO/.git/objects"
+plain="env -i HOME=$HOME PATH=$PATH $real -C $PITON_LAB_REPO"
+case " $* " in *" fast-import "*)
+    {
+        head -c -5
+        case "$times" in
+        0) $plain gc --quiet --prune=now ;;
+        *) $plain repack -adq; $plain prune-packed ;;
+        esac
+        echo done
+    } | $real "$@"
+    exit $?
+esac
 if [ "$times" -eq 1 ]; then
     find "$objects" -type f -newer "$PITON_LAB_SINCE" -path "*/??/*" > "$PITON_LAB_TIMES.list"
     $real "$@" || exit $?
     xargs rm -f < "$PITON_LAB_TIMES.list"
     exit 0
 fi
-env -i HOME="$HOME" PATH="$PATH" $real -C "$PITON_LAB_REPO" prune --expire=now
+$plain prune --expire=now
 exec $real "$@"
 "#;
 

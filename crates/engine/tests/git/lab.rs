@@ -83,6 +83,7 @@ impl Lab {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", self.home())
             .env("TMPDIR", std::env::temp_dir())
+            .envs(std::env::var_os("PITON_FULL").map(|full| ("PITON_FULL", full)))
             .env(CHILD, &self.root)
             .env("GIT_DIR", decoy.join(".git"))
             .env("GIT_COMMON_DIR", decoy.join(".git"))
