@@ -1,7 +1,9 @@
-//! A durable snapshot of a few changed files in many, beside a bare walk of the tree by two threads and
-//! beside `git add -A` on a private index, made durable. Told, not held: no bar applies to it yet.
+//! A durable snapshot of a few changed files in many, beside a bare walk of the tree by two threads,
+//! `git add -A` on a private index made durable, and `git stash create`, which flushes nothing and leaves
+//! out what is untracked.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,11 +22,16 @@ const CHANGED: usize = 10;
 const NEW: usize = 5;
 /// Files in a folder.
 const FOLDER: usize = 50;
+/// What a snapshot may take besides its walk, in milliseconds of a quiet machine.
+const BESIDES: f64 = 10.0;
+/// A small append with its flush on that machine.
+const QUIET_FLUSH: f64 = 0.48;
 
 pub(crate) fn measure(bench: &Bench) -> Vec<Row> {
     let mut rows = of(bench, 1_000);
     if !bench.short {
         rows.extend(of(bench, 10_000));
+        rows.extend(of(bench, 100_000));
     }
     rows
 }
@@ -32,21 +39,33 @@ pub(crate) fn measure(bench: &Bench) -> Vec<Row> {
 fn of(bench: &Bench, files: usize) -> Vec<Row> {
     let mut tree = Tree::new(bench, files);
     let root = tree.worktree.path().to_owned();
-    let (mut walks, mut ours, mut by_git) = (Vec::new(), Vec::new(), Vec::new());
-    // In this order, because all three have to see the same changes.
-    for turn in 0..bench.samples(11, 4) {
+    // The first one knows nothing yet, and reads every file.
+    tree.change(0);
+    let first = tree.snapshot();
+    let [mut walks, mut flushes, mut ours, mut by_git, mut stashes] = [const { Vec::new() }; 5];
+    // In this order, because all of them have to see the same changes.
+    for turn in 1..=bench.samples(21, 7) {
         tree.change(turn);
         walks.push(timed(|| walk(&root)).0);
+        flushes.push(timed(|| tree.flush()).0);
         ours.push(tree.snapshot());
         by_git.push(tree.git_add(turn));
+        stashes.push(tree.stash_create());
     }
-    let [walk, ours, git] = [walks, ours, by_git].map(Samples::new);
+    let [walk, flush, ours, git, stash] = [walks, flushes, ours, by_git, stashes].map(Samples::new);
     let what = format!("snapshot of {CHANGED} changed + {NEW} new in {files} files");
+    let slower = (flush.p50() / QUIET_FLUSH).max(1.0);
+    let limit = 1.5 * walk.p50() + BESIDES * slower;
     vec![
         Row::new(format!("{what}, beside a walk"), ours.shown())
-            .beside(walk.shown(), ours.p50() / walk.p50()),
-        Row::new("the same, beside `git add -A`, durable", ours.shown())
-            .beside(git.shown(), ours.p50() / git.p50()),
+            .beside(walk.shown(), ours.p50() / walk.p50())
+            .at_most(ours.p50(), limit.round(), "ms"),
+        Row::new("`git add -A`, durable, beside that snapshot", git.shown())
+            .beside(ours.shown(), git.p50() / ours.p50())
+            .times_at_least(2.0),
+        Row::new("`git stash create`, not durable, beside that snapshot", stash.shown())
+            .beside(ours.shown(), stash.p50() / ours.p50()),
+        Row::new("the first snapshot, which reads every file", format!("{first:.0} ms")),
     ]
 }
 
@@ -97,6 +116,34 @@ impl Tree {
         took
     }
 
+    /// A small append with its flush.
+    fn flush(&self) {
+        let path = self.sandbox.root().join("flushed");
+        let file = fs::OpenOptions::new().append(true).create(true).open(path);
+        let appended = file.and_then(|mut file| {
+            file.write_all(&[7; 4096])?;
+            file.sync_data()
+        });
+        appended.expect("an append");
+    }
+
+    fn stash_create(&self) -> f64 {
+        let mut command = self.sandbox.command("git");
+        command.args(["stash", "create"]);
+        self.apart(&mut command);
+        let (took, out) = timed(|| command.output().expect("git"));
+        assert!(out.status.success(), "{out:?}");
+        took
+    }
+
+    /// New objects go elsewhere: in the repository our snapshot would have to flush them, too.
+    fn apart(&self, command: &mut Command) {
+        let objects = self.sandbox.root().join("apart");
+        fs::create_dir_all(&objects).expect("a folder");
+        command.env("GIT_OBJECT_DIRECTORY", objects);
+        command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", self.sandbox.path(".git/objects"));
+    }
+
     /// What a script would do: stage everything in an index of its own, commit it, flush, name it.
     fn git_add(&self, number: usize) -> f64 {
         let index = self.sandbox.root().join("git-index");
@@ -111,6 +158,7 @@ impl Tree {
                 "-c",
                 "core.fsyncMethod=fsync",
             ]);
+            self.apart(&mut command);
             let out = command.args(args).env("GIT_INDEX_FILE", &index).output().expect("git");
             assert!(out.status.success(), "git {args:?}: {out:?}");
             String::from_utf8_lossy(&out.stdout).trim_end().to_owned()
@@ -121,6 +169,8 @@ impl Tree {
             let commit = git(&["commit-tree", "-p", self.head.as_str(), "-m", "bench", &tree]);
             git(&["update-ref", &format!("refs/bench/{number}"), &commit]);
         });
+        // Its objects are not the repository's.
+        git(&["update-ref", "-d", &format!("refs/bench/{number}")]);
         took
     }
 }
