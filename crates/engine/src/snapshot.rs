@@ -23,12 +23,14 @@ mod glob;
 mod ignore;
 mod known;
 mod omitted;
+mod packs;
 mod read;
 mod restore;
 mod staged;
 mod walk;
 
 pub use omitted::keep_omitted;
+pub use packs::consolidate;
 pub use restore::{read_back, rebuild};
 
 use ignore::Rules;

@@ -162,6 +162,8 @@ impl Keeper {
                 if to.send(Input::Snapshot(taken)).is_err() {
                     return;
                 }
+                // It has been told: whatever this takes delays nobody. What fails now is tried again.
+                let _the_next_time = snapshot::consolidate(tree.git());
             }
         });
         Cadence { stop, thread }

@@ -156,7 +156,8 @@ fn put_back(tree: &Worktree, head: &Oid, snapshot: &Oid) -> Result<(), GitError>
     }
     if let Some(index) = header.parents.get(1) {
         let call = tree.git().without_hooks(tree.call_in(&dir))?;
-        call.args(&["read-tree", "-m", index.as_str()]).run()?;
+        // Only the index: what it has of files that did not change stays known.
+        call.args(&["read-tree", "-i", "-m", index.as_str()]).run()?;
     }
     Ok(())
 }

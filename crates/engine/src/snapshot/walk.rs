@@ -216,6 +216,13 @@ impl Ground<'_> {
             let kept = at.and_then(|at| known.map(|folder| &folder.files[at].1));
             // What the index has is in, whatever the rules say: they are not even asked.
             let tracked = !kind.is_dir() && kept.is_some_and(|kept| kept.tracked);
+            if let (true, Some(at), Some(kept)) = (tracked, at, kept)
+                && let Ok(Some(print)) = look(entry, kind)
+                && kept.print == Some(print)
+            {
+                met[at] = true;
+                continue;
+            }
             let path = join(&job.folder, name);
             let ignored = !tracked && (job.ignored || job.level.ignores(&path, kind.is_dir()));
             if ignored && !job.scope.has(&path, kind.is_dir()) {

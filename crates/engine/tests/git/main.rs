@@ -9,5 +9,6 @@ mod collected;
 mod hardening;
 mod landing;
 mod refs;
+mod restoring;
 mod snapshots;
 mod trees;

@@ -85,6 +85,15 @@ impl Tree {
             sandbox.write(name(n), &format!("file {n}\n").repeat(40));
         }
         let head = Oid::new(sandbox.commit("many files")).expect("a commit");
+        let ok = |mut command: Command| assert!(command.status().expect("it starts").success());
+        let mut repack = sandbox.command("git");
+        repack.args(["repack", "-adq"]);
+        ok(repack);
+        // What the others write goes elsewhere: from here our snapshot would have to flush it, and they
+        // would find there what ours has written.
+        let mut copy = sandbox.command("cp");
+        copy.arg("-a").arg(sandbox.path(".git/objects")).arg(sandbox.root().join("apart"));
+        ok(copy);
         let git = Git::discover(&sandbox.repo()).expect("a repository");
         let worktree = Worktree::at(&git, &sandbox.repo());
         Tree { sandbox, worktree, files, head, last: None, taken: 0 }
@@ -130,26 +139,24 @@ impl Tree {
     fn stash_create(&self) -> f64 {
         let mut command = self.sandbox.command("git");
         command.args(["stash", "create"]);
-        self.apart(&mut command);
+        self.apart(&mut command, "stash-index");
         let (took, out) = timed(|| command.output().expect("git"));
         assert!(out.status.success(), "{out:?}");
         took
     }
 
-    /// New objects go elsewhere: in the repository our snapshot would have to flush them, too.
-    fn apart(&self, command: &mut Command) {
-        let objects = self.sandbox.root().join("apart");
-        fs::create_dir_all(&objects).expect("a folder");
-        command.env("GIT_OBJECT_DIRECTORY", objects);
-        command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", self.sandbox.path(".git/objects"));
+    /// With objects and an index that only this one uses.
+    fn apart(&self, command: &mut Command, index: &str) {
+        let index = self.sandbox.root().join(index);
+        if !index.exists() {
+            fs::copy(self.sandbox.path(".git/index"), &index).expect("a copy of the index");
+        }
+        command.env("GIT_OBJECT_DIRECTORY", self.sandbox.root().join("apart"));
+        command.env("GIT_INDEX_FILE", index);
     }
 
     /// What a script would do: stage everything in an index of its own, commit it, flush, name it.
     fn git_add(&self, number: usize) -> f64 {
-        let index = self.sandbox.root().join("git-index");
-        if !index.exists() {
-            fs::copy(self.sandbox.path(".git/index"), &index).expect("a copy of the index");
-        }
         let git = |args: &[&str]| -> String {
             let mut command: Command = self.sandbox.command("git");
             command.args([
@@ -158,8 +165,8 @@ impl Tree {
                 "-c",
                 "core.fsyncMethod=fsync",
             ]);
-            self.apart(&mut command);
-            let out = command.args(args).env("GIT_INDEX_FILE", &index).output().expect("git");
+            self.apart(&mut command, "git-index");
+            let out = command.args(args).output().expect("git");
             assert!(out.status.success(), "git {args:?}: {out:?}");
             String::from_utf8_lossy(&out.stdout).trim_end().to_owned()
         };
