@@ -158,13 +158,8 @@ impl Call {
         self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().map_err(not_run)?;
         let stdin = child.stdin.take().map(|stdin| BufWriter::with_capacity(PIPE, stdin));
-        let mut stderr = child.stderr.take().expect("it was asked for");
-        let said = std::thread::spawn(move || {
-            let mut said = Vec::new();
-            let _what_came_counts = stderr.read_to_end(&mut said);
-            said
-        });
-        Ok(Running { call: self, child, stdin, said: Some(said) })
+        let said = child.stderr.take().map(gather);
+        Ok(Running { call: self, child, stdin, answered: None, said })
     }
 
     fn configure(&mut self) {
@@ -200,6 +195,7 @@ pub(crate) struct Running {
     call: Call,
     child: Child,
     stdin: Option<BufWriter<ChildStdin>>,
+    answered: Option<JoinHandle<Vec<u8>>>,
     said: Option<JoinHandle<Vec<u8>>>,
 }
 
@@ -208,8 +204,9 @@ impl Running {
         self.child.id()
     }
 
-    /// What it reads. Only for talk that is answered at its end, or by another thread.
+    /// What it reads; its answers are gathered meanwhile, for the end.
     pub(crate) fn stdin(&mut self) -> &mut impl Write {
+        self.answered = self.answered.take().or_else(|| self.child.stdout.take().map(gather));
         self.stdin.as_mut().expect("it is there until the end")
     }
 
@@ -224,13 +221,11 @@ impl Running {
     pub(crate) fn finish(mut self, unsaid: io::Result<()>) -> Result<Answer, GitError> {
         let stdin = self.stdin.take();
         let unsaid = unsaid.and_then(|()| stdin.map_or(Ok(()), |mut stdin| stdin.flush()));
-        let mut stdout = Vec::new();
-        if let Some(mut end) = self.child.stdout.take() {
-            end.read_to_end(&mut stdout).map_err(not_run)?;
-        }
         let status = self.child.wait().map_err(not_run)?;
-        let said = self.said.take().map(JoinHandle::join);
-        let stderr = said.and_then(Result::ok).unwrap_or_default();
+        let gathered = |thread: Option<JoinHandle<Vec<u8>>>| {
+            thread.map(JoinHandle::join).and_then(Result::ok).unwrap_or_default()
+        };
+        let (stdout, stderr) = (gathered(self.answered.take()), gathered(self.said.take()));
         let answer = self.call.answer(Output { status, stdout, stderr })?;
         unsaid.map_err(not_run)?;
         Ok(answer)
@@ -244,6 +239,15 @@ impl Drop for Running {
             let _already_gone = self.child.wait();
         }
     }
+}
+
+/// Reads to the end on a thread of its own: a git whose words nobody takes waits for ever.
+fn gather(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut all = Vec::new();
+        let _what_came_counts = from.read_to_end(&mut all);
+        all
+    })
 }
 
 fn not_run(source: io::Error) -> GitError {

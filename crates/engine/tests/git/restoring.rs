@@ -248,6 +248,22 @@ lab_test! {
 }
 
 lab_test! {
+    /// More than fits into a pipe, in both directions.
+    fn many_new_files_are_kept_at_once(lab) {
+        let tree = lab.tree();
+        for n in 0..5000 {
+            put(&tree.path().join(format!("folder with a long name {}/{n}", n % 50)), format!("{n}"));
+        }
+        let (head, kept) = (lab.head(tree.path()), lab.taken(&tree, 1));
+        assert_eq!(kept.changed, 5000);
+        let second = second(lab, &head, &kept);
+        assert_eq!(files(second.path(), false), files(tree.path(), false));
+        fs::remove_dir_all(tree.path().join("folder with a long name 7")).expect("removable");
+        assert_eq!(lab.taken(&tree, 2).changed, 4900);
+    }
+}
+
+lab_test! {
     fn kept_elsewhere_victim(lab) {
         if std::env::var_os("PITON_LAB_ELSEWHERE").is_some() {
             lab.taken(&lab.tree_at("run"), 2);
