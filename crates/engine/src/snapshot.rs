@@ -45,6 +45,8 @@ const EMPTY_FOLDERS_MAX: usize = 200;
 /// share of all files, and never fewer than this.
 const UNSAVED_MIN: usize = 64;
 const UNSAVED_SHARE: usize = 16;
+/// After so many failures what is staged is held to be what fails.
+const STAGED_TURNS: usize = 3;
 
 /// Trailers of a snapshot's message.
 const PREVIOUS: &str = "Piton-Previous";
@@ -87,13 +89,12 @@ pub fn take(tree: &Worktree, ask: &Ask<'_>) -> Result<Option<Snapshot>, GitError
     }
     let (head, _) = tree.position(&dir)?;
     let mut failure = None;
-    for _ in 0..TRIES {
+    for turn in 0..TRIES {
         if let Some(current) = tree.git().ref_target(&ask.refname)? {
             return Err(GitError::RefTaken { refname: ask.refname.clone(), current });
         }
-        let again = failure.is_some();
-        let mut memory = if again { Memory::default() } else { Memory::recall(tree) };
-        let taking = Taking { tree, dir: &dir, head: head.as_ref(), again };
+        let mut memory = if turn == 0 { Memory::recall(tree) } else { Memory::default() };
+        let taking = Taking { tree, dir: &dir, head: head.as_ref(), turn };
         match taking.once(&mut memory, ask) {
             Ok(taken) => {
                 memory.keep(tree);
@@ -127,7 +128,8 @@ impl Memory {
 
     /// Of a tree whose files are all to be read.
     fn of(call: Call, tree: &Oid) -> Result<Memory, GitError> {
-        Ok(Memory { known: Known::of(files_of(call, tree)?), ..Memory::default() })
+        let known = Known::of(files_of(call, tree)?, &Known::default());
+        Ok(Memory { known, ..Memory::default() })
     }
 
     fn is_held(&self, git: &Git) -> bool {
@@ -154,8 +156,9 @@ struct Taking<'a> {
     tree: &'a Worktree,
     dir: &'a Path,
     head: Option<&'a Oid>,
-    /// Objects that were counted on are gone: count on none but HEAD's.
-    again: bool,
+    /// How often it failed because objects that it counted on are gone: from the first time on none but
+    /// HEAD's are counted on, in the end not even what is staged.
+    turn: usize,
 }
 
 /// What the worktree has that the base has not.
@@ -174,11 +177,8 @@ impl Taking<'_> {
     fn once(&self, memory: &mut Memory, ask: &Ask<'_>) -> Result<Option<Snapshot>, GitError> {
         let git = self.tree.git();
         let news = memory.staged.refresh(self.tree, self.dir, self.head)?;
-        let found = memory.base.is_some();
-        if !found {
-            self.start(memory, ask)?;
-        }
-        if news || !found {
+        memory.staged.torn |= self.turn >= STAGED_TURNS;
+        if self.start(memory, ask)? || news {
             memory.known.mark_tracked(memory.staged.tracked.paths());
         }
         let sink = Sink::pack(git, &ask.refname);
@@ -199,7 +199,7 @@ impl Taking<'_> {
         let entry = Entry { message: &message, head, start, changes };
         let staging =
             Entry { message: "index", head, start: Start::Parent, changes: &memory.staged.changes };
-        let is_staged = head.is_some() && !memory.staged.changes.is_empty();
+        let is_staged = head.is_some() && !memory.staged.changes.is_empty() && !memory.staged.torn;
         pack.commit(&entry, is_staged.then_some(&staging));
         if let Some(from) = &counted {
             pack.ask(from, changes.iter().map(|(path, _)| path.as_slice()));
@@ -217,15 +217,21 @@ impl Taking<'_> {
         Ok(Some(snapshot))
     }
 
-    /// What to compare with when nothing is remembered: the step's last snapshot, or else HEAD.
-    fn start(&self, memory: &mut Memory, ask: &Ask<'_>) -> Result<(), GitError> {
-        if let Some(last) = ask.last.filter(|_| !self.again) {
-            memory.base = self.find(last, &ask.refname)?;
-        }
-        if let Some(from) = memory.base.as_ref().map(|base| &base.tree).or(self.head) {
-            memory.known = Known::of(files_of(self.call(), from)?);
-        }
-        Ok(())
+    /// What to compare with: the step's last snapshot, whoever took it; else the one that is remembered;
+    /// else HEAD. Says whether that is another one than before.
+    fn start(&self, memory: &mut Memory, ask: &Ask<'_>) -> Result<bool, GitError> {
+        let remembered = memory.base.as_ref().map(|base| &base.tree);
+        let last = ask.last.filter(|last| self.turn == 0 && remembered != Some(last));
+        let base = last.map(|last| self.find(last, &ask.refname)).transpose()?.flatten();
+        let from = match (&base, remembered, self.head) {
+            (Some(base), _, _) => &base.tree,
+            (None, None, Some(head)) => head,
+            _ => return Ok(false),
+        };
+        memory.known = Known::of(files_of(self.call(), from)?, &memory.known);
+        memory.differing = None;
+        memory.base = base;
+        Ok(true)
     }
 
     /// A snapshot of this step with this tree.
@@ -356,8 +362,8 @@ impl Taking<'_> {
                 let again = GitError::unexpected("git fast-import", stderr.clone());
                 git.clear_ref_locks(refname, error).map(|()| again)
             }
-            // A prune takes the file away into which the pack is written.
-            GitError::Failed { stderr, .. } if stderr.contains("tmp_") => Ok(error),
+            // A prune takes the file away into which the pack is written; an object may be gone.
+            GitError::Failed { stderr, .. } if says(stderr, &["tmp_", " not found: "]) => Ok(error),
             error_about if is_about_an_object(error_about) => Ok(error),
             _ => Err(error),
         }
@@ -391,12 +397,18 @@ fn snapshot(ask: &Ask<'_>, memory: &mut Memory, capture: &Capture, packed: Packe
     let why = "a conflict: its file is kept, of its sides in the index only one";
     left_out.extend(memory.staged.unmerged.iter().map(|path| LeftOut::new(path, why)));
     if memory.staged.torn {
-        left_out
-            .push(LeftOut::new(b".git/index", "git cannot read it: what was staged is not known"));
+        left_out.push(LeftOut::new(
+            b".git/index",
+            "it or what it names cannot be read: what was staged is not kept",
+        ));
     }
     let refname = ask.refname.clone();
     let (reason, omitted) = (ask.reason, omissions(left_out));
     Snapshot { commit: packed.commit, tree: packed.tree, refname, changed, omitted, reason }
+}
+
+fn says(text: &str, signs: &[&str]) -> bool {
+    signs.iter().any(|sign| text.contains(sign))
 }
 
 fn put(known: &mut Known, path: Vec<u8>, kept: Kept, changes: &mut Vec<Change>) {

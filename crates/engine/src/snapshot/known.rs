@@ -102,12 +102,15 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// The files of a tree, all of which are to be read.
-    pub(super) fn of(files: Vec<Change>) -> Known {
+    /// The files of a tree. Those that were seen to be the same keep how they looked, the others are to
+    /// be read.
+    pub(super) fn of(files: Vec<Change>, seen: &Known) -> Known {
         let mut known = Known::default();
         for (path, to) in files {
             if let Some((mode, id)) = to {
-                known.set(&path, Kept { mode, id, print: None, tracked: false });
+                let same = seen.get(&path).filter(|kept| (kept.mode, kept.id) == (mode, id));
+                let print = same.and_then(|kept| kept.print);
+                known.set(&path, Kept { mode, id, print, tracked: false });
             }
         }
         known

@@ -41,7 +41,7 @@ fn unkept(tree: &Worktree, snapshot: &Snapshot) -> Result<Vec<PathBuf>, GitError
     }
     memory.staged.refresh(tree, &dir, head.as_ref())?;
     memory.known.mark_tracked(memory.staged.tracked.paths());
-    let taking = Taking { tree, dir: &dir, head: head.as_ref(), again: false };
+    let taking = Taking { tree, dir: &dir, head: head.as_ref(), turn: 0 };
     let capture = taking.capture(&mut memory, &Sink::nowhere())?;
     let changed = capture.changes.iter().map(|(path, _)| path);
     let left_out = capture.left_out.iter().map(|left| &left.path);

@@ -135,7 +135,8 @@ impl Reader<'_, '_> {
             let after = fs::symlink_metadata(path)?;
             let bytes = target.as_os_str().as_bytes();
             let id = hash::blob(self.format, bytes).map_err(io::Error::other)?;
-            return Ok(Some(self.reading(&found, &after, Mode::Link, id, known, bytes)));
+            self.offer(known, id, bytes);
+            return Ok(Some(self.judged(&found, &after, (Mode::Link, id))));
         }
         if found.is_dir() {
             return Ok(None);
@@ -163,35 +164,20 @@ impl Reader<'_, '_> {
         (&mut file).take(HELD_MAX + 1).read_to_end(&mut bytes)?;
         let after = file.metadata()?;
         let id = hash::blob(self.format, &bytes).map_err(io::Error::other)?;
-        Ok(Some(self.reading(&before, &after, mode, id, known, &bytes)))
+        self.offer(known, id, &bytes);
+        Ok(Some(self.judged(&before, &after, (mode, id))))
     }
 
-    fn reading(
-        &self,
-        before: &Metadata,
-        after: &Metadata,
-        mode: Mode,
-        id: Id,
-        known: Option<&Kept>,
-        bytes: &[u8],
-    ) -> Reading {
+    /// Hands over bytes that are new.
+    fn offer(&self, known: Option<&Kept>, id: Id, bytes: &[u8]) {
         if known.is_none_or(|known| known.id != id) {
             self.sink.put(|pack| pack.blob(id, bytes));
         }
-        let whole = mode == Mode::Link || bytes.len() as u64 == after.len();
-        self.judged(before, after, mode, id, whole)
     }
 
-    fn judged(
-        &self,
-        before: &Metadata,
-        after: &Metadata,
-        mode: Mode,
-        id: Id,
-        whole: bool,
-    ) -> Reading {
+    fn judged(&self, before: &Metadata, after: &Metadata, (mode, id): (Mode, Id)) -> Reading {
         let print = Print::of(after);
-        let torn = print != Print::of(before) || !whole;
+        let torn = print != Print::of(before);
         let settled = !torn && print.is_settled(self.began);
         Reading { mode, id, print: settled.then_some(print), torn }
     }
@@ -228,7 +214,9 @@ impl Reader<'_, '_> {
             }
         }
         let after = file.metadata()?;
-        Ok(self.judged(before, &after, mode, id, got == len))
+        let mut reading = self.judged(before, &after, (mode, id));
+        reading.torn |= got != len;
+        Ok(reading)
     }
 }
 

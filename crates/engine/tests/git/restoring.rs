@@ -188,6 +188,23 @@ lab_test! {
 }
 
 lab_test! {
+    /// The agent's git lost power before its object was on disk.
+    fn what_is_staged_and_lost_costs_no_snapshot(lab) {
+        let tree = lab.tree();
+        put(&tree.path().join("work"), "staged");
+        lab.git_in(tree.path(), &["add", "work"]);
+        let id = lab.git_in(tree.path(), &["rev-parse", ":work"]);
+        fs::remove_file(lab.path(".git/objects").join(&id[..2]).join(&id[2..])).expect("loose");
+        put(&tree.path().join("work"), "on disk");
+        let kept = lab.taken(&tree, 1);
+        read_back(&lab.found(), &kept).expect("whole");
+        assert_eq!(lab.git(&["show", &format!("{}:work", kept.commit)]), "on disk");
+        let omitted: Vec<&str> = kept.omitted.iter().map(|left| left.path.as_str()).collect();
+        assert_eq!(omitted, [".git/index"]);
+    }
+}
+
+lab_test! {
     fn a_dirty_submodule_comes_back_with_its_files(lab) {
         let inner = lab.root().join("outside/inner");
         fs::create_dir(&inner).expect("writable");
