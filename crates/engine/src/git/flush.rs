@@ -3,9 +3,10 @@
 //! their time when it meets them again. So the flush is ours: every loose object in a folder that got a
 //! new name since the last time, then the folders.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -20,6 +21,9 @@ const THREADS: usize = 8;
 
 /// When this process last flushed the objects of a repository.
 static FLUSHED: Mutex<BTreeMap<PathBuf, SystemTime>> = Mutex::new(BTreeMap::new());
+
+/// Folders of refs, with their inodes, whose names this process has flushed.
+static NAMED: Mutex<BTreeSet<(PathBuf, u64)>> = Mutex::new(BTreeSet::new());
 
 /// Flushes every loose object written or renewed since this process last did.
 pub(crate) fn objects(git: &Git) -> Result<(), GitError> {
@@ -89,16 +93,24 @@ pub(crate) fn ref_folders(git: &Git, refname: &str) -> Result<(), GitError> {
     if reftable.is_dir() {
         return sync(&reftable);
     }
-    // Its own folder, and the folders above as far as they are new.
+    // Its own folder, and the folders above as far as they are new and this process has not flushed
+    // their names yet.
     let since = SystemTime::now() - MARGIN;
     let file = git.common_dir().join(refname);
+    let named = || NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut flushed = Vec::new();
     for folder in file.ancestors().skip(1) {
-        let is_new = is_fresh(folder, since);
+        let inode = fs::metadata(folder).map_or(0, |found| found.ino());
+        let place = (folder.to_owned(), inode);
+        let is_new = is_fresh(folder, since) && !named().contains(&place);
         sync(folder)?;
         if !is_new || folder == git.common_dir() {
             break;
         }
+        flushed.push(place);
     }
+    // The last one flushed names the one below it, and so on.
+    named().extend(flushed);
     Ok(())
 }
 
