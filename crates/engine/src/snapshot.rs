@@ -34,7 +34,7 @@ pub use packs::consolidate;
 pub use restore::{read_back, rebuild};
 
 use ignore::Rules;
-use known::{Base, Differing, Kept, Known};
+use known::{Base, Differing, Known, KnownFile};
 use read::{CHANGING, Reader, Sink};
 use staged::{Staged, files_of};
 use walk::{Ground, LeftOut, Nested, NestedIndexes, Seen};
@@ -209,9 +209,10 @@ impl Taking<'_> {
             // Whatever is wrong with it, nobody must find it.
             let _the_next_name_is_as_good = git.drop_ref(&ask.refname);
         })?;
-        let snapshot = snapshot(ask, memory, &capture, packed);
+        let head = self.head.cloned();
+        let snapshot = Snapshot { head: head.clone(), ..snapshot(ask, memory, &capture, packed) };
         let (commit, tree) = (snapshot.commit.clone(), snapshot.tree.clone());
-        let (refname, head) = (ask.refname.clone(), self.head.cloned());
+        let refname = ask.refname.clone();
         memory.unsaved = memory.unsaved.map(|unsaved| unsaved + capture.changes.len());
         memory.base = Some(Base { refname, commit, tree, head, staged: Some(staged) });
         Ok(Some(snapshot))
@@ -285,7 +286,8 @@ impl Taking<'_> {
                         seen.left_out.push(LeftOut::new(&path, CHANGING));
                     }
                     let tracked = staged.tracked.has(&path);
-                    let kept = Kept { mode: found.mode, id: found.id, print: found.print, tracked };
+                    let kept =
+                        KnownFile { mode: found.mode, id: found.id, print: found.print, tracked };
                     put(known, path, kept, &mut changes);
                 }
                 Ok(None) => drop_known(known, path, &mut changes),
@@ -299,7 +301,7 @@ impl Taking<'_> {
             if known.get(path).is_none()
                 && fs::symlink_metadata(root.join(names::path(path))).is_err()
             {
-                let kept = Kept { mode: *mode, id: *id, print: None, tracked: true };
+                let kept = KnownFile { mode: *mode, id: *id, print: None, tracked: true };
                 put(known, path.clone(), kept, &mut changes);
             }
         }
@@ -321,11 +323,16 @@ impl Taking<'_> {
         gone.into_iter().for_each(|path| drop_known(known, path, changes));
         for (path, id) in pointers {
             let mode = Mode::Gitlink;
-            put(known, path.clone(), Kept { mode, id: *id, print: None, tracked: true }, changes);
+            put(
+                known,
+                path.clone(),
+                KnownFile { mode, id: *id, print: None, tracked: true },
+                changes,
+            );
         }
     }
 
-    /// What changed paths are counted against; brings the count up to the base of this snapshot.
+    /// What is counted against; brings the counts up to the base of this snapshot, and to HEAD.
     fn counted(&self, memory: &mut Memory, ask: &Ask<'_>) -> Result<Option<Oid>, GitError> {
         let Some(from) = ask.base.or(self.head) else { return Ok(None) };
         if memory.differing.as_ref().is_none_or(|differing| differing.from != *from) {
@@ -335,7 +342,13 @@ impl Taking<'_> {
                 _ => Vec::new(),
             };
             let paths = paths.into_iter().collect();
-            memory.differing = Some(Differing { from: from.clone(), paths });
+            memory.differing = Some(Differing { from: from.clone(), paths, commits: None });
+        }
+        if let (Some(differing), Some(head)) = (&mut memory.differing, self.head)
+            && differing.commits.as_ref().is_none_or(|(at, _)| at != head)
+        {
+            let count = self.tree.git().count_commits(from, head)?;
+            differing.commits = Some((head.clone(), count));
         }
         Ok(Some(from.clone()))
     }
@@ -383,15 +396,16 @@ fn message(ask: &Ask<'_>, memory: &Memory, capture: &Capture) -> String {
 }
 
 fn snapshot(ask: &Ask<'_>, memory: &mut Memory, capture: &Capture, packed: Packed) -> Snapshot {
-    let mut changed = 0;
+    let (mut changed, mut commits) = (0, 0);
     if let Some(differing) = &mut memory.differing {
-        for ((path, now), then) in capture.changes.iter().zip(packed.found) {
-            match *now == then {
+        for ((path, now), then) in capture.changes.iter().zip(&packed.found) {
+            match now == then {
                 true => differing.paths.remove(path),
                 false => differing.paths.insert(path.clone()),
             };
         }
         changed = differing.paths.len() as u64;
+        commits = differing.commits.as_ref().map_or(0, |(_, count)| *count);
     }
     let mut left_out = capture.left_out.clone();
     let why = "a conflict: its file is kept, of its sides in the index only one";
@@ -404,14 +418,15 @@ fn snapshot(ask: &Ask<'_>, memory: &mut Memory, capture: &Capture, packed: Packe
     }
     let refname = ask.refname.clone();
     let (reason, omitted) = (ask.reason, omissions(left_out));
-    Snapshot { commit: packed.commit, tree: packed.tree, refname, changed, omitted, reason }
+    let Packed { commit, tree, .. } = packed;
+    Snapshot { commit, tree, refname, changed, omitted, reason, head: None, commits }
 }
 
 fn says(text: &str, signs: &[&str]) -> bool {
     signs.iter().any(|sign| text.contains(sign))
 }
 
-fn put(known: &mut Known, path: Vec<u8>, kept: Kept, changes: &mut Vec<Change>) {
+fn put(known: &mut Known, path: Vec<u8>, kept: KnownFile, changes: &mut Vec<Change>) {
     let now = (kept.mode, kept.id);
     let changed = known.get(&path).is_none_or(|before| (before.mode, before.id) != now);
     known.set(&path, kept);

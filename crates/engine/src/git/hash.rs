@@ -46,7 +46,7 @@ impl Id {
         let digit = |b: u8| (b as char).to_digit(16).map(|digit| digit as u8);
         let byte = |pair: &[u8]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
         let bytes: Option<Vec<u8>> = hex.chunks_exact(2).map(byte).collect();
-        bytes.filter(|_| hex.len() % 2 == 0).and_then(|bytes| Id::new(&bytes))
+        bytes.filter(|_| hex.len().is_multiple_of(2)).and_then(|bytes| Id::new(&bytes))
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

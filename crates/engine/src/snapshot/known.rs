@@ -55,7 +55,7 @@ impl Print {
 
 /// A file as the last snapshot has it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kept {
+pub(super) struct KnownFile {
     pub(super) mode: Mode,
     pub(super) id: Id,
     /// How it looked when it was read; `None`: whatever it looks like, read it.
@@ -64,7 +64,7 @@ pub(super) struct Kept {
     pub(super) tracked: bool,
 }
 
-impl Kept {
+impl KnownFile {
     pub(super) fn is_gitlink(&self) -> bool {
         self.mode == Mode::Gitlink
     }
@@ -74,7 +74,7 @@ impl Kept {
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) path: Box<[u8]>,
-    pub(super) files: Vec<(Box<[u8]>, Kept)>,
+    pub(super) files: Vec<(Box<[u8]>, KnownFile)>,
 }
 
 impl Folder {
@@ -110,7 +110,7 @@ impl Known {
             if let Some((mode, id)) = to {
                 let same = seen.get(&path).filter(|kept| (kept.mode, kept.id) == (mode, id));
                 let print = same.and_then(|kept| kept.print);
-                known.set(&path, Kept { mode, id, print, tracked: false });
+                known.set(&path, KnownFile { mode, id, print, tracked: false });
             }
         }
         known
@@ -120,13 +120,13 @@ impl Known {
         self.places.get(path).copied()
     }
 
-    pub(super) fn get(&self, path: &[u8]) -> Option<&Kept> {
+    pub(super) fn get(&self, path: &[u8]) -> Option<&KnownFile> {
         let (folder, name) = split(path);
         let folder = &self.folders[self.folder(folder)?];
         folder.find(name).ok().map(|at| &folder.files[at].1)
     }
 
-    pub(super) fn set(&mut self, path: &[u8], kept: Kept) {
+    pub(super) fn set(&mut self, path: &[u8], kept: KnownFile) {
         let (folder, name) = split(path);
         let files = self.files(folder);
         match files.binary_search_by(|(other, _)| (**other).cmp(name)) {
@@ -135,7 +135,7 @@ impl Known {
         }
     }
 
-    fn files(&mut self, folder: &[u8]) -> &mut Vec<(Box<[u8]>, Kept)> {
+    fn files(&mut self, folder: &[u8]) -> &mut Vec<(Box<[u8]>, KnownFile)> {
         let at = match self.places.get(folder) {
             Some(at) => *at,
             None => {
@@ -199,11 +199,13 @@ pub(super) fn join(folder: &[u8], name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Paths that differ from a commit, kept up from snapshot to snapshot.
+/// What there is on top of a commit, kept up from snapshot to snapshot.
 #[derive(Debug)]
 pub(super) struct Differing {
     pub(super) from: Oid,
     pub(super) paths: BTreeSet<Vec<u8>>,
+    /// HEAD, and how many commits it has on top.
+    pub(super) commits: Option<(Oid, u64)>,
 }
 
 /// Where a worktree's file is.
@@ -295,7 +297,7 @@ fn decode(text: &[u8]) -> Option<(Base, Known)> {
                 [0] => None,
                 _ => Some(from.print()?),
             };
-            files.push((name.into(), Kept { mode, id, print, tracked: false }));
+            files.push((name.into(), KnownFile { mode, id, print, tracked: false }));
         }
         if !files.is_sorted_by(|(a, _), (b, _)| a < b) {
             return None;
@@ -357,7 +359,7 @@ mod tests {
         let mut known = Known::default();
         for (path, print) in [("b/c", Some(print)), ("a", None), ("b/a", Some(print))] {
             let id = Id::parse("3".repeat(40).as_bytes()).expect("an id");
-            known.set(path.as_bytes(), Kept { mode: Mode::Link, id, print, tracked: false });
+            known.set(path.as_bytes(), KnownFile { mode: Mode::Link, id, print, tracked: false });
         }
         (base, known)
     }

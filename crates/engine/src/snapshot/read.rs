@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use super::known::{Kept, Known, Print};
+use super::known::{Known, KnownFile, Print};
 use super::walk::{FILE_BYTES_MAX, open, special, too_large};
 use crate::git::hash::{self, Format, Hashing, Id};
 use crate::git::pack::{Mode, Pack};
@@ -128,7 +128,7 @@ impl Reader<'_, '_> {
     }
 
     /// `None`: it is gone, or a folder by now.
-    fn once(&self, path: &Path, known: Option<&Kept>) -> io::Result<Option<Reading>> {
+    fn once(&self, path: &Path, known: Option<&KnownFile>) -> io::Result<Option<Reading>> {
         let found = fs::symlink_metadata(path)?;
         if found.is_symlink() {
             let target = fs::read_link(path)?;
@@ -169,7 +169,7 @@ impl Reader<'_, '_> {
     }
 
     /// Hands over bytes that are new.
-    fn offer(&self, known: Option<&Kept>, id: Id, bytes: &[u8]) {
+    fn offer(&self, known: Option<&KnownFile>, id: Id, bytes: &[u8]) {
         if known.is_none_or(|known| known.id != id) {
             self.sink.put(|pack| pack.blob(id, bytes));
         }
@@ -188,7 +188,7 @@ impl Reader<'_, '_> {
         file: &mut File,
         before: &Metadata,
         mode: Mode,
-        known: Option<&Kept>,
+        known: Option<&KnownFile>,
     ) -> io::Result<Reading> {
         let len = before.len();
         let mut first = Tee { from: file, hashing: Hashing::blob(self.format, len), len: 0 };

@@ -59,7 +59,10 @@ pub(super) struct Ground<'a> {
 
 /// What nested repositories track, by their index file.
 #[derive(Debug, Default)]
-pub(super) struct NestedIndexes(Mutex<HashMap<PathBuf, (Option<Print>, Arc<TrackedPaths>)>>);
+pub(super) struct NestedIndexes(Mutex<HashMap<PathBuf, NestedIndex>>);
+
+/// How an index looked, and what it had.
+type NestedIndex = (Option<Print>, Arc<TrackedPaths>);
 
 /// What a walk saw.
 #[derive(Debug, Default)]
@@ -446,7 +449,7 @@ impl Drop for Done<'_> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::known::Kept;
+    use super::super::known::KnownFile;
     use super::*;
     use crate::git::hash::{Format, blob};
     use crate::git::pack::Mode;
@@ -583,9 +586,12 @@ mod tests {
             for path in &found {
                 let meta = fs::symlink_metadata(git.here().join(names::path(path))).expect("there");
                 let print = Some(Print::of(&meta));
-                known.set(path, Kept { mode: Mode::File, id, print, tracked: false });
+                known.set(path, KnownFile { mode: Mode::File, id, print, tracked: false });
             }
-            known.set(b"gone/by now", Kept { mode: Mode::File, id, print: None, tracked: false });
+            known.set(
+                b"gone/by now",
+                KnownFile { mode: Mode::File, id, print: None, tracked: false },
+            );
             known.mark_tracked(tracked.paths());
             let again = walk(&known);
             assert_eq!((again.unsure, again.gone), (vec![], vec![b"gone/by now".to_vec()]));

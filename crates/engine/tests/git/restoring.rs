@@ -92,7 +92,7 @@ lab_test! {
         }
         lab.git_in(&path("nested/full"), &["commit", "-q", "-m", "inner"]);
         put(&path("secret"), "x");
-        fs::set_permissions(path("secret"), fs::Permissions::from_mode(0)).expect("ours");
+        fs::set_permissions(path("secret"), fs::Permissions::from_mode(0o000)).expect("ours");
         let is_root = fs::read(path("secret")).is_ok();
 
         let head = lab.head(tree.path());
@@ -332,8 +332,9 @@ lab_test! {
         all.extend((10..60).map(take));
         assert_eq!(packs(), 60);
         // As a killed process leaves it.
-        let held = fs::read_dir(lab.path(".git/objects/pack")).expect("there").flatten().map(|e| e.path());
-        let held = held.filter(|p| p.extension() == Some("pack".as_ref())).next().expect("some");
+        let files = fs::read_dir(lab.path(".git/objects/pack")).expect("there").flatten();
+        let mut files = files.map(|entry| entry.path());
+        let held = files.find(|path| path.extension() == Some("pack".as_ref())).expect("some");
         put(&held.with_extension("keep"), "fast-import");
         lab.sh(&lab.repo(), "touch -d '2 hours ago' .git/objects/pack/*.keep");
         assert!(consolidate(&git).expect("done"));
