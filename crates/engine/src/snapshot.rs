@@ -36,7 +36,7 @@ pub use restore::{read_back, rebuild};
 use ignore::Rules;
 use known::{Base, Differing, Known, KnownFile};
 use read::{CHANGING, Reader, Sink};
-use staged::{Staged, files_of};
+use staged::{Staged, digest_between, files_of};
 use walk::{Ground, LeftOut, Nested, NestedIndexes, Seen};
 
 /// Empty folders named in a snapshot's message; git's trees have none.
@@ -214,7 +214,7 @@ impl Taking<'_> {
         let (commit, tree) = (snapshot.commit.clone(), snapshot.tree.clone());
         let refname = ask.refname.clone();
         memory.unsaved = memory.unsaved.map(|unsaved| unsaved + capture.changes.len());
-        memory.base = Some(Base { refname, commit, tree, head, staged: Some(staged) });
+        memory.base = Some(Base { refname, commit, tree, head, staged });
         Ok(Some(snapshot))
     }
 
@@ -243,18 +243,21 @@ impl Taking<'_> {
         let read = |row: &str| {
             let words: Vec<&str> = row.split(' ').filter(|word| !word.is_empty()).collect();
             let (&[of, commit, refname], parents) = words.split_first_chunk::<3>()?;
-            let head = parents.first().map(|head| Oid::new(*head)).transpose().ok()?;
-            Some(Base {
-                refname: refname.to_owned(),
-                commit: Oid::new(commit).ok()?,
-                tree: Oid::new(of).ok().filter(|of| of == tree)?,
-                head,
-                staged: (parents.len() < 2).then(Staged::nothing),
-            })
+            let parents: Result<Vec<Oid>, _> = parents.iter().map(|id| Oid::new(*id)).collect();
+            let commit = Oid::new(commit).ok().filter(|_| of == tree.as_str())?;
+            Some((refname.to_owned(), commit, parents.ok()?))
         };
-        let found: Vec<Base> = answer.text("git for-each-ref")?.lines().filter_map(read).collect();
-        let same_head = found.iter().position(|base| base.head.as_ref() == self.head);
-        Ok(found.into_iter().nth(same_head.unwrap_or(0)))
+        let found: Vec<_> = answer.text("git for-each-ref")?.lines().filter_map(read).collect();
+        let same_head = found.iter().position(|(_, _, parents)| parents.first() == self.head);
+        let Some((refname, commit, parents)) = found.into_iter().nth(same_head.unwrap_or(0)) else {
+            return Ok(None);
+        };
+        let staged = match parents.as_slice() {
+            [head, index, ..] => digest_between(self.call(), head, index)?,
+            _ => Staged::default().digest(),
+        };
+        let (tree, head) = (tree.clone(), parents.into_iter().next());
+        Ok(Some(Base { refname, commit, tree, head, staged }))
     }
 
     /// Whether the step's last snapshot is of the same HEAD and index: the same files on another commit
@@ -263,7 +266,7 @@ impl Taking<'_> {
         memory.base.as_ref().is_some_and(|base| {
             ask.last == Some(&base.tree)
                 && base.head.as_ref() == self.head
-                && base.staged.as_deref() == Some(staged)
+                && base.staged == staged
                 && step_of(&base.refname) == step_of(&ask.refname)
         })
     }

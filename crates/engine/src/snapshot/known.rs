@@ -90,8 +90,8 @@ pub(super) struct Base {
     pub(super) commit: Oid,
     pub(super) tree: Oid,
     pub(super) head: Option<Oid>,
-    /// What was staged, as a digest; `None` when that is not known.
-    pub(super) staged: Option<String>,
+    /// What was staged, as a digest.
+    pub(super) staged: String,
 }
 
 /// Every file of the last snapshot.
@@ -246,8 +246,7 @@ fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
 
 fn encode(to: &mut Vec<u8>, base: &Base, known: &Known) {
     let head = base.head.as_ref().map_or("", Oid::as_str);
-    let staged = base.staged.as_deref().unwrap_or_default();
-    for text in [&base.refname, base.commit.as_str(), base.tree.as_str(), head, staged] {
+    for text in [&base.refname, base.commit.as_str(), base.tree.as_str(), head, &base.staged] {
         put(to, text.as_bytes());
     }
     for folder in known.folders.iter().filter(|folder| !folder.files.is_empty()) {
@@ -283,7 +282,7 @@ fn decode(text: &[u8]) -> Option<(Base, Known)> {
     let (refname, commit, tree) = (word()?, Oid::new(word()?).ok()?, Oid::new(word()?).ok()?);
     let head = Some(word()?).filter(|head| !head.is_empty());
     let head = head.map(Oid::new).transpose().ok()?;
-    let staged = Some(word()?).filter(|staged| !staged.is_empty());
+    let staged = word()?;
     let mut known = Known::default();
     while !from.0.is_empty() {
         let folder = from.bytes()?;
@@ -353,7 +352,7 @@ mod tests {
             commit: id("1"),
             tree: id("2"),
             head: None,
-            staged: Some("digest".to_owned()),
+            staged: "digest".to_owned(),
         };
         let print = Print { size: 1, modified: (2, 3), changed: (-4, 5), inode: 6, mode: 7 };
         let mut known = Known::default();

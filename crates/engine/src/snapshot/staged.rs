@@ -10,7 +10,7 @@ use piton_core::ids::Oid;
 use super::known::Print;
 use crate::git::hash::Id;
 use crate::git::pack::{Change, Mode};
-use crate::git::{Call, GitError, names};
+use crate::git::{Answer, Call, GitError, names};
 use crate::worktree::Worktree;
 
 /// What there is to know about an index.
@@ -106,18 +106,58 @@ impl Staged {
 
     /// A digest of what is staged.
     pub(super) fn digest(&self) -> String {
-        let mut text = Vec::new();
-        for (path, to) in &self.changes {
-            let to = to.map(|(mode, id)| format!("{} {id}", mode.text())).unwrap_or_default();
-            text.extend([path.as_slice(), b"\0", to.as_bytes(), b"\0"].concat());
-        }
-        blake3::hash(&text).to_hex().to_string()
+        digest(self.changes.clone())
     }
+}
 
-    /// Nothing staged.
-    pub(super) fn nothing() -> String {
-        Staged::default().digest()
+/// The same for what a commit has on top of another one.
+pub(super) fn digest_between(call: Call, from: &Oid, to: &Oid) -> Result<String, GitError> {
+    let words = ["diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev"];
+    let call = call.args(&words).arg("--ignore-submodules=none");
+    let answer = call.args(&[from.as_str(), to.as_str(), "--"]).run()?;
+    let to = |to| match to {
+        To::File(mode, id) => Some((mode, id)),
+        To::Gone | To::Unmerged => None,
+    };
+    Ok(digest(changed(&answer)?.into_iter().map(|(path, of)| (path, to(of))).collect()))
+}
+
+fn digest(mut changes: Vec<Change>) -> String {
+    changes.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut text = Vec::new();
+    for (path, to) in &changes {
+        let to = to.map(|(mode, id)| format!("{} {id}", mode.text())).unwrap_or_default();
+        text.extend([path.as_slice(), b"\0", to.as_bytes(), b"\0"].concat());
     }
+    blake3::hash(&text).to_hex().to_string()
+}
+
+/// What a path is on the newer side.
+enum To {
+    File(Mode, Id),
+    Gone,
+    Unmerged,
+}
+
+/// `:<mode> <mode> <id> <id> <kind>`, then the path.
+fn changed(answer: &Answer) -> Result<Vec<(Vec<u8>, To)>, GitError> {
+    let mut found = Vec::new();
+    let mut fields = answer.parts();
+    while let (Some(change), Some(path)) = (fields.next(), fields.next()) {
+        let unknown = || GitError::unexpected("git diff", names::shown(change));
+        let words: Vec<&[u8]> = change.split(|&byte| byte == b' ').collect();
+        let &[_, mode, _, id, kind] = words.as_slice() else { return Err(unknown()) };
+        let to = match kind {
+            b"U" => To::Unmerged,
+            b"D" => To::Gone,
+            _ => {
+                let (mode, id) = Mode::parse(mode).zip(Id::parse(id)).ok_or_else(unknown)?;
+                To::File(mode, id)
+            }
+        };
+        found.push((path.to_vec(), to));
+    }
+    Ok(found)
 }
 
 fn look(tree: &Worktree, dir: &Path, head: Option<&Oid>) -> Result<Staged, GitError> {
@@ -139,18 +179,11 @@ fn look(tree: &Worktree, dir: &Path, head: Option<&Oid>) -> Result<Staged, GitEr
         Err(GitError::Failed { .. }) => return without_index(tree, dir, Some(head)),
         Err(other) => return Err(other),
     };
-    let mut fields = answer.parts();
-    while let (Some(change), Some(path)) = (fields.next(), fields.next()) {
-        let unknown = || GitError::unexpected("git diff-index", names::shown(change));
-        let words: Vec<&[u8]> = change.split(|&byte| byte == b' ').collect();
-        let &[_, mode, _, id, kind] = words.as_slice() else { return Err(unknown()) };
-        match kind {
-            b"U" => staged.unmerged.push(path.to_vec()),
-            b"D" => staged.changes.push((path.to_vec(), None)),
-            _ => {
-                let to = Mode::parse(mode).zip(Id::parse(id)).ok_or_else(unknown)?;
-                staged.changes.push((path.to_vec(), Some(to)));
-            }
+    for (path, to) in changed(&answer)? {
+        match to {
+            To::Unmerged => staged.unmerged.push(path),
+            To::Gone => staged.changes.push((path, None)),
+            To::File(mode, id) => staged.changes.push((path, Some((mode, id)))),
         }
     }
     settle(&mut staged, &rows);
