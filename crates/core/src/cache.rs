@@ -7,7 +7,7 @@ use crate::ids::{Hash, Position};
 
 /// The version of everything packed. The number grows with every change of what the fold keeps of a
 /// log: a run packed by other rules must not be gone on with.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " fold 7");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " fold 8");
 
 /// Loading a run again may cost reading this many events and steps before a packed one is due.
 const DUE_AFTER: u64 = 256;

@@ -100,6 +100,13 @@ pub enum Command {
         answer: String,
         host: HostId,
     },
+    /// Says that files of the user's checkout changed meanwhile.
+    TellCheckout {
+        step: StepRef,
+        fence: Fence,
+        files: Vec<String>,
+        more: u64,
+    },
     /// Says that a holder at work has been told these answers.
     ApplyAnswers {
         step: StepRef,
@@ -364,6 +371,11 @@ pub fn decide(
             let (step, fence) = (step.clone(), *fence);
             let (snapshot, report) = (snapshot.clone(), report.clone());
             Ok(one(Event::Checkpointed { step, fence, snapshot, report }))
+        }
+        Command::TellCheckout { step, fence, files, more } => {
+            own(run, step, *fence)?;
+            let (step, fence, files, more) = (step.clone(), *fence, files.clone(), *more);
+            Ok(one(Event::CheckoutChanged { step, fence, files, more }))
         }
         Command::CompleteSubstep { .. } | Command::AddItem { .. } | Command::MarkItems { .. } => {
             decide_checklist(run, command)

@@ -62,6 +62,15 @@ pub enum Event {
         items: Vec<ItemRef>,
         mark: Mark,
     },
+    /// Files of the user's own checkout changed while the attempt was at work; by whom is unknown.
+    CheckoutChanged {
+        step: StepRef,
+        fence: Fence,
+        files: Vec<String>,
+        /// How many more, not named.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        more: u64,
+    },
     /// The step's commit passed its check, or has none.
     Verified {
         step: StepRef,
@@ -587,6 +596,7 @@ impl Event {
             | Event::SubstepCompleted { step, .. }
             | Event::ItemAdded { step, .. }
             | Event::ItemsMarked { step, .. }
+            | Event::CheckoutChanged { step, .. }
             | Event::Asked { step, .. }
             | Event::Answered { step, .. }
             | Event::AnswersApplied { step, .. }

@@ -19,6 +19,8 @@ pub const CONTINUE_PERCENT_MIN: u8 = 10;
 pub const EVIDENCE_BYTES_MAX: usize = 2 * 1024;
 /// The most left-out paths listed inside a snapshot's event; the count beyond it is kept.
 pub const OMISSIONS_MAX: usize = 100;
+/// The most files of the user's checkout that are named with an attempt as changed meanwhile.
+pub const CHECKOUT_FILES_MAX: usize = 50;
 /// The most mistakes listed for a plan file: what has more is no plan.
 pub const PLAN_FINDINGS_MAX: usize = 1_000;
 /// The deepest nesting of tables and arrays in a plan file; a plan needs five levels.

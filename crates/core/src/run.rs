@@ -16,7 +16,7 @@ use crate::event::{
 };
 use crate::graph::Graph;
 use crate::ids::{AttemptId, Fence, Hash, LockName, Oid, StepId, StepRef};
-use crate::limits::CONTINUE_PERCENT_MIN;
+use crate::limits::{CHECKOUT_FILES_MAX, CONTINUE_PERCENT_MIN};
 use crate::list::List;
 use crate::plan::{Plan, PlanStep, Work};
 use crate::question::{Question, QuestionState};
@@ -207,6 +207,15 @@ pub struct Trace {
     pub commits: u64,
     /// The commit that piton saw pass.
     pub verified: Option<Oid>,
+    pub checkout: Option<Box<CheckoutChanges>>,
+}
+
+/// Files of the user's own checkout that changed while an attempt was at work; by whom is unknown.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CheckoutChanges {
+    pub files: Vec<String>,
+    /// How many more, not named.
+    pub more: u64,
 }
 
 /// An attempt that is over.
@@ -743,6 +752,14 @@ impl Step {
             Event::ItemAdded { fence, text, priority, .. } => {
                 self.own(*fence).ok_or("item_added")?;
                 self.checklist.added.push(Gap { text: text.clone(), priority: *priority });
+            }
+            Event::CheckoutChanged { fence, files, more, .. } => {
+                let attempt = self.own(*fence).ok_or("checkout_changed")?;
+                let changes = attempt.trace.checkout.get_or_insert_default();
+                let CheckoutChanges { files: named, more: others } = &mut **changes;
+                let room = CHECKOUT_FILES_MAX.saturating_sub(named.len());
+                named.extend(files.iter().take(room).cloned());
+                *others += more + files.len().saturating_sub(room) as u64;
             }
             Event::ItemsMarked { fence, items, mark, .. } => {
                 self.own(*fence).ok_or("items_marked")?;

@@ -16,7 +16,7 @@ use crate::limits::IDLE_INTERRUPTIONS_MAX;
 use crate::plan::{PlanStep, Work};
 use crate::question::{Question, QuestionState};
 use crate::recover::{Observed, Sighting, buried};
-use crate::run::{Attempt, Ending, Interruption, KeptSnapshot, Phase, Run, Step};
+use crate::run::{Attempt, CheckoutChanges, Ending, Interruption, KeptSnapshot, Phase, Run, Step};
 use crate::time::{Millis, Moment};
 
 /// A run, for showing.
@@ -278,6 +278,9 @@ pub struct AttemptView {
     pub commits: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<Oid>,
+    /// Files of the user's checkout that changed meanwhile; by whom is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkout_changed: Option<Box<CheckoutChanges>>,
     /// `running`, `dead`, `elsewhere`, `held` (by somebody outside), or how it ended.
     pub state: String,
     #[serde(serialize_with = "rfc3339")]
@@ -533,6 +536,7 @@ fn attempts(
         to,
         commits: attempt.trace.commits,
         head: attempt.trace.head.clone(),
+        checkout_changed: attempt.trace.checkout.clone(),
         state,
         lease_expires: believed_until(step, attempt, leases).wall,
     };

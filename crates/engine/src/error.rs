@@ -32,6 +32,8 @@ pub enum EngineError {
         #[source]
         source: io::Error,
     },
+    #[error("{} is there already", path.display())]
+    PlanThere { path: PathBuf },
     #[error("the plan {} is outside the repository", path.display())]
     PlanOutside { path: PathBuf },
     #[error("there is no run {asked:?}")]
@@ -150,6 +152,10 @@ impl EngineError {
                 io::ErrorKind::NotFound => missing_plan(path),
                 _ => format!("see what is there: `ls -l '{}'`", path.display()),
             }),
+            EngineError::PlanThere { path } => Some(format!(
+                "look at it: `piton plan check '{}'`; or name another file",
+                path.display()
+            )),
             EngineError::PlanOutside { .. } => {
                 Some("put the plan inside the repository it is about".into())
             }

@@ -2,6 +2,7 @@
 //! agent, outlives the worker, and holds `keeper.lock` throughout; when it dies, the kernel lets go
 //! of the lock and the next command knows at once.
 
+mod lookout;
 mod stages;
 mod supervise;
 
@@ -69,6 +70,8 @@ enum Input {
     Exited(Exit),
     Signal(i32),
     Snapshot(Result<Option<Snapshot>, GitError>),
+    /// Files of the user's checkout.
+    CheckoutChanged(Vec<Vec<u8>>),
 }
 
 /// How an attempt ends without completing.
@@ -261,6 +264,7 @@ impl Keeper {
             match input {
                 Input::Signal(signal) => self.signal(signal),
                 Input::Snapshot(taken) => self.take_in(taken),
+                Input::CheckoutChanged(paths) => self.take_in_changed(&paths),
                 Input::Exited(_) => {}
             }
         }

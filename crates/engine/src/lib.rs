@@ -12,6 +12,7 @@ pub mod demo;
 pub mod doctor;
 pub mod error;
 pub mod git;
+pub mod init;
 pub mod keeper;
 pub mod land;
 pub mod log;

@@ -1,7 +1,7 @@
 //! Opening, finding and stopping runs: what verbs ask of the store before anything is executed.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -300,12 +300,16 @@ pub fn missing_programs(plan: &Plan, settings: &Settings) -> Vec<MissingProgram>
         let path = agent.env.get("PATH").map(OsString::from).or_else(|| std::env::var_os("PATH"));
         let there = match program.contains('/') {
             true => Path::new(program).is_relative() || Path::new(program).is_file(),
-            false => std::env::split_paths(&path.unwrap_or_default())
-                .any(|folder| folder.join(program).is_file()),
+            false => program_in(&path.unwrap_or_default(), program),
         };
         (!there).then(|| MissingProgram { agent: name.clone(), program: program.clone() })
     });
     missing.collect()
+}
+
+/// Whether a program is in one of the folders of a `PATH`.
+pub(crate) fn program_in(path: &OsStr, program: &str) -> bool {
+    std::env::split_paths(path).any(|folder| folder.join(program).is_file())
 }
 
 /// A plan file that was read.
@@ -589,6 +593,11 @@ fn placed(project: &Project, path: &Path) -> Result<Placed, EngineError> {
     let part = |part: Component<'_>| part.as_os_str().to_str().map(str::to_owned);
     let parts: Option<Vec<String>> = within.components().map(part).collect();
     Ok(Placed { root, within: parts.ok_or_else(outside)?.join("/") })
+}
+
+/// Whether a plan in this folder can be run here.
+pub(crate) fn check_inside(project: &Project, folder: &Path) -> Result<(), EngineError> {
+    placed(project, folder).map(drop)
 }
 
 fn canonical(path: &Path) -> PathBuf {

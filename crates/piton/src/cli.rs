@@ -34,6 +34,7 @@ Without a command, piton says what needs you.
 
 Examples:
   piton demo                    see it survive kill -9
+  piton init                    write a first plan for this repository
   piton run plan.toml           run a plan
   piton resume                  go on after any interruption
   piton status                  what is going on
@@ -69,9 +70,11 @@ enum Verb {
     Answer(verb::answer::Args),
     Plan(verb::plan::Args),
     Trust(verb::trust::Args),
+    Init(verb::init::Args),
     Doctor(verb::doctor::Args),
     Demo(verb::demo::Args),
     Completions(verb::completions::Args),
+    Man(verb::man::Args),
     #[command(hide = true)]
     Keeper(verb::keeper::Args),
     #[command(hide = true)]
@@ -141,9 +144,11 @@ impl Cli {
             Some(Verb::Answer(args)) => verb::answer::run(&args, ui),
             Some(Verb::Plan(args)) => verb::plan::run(&args, ui),
             Some(Verb::Trust(args)) => verb::trust::run(&args, ui),
+            Some(Verb::Init(args)) => verb::init::run(&args, ui),
             Some(Verb::Doctor(args)) => verb::doctor::run(&args, ui),
             Some(Verb::Demo(args)) => verb::demo::run(&args, ui),
             Some(Verb::Completions(args)) => verb::completions::run(&args, ui),
+            Some(Verb::Man(args)) => verb::man::run(&args, ui),
             Some(Verb::Keeper(args)) => verb::keeper::run(args),
             Some(Verb::Worker(args)) => verb::worker::run(&args, ui),
             Some(Verb::DemoAgent(args)) => verb::demo_agent::run(&args, ui),
@@ -180,9 +185,11 @@ impl Verb {
             Verb::Answer(_) => "answer",
             Verb::Plan(_) => "plan check",
             Verb::Trust(_) => "trust",
+            Verb::Init(_) => "init",
             Verb::Doctor(_) => "doctor",
             Verb::Demo(_) => "demo",
             Verb::Completions(_) => "completions",
+            Verb::Man(_) => "man",
             Verb::Keeper(_) => "keeper",
             Verb::Worker(_) => "worker",
             Verb::DemoAgent(_) => "demo-agent",

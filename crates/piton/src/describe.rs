@@ -12,6 +12,8 @@ use crate::text::{ago, bold, clipped, count, dim, green, plain, red, span, word,
 const TITLE_MAX: usize = 48;
 /// The longest text of a report that is shown in full.
 const REPORT_MAX: usize = 200;
+/// The most files that are named in a line.
+const FILES_SHOWN: usize = 10;
 
 /// A run's status with its data, in one phrase.
 pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
@@ -183,6 +185,14 @@ fn reported_progress(step: &StepView) -> String {
         Some(percent) => format!(", reported: {percent} %"),
         None => String::new(),
     }
+}
+
+/// Files of the user's checkout that changed while a step ran.
+pub(crate) fn changed_meanwhile(files: &[String], more: u64) -> String {
+    let named = files.iter().take(FILES_SHOWN).map(|file| plain(file));
+    let more = more + files.len().saturating_sub(FILES_SHOWN) as u64;
+    let more = (more > 0).then(|| format!("and {more} more"));
+    named.chain(more).collect::<Vec<_>>().join(", ")
 }
 
 /// What holders said about their work, in their words; empty where they said nothing.

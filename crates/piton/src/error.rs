@@ -81,6 +81,7 @@ kinds! {
     NotLanded, "E081", Failed, "the commit could not be brought onto the run's branch";
     NoSuchCommit, "E082", Usage, "there is no such commit here, or more than one";
     PlanInUse, "E083", BadPlan, "the changed plan cannot be accepted: what it changes is in use";
+    FileThere, "E110", Usage, "a file that would be written is there already";
     SettingsDiffer, "W001", Ok, "the recorded settings differ from the present ones";
     Noticed, "W002", Ok, "something worth knowing happened while working";
     ClosedPipe, "W003", Ok, "whoever read the output has stopped reading";
@@ -239,6 +240,7 @@ fn kind_of(error: &EngineError) -> Kind {
         | EngineError::PlanOutside { .. }
         | EngineError::NothingToStart { .. }
         | EngineError::UnknownAgent { .. } => Kind::BadPlan,
+        EngineError::PlanThere { .. } => Kind::FileThere,
         EngineError::NotOwner { .. } => Kind::NotOwner,
         EngineError::Worktree { .. } => Kind::Usage,
         EngineError::NoSuchRun { .. } | EngineError::AmbiguousRun { .. } | EngineError::NoRuns => {

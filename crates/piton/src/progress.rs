@@ -18,6 +18,7 @@ use piton_core::time::Millis;
 use piton_engine::project::Project;
 use piton_engine::worker::Notice;
 
+use crate::describe::changed_meanwhile;
 use crate::error::Kind;
 use crate::text::{self, ago, bold, clipped, count, dim, green, now, plain, red, span, yellow};
 use crate::ui::Ui;
@@ -117,6 +118,13 @@ impl<'a> Progress<'a> {
                 self.finish(step, &yellow("?"), "waits for an answer; its work is kept");
             }
             Event::ItemsMarked { .. } => {}
+            Event::CheckoutChanged { step, files, more, .. } => {
+                let files = changed_meanwhile(files, *more);
+                let message =
+                    format!("step {step}: files of your checkout changed while it ran: {files}");
+                let hint = "piton does not know who it was; `git status` shows them";
+                self.ui.warn(Kind::Noticed, message, Some(hint.to_owned()));
+            }
             Event::Verified { step, truth, check, .. } => {
                 self.stage(step, "landing");
                 self.say(step, "●", &verified(*truth, check.is_some()));

@@ -270,8 +270,9 @@ fn samples_of_questions() -> Vec<Event> {
             host: host("here"),
         },
         Event::AnswersApplied { step: step.clone(), fence, questions },
-        Event::Suspended { step, fence },
+        Event::Suspended { step: step.clone(), fence },
         Event::PlanAccepted { plan: Hash::of(b"plan"), text: "plan".to_owned() },
+        Event::CheckoutChanged { step, fence, files: vec!["src/ü.ts".to_owned()], more: 3 },
     ]
 }
 
@@ -328,6 +329,7 @@ fn kind(event: &Event) -> u8 {
         Event::AnswersApplied { .. } => 18,
         Event::Suspended { .. } => 19,
         Event::PlanAccepted { .. } => 20,
+        Event::CheckoutChanged { .. } => 21,
     }
 }
 

@@ -404,6 +404,9 @@ pub(crate) fn told(event: &Event) -> String {
         Event::SubstepCompleted { step, substep, .. } => {
             format!("substep completed {step} {substep}")
         }
+        Event::CheckoutChanged { step, files, .. } => {
+            format!("checkout changed {step} {}", files.join(" "))
+        }
         Event::ItemAdded { step, text, .. } => format!("item added {step} {text}"),
         Event::ItemsMarked { step, items, mark, .. } => {
             let word = if *mark == Mark::Done { "done" } else { "deferred" };

@@ -602,6 +602,7 @@ fn fence_of(event: &Event) -> Option<Fence> {
         | Event::SubstepCompleted { fence, .. }
         | Event::ItemAdded { fence, .. }
         | Event::ItemsMarked { fence, .. }
+        | Event::CheckoutChanged { fence, .. }
         | Event::Verified { fence, .. }
         | Event::LandingIntended { fence, .. }
         | Event::Completed { fence, .. }

@@ -13,6 +13,7 @@ use piton_core::ids::{Hash, Oid, QuestionId};
 use piton_core::plan::{Agent, PromptBy, Work};
 use piton_core::run::Stop;
 
+use super::lookout::Lookout;
 use super::supervise::Watched;
 use super::{End, Input, Keeper};
 use crate::attempt::private;
@@ -29,8 +30,9 @@ impl Keeper {
     pub(super) fn stages(&mut self) -> Result<(), End> {
         match self.entry {
             Entry::Fresh | Entry::Continue => {
+                let lookout = Lookout::start(&self.project.git, self.sender.clone());
                 let base = self.prepare()?;
-                self.run_agent(base)?;
+                self.run_agent(base, lookout)?;
                 self.verify()?;
             }
             Entry::Verify => {
@@ -145,13 +147,14 @@ impl Keeper {
         End::trouble(format!("{path} is not this run's worktree ({why}); move it away"))
     }
 
-    fn run_agent(&mut self, base: Oid) -> Result<(), End> {
+    fn run_agent(&mut self, base: Oid, lookout: Lookout) -> Result<(), End> {
         let (spec, answers) = self.agent_spec(&base)?;
         self.stop_before(Stage::Unstarted)?;
         let (step, fence) = (self.step.clone(), self.fence);
         let pid = Some(std::process::id());
         self.log.submit(&Command::Start { step, fence, base: Some(base), answers, pid })?;
         crash::point("keeper.started");
+        lookout.begun();
         let oom_before = machine::oom_kills();
         let program = spec.program.to_string_lossy().into_owned();
         let child = child::spawn(spec, self.sender.clone(), Input::Exited)
@@ -160,6 +163,8 @@ impl Keeper {
         self.record.agent = machine::process(child.pid);
         self.folder.write_keeper(&self.record).map_err(EngineError::io("keeper.json"))?;
         let finished = self.supervise(child, Watched::Agent)?;
+        lookout.end();
+        self.take_in_waiting();
         if !finished.ended.exit.is_success() {
             self.record_exit(finished.ended, finished.tail.clone())?;
         }

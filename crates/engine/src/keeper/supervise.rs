@@ -64,6 +64,7 @@ impl Keeper {
                 Ok(Input::Exited(exit)) => break exit,
                 Ok(Input::Signal(signal)) => self.signal(signal),
                 Ok(Input::Snapshot(taken)) => self.take_in(taken),
+                Ok(Input::CheckoutChanged(paths)) => self.take_in_changed(&paths),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
             let stop = match self.requested() {

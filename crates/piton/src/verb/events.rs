@@ -126,6 +126,9 @@ fn detail(event: &Event) -> String {
         Event::ItemAdded { text, priority, .. } => {
             format!("{text} ({})", crate::describe::priority_word(*priority))
         }
+        Event::CheckoutChanged { files, more, .. } => {
+            crate::describe::changed_meanwhile(files, *more)
+        }
         Event::ItemsMarked { items, mark, .. } => {
             let items = joined(items);
             match mark {

@@ -13,8 +13,9 @@ use crate::ui::Ui;
 use crate::verb::status::{Which, survey};
 use crate::verb::{self, Answer, next_commands};
 
-const NEW_HERE: [(&str, &str); 3] = [
+const NEW_HERE: [(&str, &str); 4] = [
     ("piton demo", "see a run survive kill -9"),
+    ("piton init", "write a first plan for this repository"),
     ("piton run PLAN", "run a plan"),
     ("piton help", "every command"),
 ];

@@ -9,7 +9,9 @@ use piton_engine::project::Project;
 use piton_engine::runs;
 use serde_json::json;
 
-use crate::describe::{checklist, mark, question_lines, reported, run_head, step_phrase};
+use crate::describe::{
+    changed_meanwhile, checklist, mark, question_lines, reported, run_head, step_phrase,
+};
 use crate::error::Problem;
 use crate::text::{bold, count, dim, now, plain, span, word};
 use crate::ui::Ui;
@@ -101,6 +103,10 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
     }
     for (number, attempt) in step.attempts.iter().enumerate() {
         lines.push(format!("    {}", attempt_line(number + 1, attempt, now)));
+        if let Some(changes) = &attempt.checkout_changed {
+            let files = changed_meanwhile(&changes.files, changes.more);
+            lines.push(format!("      meanwhile in your checkout, by whom is unknown: {files}"));
+        }
     }
     lines.push(format!("    {}", good_line(&step.last_good_commit)));
     lines.extend(step.report.iter().flat_map(reported).map(|line| format!("    {line}")));

@@ -562,6 +562,7 @@ fn fence_of(event: &Event) -> Option<Fence> {
         | Event::SubstepCompleted { fence, .. }
         | Event::ItemAdded { fence, .. }
         | Event::ItemsMarked { fence, .. }
+        | Event::CheckoutChanged { fence, .. }
         | Event::Asked { fence, .. }
         | Event::AnswersApplied { fence, .. }
         | Event::Suspended { fence, .. }

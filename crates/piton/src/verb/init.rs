@@ -1,0 +1,67 @@
+//! `piton init`: writes a first plan for this repository, with the agent that is installed and the
+//! project's own tests.
+
+use std::path::PathBuf;
+
+use piton_engine::init::{self, Found, KNOWN, KnownAgent};
+use serde_json::json;
+
+use crate::error::Problem;
+use crate::text::{bold, count, green, word};
+use crate::ui::Ui;
+use crate::verb::{self, Answer, from_here};
+
+/// Write a first plan for this repository
+///
+/// Looks which coding agent is in PATH and how the project is tested, and writes a plan of two example
+/// steps to begin with. It runs nothing, and a file that is there stays as it is.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton init
+  piton init plans/night.toml --agent codex")]
+pub(crate) struct Args {
+    /// The file to write, inside the repository
+    #[arg(default_value = "plan.toml")]
+    file: PathBuf,
+
+    /// The agent to write it for, instead of the first one in PATH
+    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(
+        KNOWN.iter().map(|agent| agent.name)
+    ))]
+    agent: Option<String>,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let project = verb::project()?;
+    let asked = KNOWN.iter().find(|known| args.agent.as_deref() == Some(known.name)).copied();
+    let found = init::look(project.git.here(), std::env::var_os("PATH").as_deref(), asked);
+    let plan = init::write(&project, &args.file, &found)?;
+    let file = word(&from_here(&args.file).display().to_string());
+    let steps = count(plan.steps.len() as u64, "step");
+    ui.line(format!("{} {} has {steps}{}", green("✓"), bold(&file), of(&found)))?;
+    if found.agent.is_none() {
+        let known: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
+        ui.hint(format!("no agent is in PATH; piton looked for {}", known.join(", ")));
+    }
+    let next = [format!("piton plan check {file}"), format!("piton run {file}")];
+    ui.line("")?;
+    ui.line(bold("Next: put in your own steps, then"))?;
+    for command in &next {
+        ui.line(format!("  {command}"))?;
+    }
+    Ok(Answer::new(json!({
+        "path": args.file,
+        "name": plan.name,
+        "agent": found.agent.map(|agent| agent.name),
+        "check": found.check,
+        "steps": plan.steps.iter().map(|step| &step.id).collect::<Vec<_>>(),
+        "next": next,
+    })))
+}
+
+fn of(found: &Found) -> String {
+    let agent = |agent: KnownAgent| format!(" for {}", agent.name);
+    let check = |check: &str| format!(", checked by `{check}`");
+    found.agent.map(agent).unwrap_or_default() + &found.check.map(check).unwrap_or_default()
+}
