@@ -1,6 +1,8 @@
 //! What a store keeps beside a log so that nobody folds it from its beginning: made and read by the
 //! core alone. Losing any of it loses time and nothing else; what another version wrote is no use.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Hash, Position};
@@ -9,8 +11,12 @@ use crate::ids::{Hash, Position};
 /// log: a run packed by other rules must not be gone on with.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " fold 8");
 
-/// Loading a run again may cost reading this many events and steps before a packed one is due.
-const DUE_AFTER: u64 = 256;
+/// Loading a run again may cost folding as many events as packing it costs, within these bounds: packing
+/// few steps is cheap, and reading back many events never is.
+const DUE_AFTER: RangeInclusive<u64> = 16..=256;
+
+/// Packing so many steps costs what folding one event does.
+const STEPS_PER_EVENT: u64 = 4;
 
 /// What is kept of a run under this name; each replaces the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,13 +73,14 @@ impl Packed {
 
 /// Whether a batch between these positions packs the run again: one writer in every so many does,
 /// without anybody having to remember who did last.
-pub fn is_due(before: Position, after: Position) -> bool {
-    before.0 / DUE_AFTER != after.0 / DUE_AFTER
+pub fn is_due(before: Position, after: Position, steps: usize) -> bool {
+    let every = (steps as u64 / STEPS_PER_EVENT).clamp(*DUE_AFTER.start(), *DUE_AFTER.end());
+    before.0 / every != after.0 / every
 }
 
 /// Whether a run that is not packed should be: a small one is folded as fast.
 pub fn is_worth_it(position: Position, steps: usize) -> bool {
-    position.0 + steps as u64 >= DUE_AFTER
+    position.0 + steps as u64 >= *DUE_AFTER.start()
 }
 
 /// A plan file that was read: what its bytes were, and which plan that is. As long as the file has these

@@ -199,7 +199,7 @@ fn due(run: &Run, kept: Option<Hash>, events: usize) -> Vec<Packed> {
     let after = Position(before + events as u64);
     let (position, steps) = (run.cursor.position, run.plan().steps.len());
     let missing = kept.is_none() && is_worth_it(position, steps);
-    if !missing && !is_due(position, after) {
+    if !missing && !is_due(position, after, steps) {
         return Vec::new();
     }
     let graph = (kept != Some(run.graph().hash())).then(|| run.graph().pack());

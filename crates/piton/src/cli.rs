@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
@@ -42,7 +42,10 @@ Examples:
 Exit status: 0 done, 1 failed, 2 usage, 4 needs a person, 5 ownership lost, 65 bad plan,
 69 store unavailable, 74 damaged, 75 parked, 77 not trusted, 130 interrupted, 143 terminated.";
 
+/// Only the verb that was typed is built, because the others' arguments and texts are a good part of what
+/// a small verb costs.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 enum Verb {
     Run(verb::run::Args),
     Resume(verb::resume::Args),
@@ -87,7 +90,11 @@ enum Verb {
 pub(crate) fn run(args: Vec<OsString>) -> Exit {
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(error) => return misread(&args, &error),
+        Err(error) if error.kind() == ErrorKind::DisplayVersion => return misread(&args, &error),
+        Err(_) => match reread(&args) {
+            Ok(cli) => cli,
+            Err(error) => return misread(&args, &error),
+        },
     };
     let form = if cli.json { Form::Json } else { Form::People };
     let ui = Ui::new(form, cli.verb.as_ref().map_or("overview", Verb::name));
@@ -97,15 +104,25 @@ pub(crate) fn run(args: Vec<OsString>) -> Exit {
                 ui.finish(&answer.data, answer.exit);
             }
             answer.tidy();
-            answer.exit
+            let exit = answer.exit;
+            // The process ends: closing the store would only take time.
+            std::mem::forget(answer);
+            exit
         }
         Err(problem) => ui.fail(&problem),
     }
 }
 
-/// The parser's types, for completions and the reference.
+/// The parser's types, for completions and the reference. Verbs are there once it is built.
 pub(crate) fn command() -> clap::Command {
     Cli::command()
+}
+
+/// Again with every verb built: help lists what each of them does.
+fn reread(args: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut command = command();
+    command.build();
+    Cli::from_arg_matches(&command.try_get_matches_from(args)?)
 }
 
 impl Cli {
@@ -229,8 +246,9 @@ mod tests {
 
     #[test]
     fn the_parser_is_sound_and_everything_has_help() {
-        let command = command();
+        let mut command = command();
         command.clone().debug_assert();
+        command.build();
         for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
             assert!(verb.get_about().is_some(), "{} has no help", verb.get_name());
             for arg in verb.get_arguments() {

@@ -43,6 +43,9 @@ const WAL_FRAMES: i64 = 128;
 /// From here on tidying also makes writers wait, because it evidently does not keep up with them.
 const WAL_FRAMES_MAX: i64 = 16 * WAL_FRAMES;
 
+/// Whoever committed no more than this has not made a short write-ahead log long.
+const FEW_COMMITS: u64 = 2;
+
 /// A write-ahead log with fewer commits was begun anew not long ago.
 const YOUNG_LOG: u32 = 3;
 
@@ -101,7 +104,7 @@ impl SqliteStore {
             clock,
             lock,
             patience: PATIENCE,
-            remember: AtomicBool::new(link.commits < YOUNG_LOG),
+            remember: AtomicBool::new(link.log.commits < YOUNG_LOG),
             link: Mutex::new(link),
             commits: AtomicU64::new(0),
         })
@@ -442,6 +445,10 @@ impl Store for SqliteStore {
         let Some(lock) = &self.lock else { return };
         // No answer waits for this and the next verb tries again, so failures are not reported.
         let link = self.link();
+        let seen = i64::from(link.log.frames);
+        if seen < WAL_FRAMES && self.commits.load(Ordering::Acquire) <= FEW_COMMITS {
+            return;
+        }
         let Ok(backlog) = backlog(&link.conn) else { return };
         drop(link);
         if backlog < WAL_FRAMES {

@@ -27,8 +27,8 @@ use crate::{Damage, StoreError};
 pub(super) struct Link {
     pub(super) conn: Connection,
     pub(super) store: StoreId,
-    /// Commits in the write-ahead log when it was opened.
-    pub(super) commits: u32,
+    /// The write-ahead log when it was opened.
+    pub(super) log: Survey,
     private: Option<Private>,
 }
 
@@ -44,9 +44,19 @@ struct Private {
 const SETTINGS: &[(&str, &str, &str)] = &[
     ("synchronous", "FULL", "2"),
     ("wal_autocheckpoint", "0", "0"),
+    // Elsewhere there is no second kind of flush to ask for.
+    #[cfg(target_os = "macos")]
     ("fullfsync", "ON", "1"),
-    ("trusted_schema", "OFF", "0"),
     ("cell_size_check", "ON", "1"),
+];
+
+/// The same without a statement to compile. With the last one no statement is compiled again because of
+/// the values that are bound to it.
+const SWITCHES: &[(DbConfig, &str, bool)] = &[
+    // First of all: whatever goes wrong after this, closing must not checkpoint.
+    (DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, "no_ckpt_on_close", true),
+    (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, "trusted_schema", false),
+    (DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, "qpsg", true),
 ];
 
 /// Room for every statement of `rows`.
@@ -117,7 +127,7 @@ pub(super) fn look(home: &Home) -> Result<Link, StoreError> {
 fn look_in_place(home: &Home) -> Result<Link, Flaw> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let conn = Connection::open_with_flags(uri(&home.db), flags)?;
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    switch(&home.db, &conn)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     accept(home, conn, sidecar::read(home)?, None)
@@ -232,9 +242,7 @@ impl Stamp {
 /// A connection that may write, with every setting as asked.
 fn writer(db: &Path) -> Result<Connection, Flaw> {
     let mut conn = Connection::open_with_flags(db, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    // First of all: whatever goes wrong after this, closing must not checkpoint.
-    let kept = conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    confirm(db, "no_ckpt_on_close", "1", if kept { "1" } else { "0" })?;
+    switch(db, &conn)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     conn.set_transaction_behavior(TransactionBehavior::Immediate);
@@ -245,6 +253,14 @@ fn writer(db: &Path) -> Result<Connection, Flaw> {
     // Chosen when the database was made, and kept in it: only compared here.
     confirm(db, "journal_mode", "wal", &ask(&conn, "journal_mode")?)?;
     Ok(conn)
+}
+
+fn switch(db: &Path, conn: &Connection) -> Result<(), Flaw> {
+    let shown = |on| if on { "1" } else { "0" };
+    for &(switch, name, wanted) in SWITCHES {
+        confirm(db, name, shown(wanted), shown(conn.set_db_config(switch, wanted)?))?;
+    }
+    Ok(())
 }
 
 fn ask(conn: &Connection, setting: &str) -> Result<String, Flaw> {
@@ -278,9 +294,9 @@ fn accept(
     private: Option<Private>,
 ) -> Result<Link, Flaw> {
     let meta = schema::recognise(&conn)?;
-    let survey = survey(home)?;
+    let log = survey(home)?;
     sidecar::verify(remembered, &conn, meta.store)?;
-    Ok(Link { conn, store: meta.store, commits: survey.commits, private })
+    Ok(Link { conn, store: meta.store, log, private })
 }
 
 /// Reads the log once more before calling it broken: somebody may have been writing to it.
