@@ -36,6 +36,8 @@ pub(crate) struct Progress<'a> {
     project: &'a Project,
     lines: Arc<Mutex<BTreeMap<StepRef, Line>>>,
     refresher: Option<Refresher>,
+    /// The last moving line: how far the whole run is.
+    whole: Option<ProgressBar>,
 }
 
 /// A moving line.
@@ -56,7 +58,7 @@ impl<'a> Progress<'a> {
     pub(crate) fn start(ui: &'a Ui, project: &'a Project) -> Progress<'a> {
         let lines = Arc::default();
         let refresher = ui.is_live().then(|| refresh(Arc::clone(&lines)));
-        Progress { ui, project, lines, refresher }
+        Progress { ui, project, lines, refresher, whole: None }
     }
 
     /// Takes the moving lines away.
@@ -68,9 +70,13 @@ impl<'a> Progress<'a> {
         for line in std::mem::take(&mut *held(&self.lines)).into_values() {
             line.bar.finish_and_clear();
         }
+        if let Some(whole) = &self.whole {
+            whole.finish_and_clear();
+        }
     }
 
     pub(crate) fn hear(&mut self, run: &Run, notice: Notice) {
+        self.count(run);
         match notice {
             Notice::Event(event) => self.event(run, &event),
             Notice::Adopted { step, .. } => {
@@ -82,6 +88,26 @@ impl<'a> Progress<'a> {
             Notice::Leaving => self.ui.talk("leaving; what was started goes on"),
             Notice::Warning(message) => self.ui.warn(Kind::Noticed, plain(&message), None),
         }
+    }
+
+    /// Brings the line of the whole run up to date.
+    fn count(&mut self, run: &Run) {
+        if !self.ui.is_live() {
+            return;
+        }
+        let whole = self.whole.get_or_insert_with(|| {
+            let style = ProgressStyle::with_template("{msg} · {elapsed}");
+            let bar = ProgressBar::new_spinner()
+                .with_elapsed(now().since(run.opened_at))
+                .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            let bar = self.ui.live().add(bar);
+            bar.enable_steady_tick(Duration::from_secs(1));
+            bar
+        });
+        let total = run.plan().steps.len();
+        let done = total - run.count_remaining();
+        let text = format!("{} {done} of {} done", run.opened.handle, count(total as u64, "step"));
+        whole.set_message(self.ui.painted(&dim(&text)));
     }
 
     fn event(&mut self, run: &Run, event: &Event) {
@@ -238,7 +264,10 @@ impl<'a> Progress<'a> {
             .with_elapsed(now().since(attempt.claimed_at))
             .with_style(style())
             .with_prefix(self.ui.painted(&bold(&step.to_string())));
-        let bar = self.ui.live().add(bar);
+        let bar = match &self.whole {
+            Some(whole) => self.ui.live().insert_before(whole, bar),
+            None => self.ui.live().add(bar),
+        };
         bar.enable_steady_tick(Duration::from_millis(100));
         let transcript = self.project.folder(attempt.id).transcript();
         let line = Line { bar, transcript, stage, kept: None };

@@ -12,12 +12,11 @@ pub(crate) struct Screen {
     drawn: Mutex<String>,
 }
 
-/// Columns that are left free: a terminal echoes Ctrl-C as `^C` where the cursor is, and on a full
-/// line that would push it below the lines that are to be taken away.
-const ECHO: u16 = 8;
-
 /// What a terminal that does not tell its size is taken for.
 const SIZE: (u16, u16) = (80, 24);
+
+/// Takes away what is right of the cursor.
+const ERASE: &str = "\u{1b}[K";
 
 impl Screen {
     fn draw(&self, text: &str) -> io::Result<()> {
@@ -42,7 +41,7 @@ impl Screen {
 
 impl TermLike for Screen {
     fn width(&self) -> u16 {
-        Screen::size().0.saturating_sub(ECHO).max(1)
+        Screen::size().0
     }
 
     fn height(&self) -> u16 {
@@ -80,9 +79,16 @@ impl TermLike for Screen {
 
     fn flush(&self) -> io::Result<()> {
         let drawn = std::mem::take(&mut *self.drawn.lock().unwrap_or_else(PoisonError::into_inner));
+        // A terminal echoes Ctrl-C as `^C` where the cursor is: at the end of a line that was filled with
+        // blanks it would push the cursor below the lines that are to be taken away.
+        let text = drawn.trim_end_matches(' ');
+        let rest = if text.len() < drawn.len() { ERASE } else { "" };
         let mut out = io::stderr().lock();
         // An error would be a panic where indicatif takes the lines away.
-        let _closed = out.write_all(drawn.as_bytes()).and_then(|()| out.flush());
+        let _closed = out
+            .write_all(text.as_bytes())
+            .and_then(|()| out.write_all(rest.as_bytes()))
+            .and_then(|()| out.flush());
         Ok(())
     }
 }
