@@ -154,7 +154,7 @@ fn probe(path: &Path) -> io::Result<Lock> {
 }
 
 /// Replaces a record so that a reader, even after a crash, sees the old or the new one, whole.
-fn write_flushed(path: &Path, record: &impl Serialize) -> io::Result<()> {
+pub(crate) fn write_flushed(path: &Path, record: &impl Serialize) -> io::Result<()> {
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let new = path.with_extension("new");
     let mut file = private(&new)?;

@@ -38,6 +38,18 @@ pub const POINTS: &[(&str, Who)] = &[
     ("complete.verify-ran", Who::Holder),
     ("complete.scratch-removed", Who::Holder),
     ("complete.verified", Who::Holder),
+    ("clean.snapshot-kept", Who::Tidier),
+    ("clean.recorded", Who::Tidier),
+    ("clean.moved-out", Who::Tidier),
+    ("clean.unlisted", Who::Tidier),
+    ("clean.emptied", Who::Tidier),
+    ("clean.branch-gone", Who::Tidier),
+    ("clean.done", Who::Tidier),
+    ("undo.intended", Who::Undoer),
+    ("undo.branch-back", Who::Undoer),
+    ("undo.filled", Who::Undoer),
+    ("undo.listed", Who::Undoer),
+    ("undo.tree-back", Who::Undoer),
 ];
 
 /// Whose code a point is in.
@@ -48,6 +60,10 @@ pub enum Who {
     Keeper,
     /// Somebody outside who completes a claim with a commit.
     Holder,
+    /// Somebody who cleans up.
+    Tidier,
+    /// Somebody who undoes a clean-up.
+    Undoer,
 }
 
 #[cfg(not(feature = "crash-points"))]

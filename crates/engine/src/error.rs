@@ -13,6 +13,7 @@ use piton_store::StoreError;
 use crate::git::GitError;
 use crate::land::Unlanded;
 use crate::log::LogError;
+use crate::undo::NotUndone;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -52,6 +53,10 @@ pub enum EngineError {
     UnknownAgent { step: StepId, agent: AgentName, known: Vec<AgentName> },
     #[error("the store {} is gone, but this repository has snapshots of earlier runs", path.display())]
     LostStore { path: PathBuf },
+    #[error("{} stays: {why}", path.display())]
+    Stays { path: PathBuf, why: String },
+    #[error(transparent)]
+    NotUndone(#[from] NotUndone),
     #[error("step {step} is not claimed from this worktree")]
     NotOwner { step: StepId },
     #[error("the worktree {} cannot be used", path.display())]
@@ -207,10 +212,25 @@ impl EngineError {
                 Some("nothing was landed and the claim is still yours: say it again".into())
             }
             EngineError::Settings(_) => Some("`piton doctor`".into()),
+            EngineError::Stays { .. } => Some("`piton clean` says what can go".into()),
+            EngineError::NotUndone(why) => not_undone_hint(why),
             EngineError::Io { .. } => None,
             EngineError::KeeperLost { .. } => Some("`piton resume` tries again".into()),
         }
     }
+}
+
+fn not_undone_hint(why: &NotUndone) -> Option<String> {
+    Some(match why {
+        NotUndone::Nothing | NotUndone::Unknown { .. } | NotUndone::Already { .. } => {
+            "`piton undo --list` shows what was done".into()
+        }
+        NotUndone::InTheWay { .. } => "move it away, then say it again; nothing was changed".into(),
+        NotUndone::Unreadable { path, .. } => format!(
+            "it may be of a newer piton; without it the others can be undone: move {} away",
+            path.display()
+        ),
+    })
 }
 
 fn unlanded_hint(why: &Unlanded) -> Option<String> {

@@ -369,6 +369,13 @@ impl Git {
         call.args(&["update-ref", "--no-deref", "-d", "--end-of-options", refname]).run().map(drop)
     }
 
+    /// Deletes a ref that is still where it was.
+    pub(crate) fn delete_ref(&self, refname: &str, old: &Oid) -> Result<(), GitError> {
+        let call = self.without_hooks(self.call())?.config("core.fsync", "reference");
+        let call = call.args(&["update-ref", "--no-deref", "-d", "--end-of-options", refname]);
+        call.arg(old.as_str()).run().map(drop)
+    }
+
     /// Where a branch is checked out, given its full name. A worktree whose folder is gone does not count.
     pub(crate) fn checked_out(&self, refname: &str) -> Result<Option<PathBuf>, GitError> {
         let format = "--format=%(refname)%00%(worktreepath)";

@@ -5,6 +5,7 @@ pub mod attempt;
 pub mod bury;
 mod child;
 pub mod claims;
+pub mod clean;
 pub mod complete;
 pub mod config;
 pub mod crash;
@@ -26,6 +27,7 @@ pub mod runs;
 pub mod snapshot;
 mod transcript;
 pub mod trust;
+pub mod undo;
 pub mod worker;
 pub mod worktree;
 

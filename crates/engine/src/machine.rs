@@ -17,7 +17,7 @@ mod os;
 #[path = "machine_macos.rs"]
 mod os;
 
-pub(crate) use os::{boot_id, oom_kills, processes};
+pub(crate) use os::{boot_id, folders, oom_kills, processes};
 
 /// The variable by which processes of an attempt are found after their keeper died.
 pub const ATTEMPT_VARIABLE: &str = "PITON_ATTEMPT";

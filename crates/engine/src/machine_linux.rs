@@ -1,7 +1,7 @@
 //! Linux: everything comes from `/proc`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use piton_core::ids::BootId;
 
@@ -57,6 +57,14 @@ pub(crate) fn holds_lock(pid: i32, path: &Path) -> bool {
         };
         opened && about().lines().any(|line| line.starts_with("lock:") && line.contains(" WRITE "))
     })
+}
+
+/// The folders that processes work in, as far as this user may know.
+pub(crate) fn folders() -> Vec<(i32, PathBuf)> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    let folder = |pid: i32| Some((pid, fs::read_link(format!("/proc/{pid}/cwd")).ok()?));
+    entries.flatten().filter_map(pid).filter_map(folder).collect()
 }
 
 /// How many processes the kernel has killed for want of memory since boot.

@@ -1,7 +1,7 @@
 //! macOS: the same functions by way of `sysctl` and `ps`. Built for completeness; the README says
 //! what is tested where.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use piton_core::ids::BootId;
@@ -50,6 +50,20 @@ pub(crate) fn has_variable(pid: i32, variable: &str) -> bool {
 /// Not told by this system.
 pub(crate) fn holds_lock(_pid: i32, _path: &Path) -> bool {
     false
+}
+
+/// The folders that processes work in, as far as this user may know.
+pub(crate) fn folders() -> Vec<(i32, PathBuf)> {
+    let mut found = Vec::new();
+    let mut pid = 0;
+    for line in output("lsof", &["-a", "-d", "cwd", "-F", "pn"]).lines() {
+        match line.split_at_checked(1) {
+            Some(("p", number)) => pid = number.parse().unwrap_or(0),
+            Some(("n", path)) => found.push((pid, PathBuf::from(path))),
+            _ => {}
+        }
+    }
+    found
 }
 
 pub(crate) fn oom_kills() -> Option<u64> {

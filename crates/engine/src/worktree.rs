@@ -20,11 +20,13 @@ use crate::git::{
 
 mod create;
 mod link;
+mod listed;
 mod scratch;
 
 pub use create::Made;
 pub(crate) use create::is_unfinished;
-pub(crate) use link::Link;
+pub(crate) use link::{Link, link as link_of, place_of};
+pub(crate) use listed::{Listed, listed, obstacle_in};
 pub(crate) use scratch::Bench;
 
 /// Commits listed in a brief: more would help nobody.

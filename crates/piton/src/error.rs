@@ -13,6 +13,7 @@ use piton_engine::error::EngineError;
 use piton_engine::git::GitError;
 use piton_engine::log::LogError;
 use piton_engine::trust::TrustError;
+use piton_engine::undo::NotUndone;
 use serde::Serialize;
 
 use crate::exit::Exit;
@@ -81,6 +82,10 @@ kinds! {
     NotLanded, "E081", Failed, "the commit could not be brought onto the run's branch";
     NoSuchCommit, "E082", Usage, "there is no such commit here, or more than one";
     PlanInUse, "E083", BadPlan, "the changed plan cannot be accepted: what it changes is in use";
+    NoSuchAct, "E100", Usage, "there is no such act to undo";
+    InTheWay, "E101", Failed, "something newer is in the way of undoing";
+    JournalDamaged, "E102", Corrupt, "what was written down for undoing cannot be read";
+    NotCleaned, "E103", Failed, "something that was to be cleaned up could not be";
     FileThere, "E110", Usage, "a file that would be written is there already";
     SettingsDiffer, "W001", Ok, "the recorded settings differ from the present ones";
     Noticed, "W002", Ok, "something worth knowing happened while working";
@@ -243,6 +248,14 @@ fn kind_of(error: &EngineError) -> Kind {
         EngineError::PlanThere { .. } => Kind::FileThere,
         EngineError::NotOwner { .. } => Kind::NotOwner,
         EngineError::Worktree { .. } => Kind::Usage,
+        EngineError::Stays { .. } => Kind::NotCleaned,
+        EngineError::NotUndone(why) => match why {
+            NotUndone::Nothing | NotUndone::Unknown { .. } | NotUndone::Already { .. } => {
+                Kind::NoSuchAct
+            }
+            NotUndone::InTheWay { .. } => Kind::InTheWay,
+            NotUndone::Unreadable { .. } => Kind::JournalDamaged,
+        },
         EngineError::NoSuchRun { .. } | EngineError::AmbiguousRun { .. } | EngineError::NoRuns => {
             Kind::NoSuchRun
         }
@@ -316,6 +329,13 @@ fn details_of(error: &EngineError) -> Vec<Detail> {
         EngineError::PlanChanged { differences, .. } => {
             let row = |message: &String| Detail { message: message.clone(), hint: None };
             differences.iter().map(row).collect()
+        }
+        EngineError::NotUndone(NotUndone::InTheWay { what, .. }) => {
+            let row = |what: &String| Detail { message: text::plain(what), hint: None };
+            what.iter().map(row).collect()
+        }
+        EngineError::NotUndone(NotUndone::Unreadable { why, .. }) => {
+            vec![Detail { message: text::plain(why), hint: None }]
         }
         EngineError::Unverified { tail, .. } => {
             let row = |line: &str| Detail { message: text::plain(line), hint: None };

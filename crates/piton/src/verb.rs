@@ -24,6 +24,7 @@ pub(crate) mod ask;
 pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod claim;
+pub(crate) mod clean;
 pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod demo;
@@ -52,6 +53,7 @@ pub(crate) mod status;
 pub(crate) mod stop;
 pub(crate) mod substep;
 pub(crate) mod trust;
+pub(crate) mod undo;
 pub(crate) mod worker;
 pub(crate) mod worktree;
 

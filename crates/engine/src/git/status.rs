@@ -12,6 +12,8 @@ pub(crate) enum Depth {
     Folders,
     /// Every untracked file.
     Files,
+    /// Ignored ones too; a folder that is ignored as a whole is one entry.
+    Everything,
 }
 
 /// What `git status` saw.
@@ -23,6 +25,8 @@ pub(crate) struct Status {
     pub(crate) tracked: Vec<Tracked>,
     /// Folders end in a slash.
     pub(crate) untracked: Vec<Vec<u8>>,
+    /// Only where they were asked for.
+    pub(crate) ignored: Vec<Vec<u8>>,
 }
 
 /// A tracked path that differs between HEAD, index and worktree.
@@ -42,6 +46,7 @@ pub(crate) fn status(call: Call, depth: Depth) -> Result<Status, GitError> {
     let call = match depth {
         Depth::Folders => call.args(&["--untracked-files=normal", "--ignored=no"]),
         Depth::Files => call.args(&["--untracked-files=all", "--ignored=no"]),
+        Depth::Everything => call.args(&["--untracked-files=all", "--ignored=matching"]),
     };
     parse(&call.run()?)
 }
@@ -54,6 +59,7 @@ fn parse(answer: &Answer) -> Result<Status, GitError> {
             Some(b'1') => tracked(part, 8).map(|entry| status.tracked.push(entry)),
             Some(b'u') => tracked(part, 10).map(|entry| status.tracked.push(entry)),
             Some(b'?') => part.get(2..).map(|path| status.untracked.push(path.to_vec())),
+            Some(b'!') => part.get(2..).map(|path| status.ignored.push(path.to_vec())),
             _ => None,
         };
         let unknown = || GitError::unexpected("git status", String::from_utf8_lossy(part));
@@ -102,7 +108,7 @@ mod tests {
              1 .D N... 100644 100644 000000 {id} {id} gone\0\
              1 A. S... 000000 160000 160000 {id} {id} nested\0\
              u UU N... 100644 100644 100644 100644 {id} {id} {id} both sides\0\
-             ? new\nline\0? nested2/\0"
+             ? new\nline\0? nested2/\0! target/\0"
         );
         let answer = Answer { code: 0, stdout: text.into_bytes(), stderr: String::new() };
         let status = parse(&answer).expect("well formed");
@@ -123,6 +129,7 @@ mod tests {
         ];
         assert_eq!(shown, expected.map(|(path, y, u, g)| (path.to_owned(), y, u, g)));
         assert_eq!(status.untracked, [b"new\nline".to_vec(), b"nested2/".to_vec()]);
+        assert_eq!(status.ignored, [b"target/".to_vec()]);
     }
 
     #[test]

@@ -13,8 +13,8 @@ use crate::attempt::private;
 use crate::git::{GitError, flush, locks};
 
 /// The reason in git's own `locked` file while a worktree is being made.
-const BEING_MADE: &str = "piton: being made";
-const LOCKED: &str = "locked";
+pub(super) const BEING_MADE: &str = "piton: being made";
+pub(super) const LOCKED: &str = "locked";
 /// A file in a worktree's git directory while its files are being put back.
 const BEING_RESTORED: &str = "piton-being-restored";
 
@@ -93,7 +93,7 @@ impl Worktree {
     }
 
     /// Git's own adding is not safe against another one at the same time.
-    pub(super) fn lock_list(&self) -> Result<File, GitError> {
+    pub(crate) fn lock_list(&self) -> Result<File, GitError> {
         locks::private_dir(&self.git.state_dir())?;
         let path = self.git.state_dir().join("worktrees.lock");
         let locked = private(&path).and_then(|file| file.lock().map(|()| file));

@@ -97,7 +97,7 @@ pub(super) fn pointed_to(pointer: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 /// The folder that an entry of the repository's list names.
-pub(super) fn place_of(entry: &Path) -> Option<PathBuf> {
+pub(crate) fn place_of(entry: &Path) -> Option<PathBuf> {
     let text = fs::read(entry.join("gitdir")).ok()?;
     let pointer = entry.join(names::path(text.trim_ascii_end()));
     Some(real(pointer.parent()?))

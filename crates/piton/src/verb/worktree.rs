@@ -1,15 +1,17 @@
-//! `piton worktree`: a place to work in for those who claim, made or found.
+//! `piton worktree`: places to work in for those who claim, made, found, listed and removed.
 
+use piton_engine::clean::{self as engine, CleanAsk, TreeRow, TreeStatus};
 use piton_engine::places::{self, Place};
 use serde_json::json;
 
 use crate::accepting::OnChange;
 use crate::claiming;
 use crate::error::Problem;
+use crate::text::{self, dim, now, table, yellow};
 use crate::ui::Ui;
-use crate::verb::{self, Answer, stop::step_of};
+use crate::verb::{self, Answer, clean, stop::step_of};
 
-/// Make or find worktrees to work in
+/// Make, find, list and remove worktrees
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -33,6 +35,18 @@ that is there stays as it is. Without a step it is the one that `piton run` work
 Example:
   cd $(piton worktree path auth-calm-otter jwt)")]
     Path(Which),
+
+    /// List every worktree: whose it is, how that stands, and what is in it
+    #[command(after_help = "\
+Examples:
+  piton worktree list
+  piton worktree list --json | jq -r '.data.worktrees[] | select(.status == \"interrupted\") | .path'
+
+Interrupted ones are marked with `!`. Looks only: nothing is written, no lock of git's is taken.")]
+    List,
+
+    /// Remove worktrees that are provably safe to remove: `piton clean`
+    Clean(clean::Args),
 }
 
 /// Which worktree is meant.
@@ -52,6 +66,8 @@ impl Args {
         match self.verb {
             Verb::Create(_) => "worktree create",
             Verb::Path(_) => "worktree path",
+            Verb::List => "worktree list",
+            Verb::Clean(_) => "worktree clean",
         }
     }
 }
@@ -60,6 +76,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     match &args.verb {
         Verb::Create(which) => create(which, ui),
         Verb::Path(which) => path(which, ui),
+        Verb::List => list(ui),
+        Verb::Clean(args) => clean::run(args, ui),
     }
 }
 
@@ -92,4 +110,47 @@ fn path(which: &Which, ui: &Ui) -> Result<Answer, Problem> {
     let opened = &log.run().opened;
     let data = json!({ "run": opened.run, "handle": opened.handle, "step": step, "path": path });
     Ok(Answer::new(data))
+}
+
+fn list(ui: &Ui) -> Result<Answer, Problem> {
+    let project = verb::project()?;
+    let store = verb::store_for_looking(&project)?;
+    let root = clean::root(&project)?;
+    // Judged for the sake of the commits that only it has.
+    let ask = CleanAsk { completed: true, interrupted: true, older_than: None };
+    let rows = engine::judge(&project, store.as_ref(), &root, ask)?;
+    let rows: Vec<TreeRow> = rows.into_iter().map(|judged| judged.row).collect();
+    if rows.is_empty() {
+        ui.line("No worktrees of piton's here.")?;
+        ui.hint("`piton run PLAN`, or `piton worktree create PLAN STEP`");
+    } else {
+        let head =
+            ["", "RUN", "STEP", "STATUS", "CAUSE", "AGE", "CHANGES", "SIZE", "BRANCH", "PATH"];
+        let shown: Vec<Vec<String>> = rows.iter().map(shown).collect();
+        for line in table(&[vec![head.map(dim).to_vec()], shown].concat()) {
+            ui.line(line)?;
+        }
+    }
+    Ok(Answer::on_demand(ui, || json!({ "worktrees": rows })))
+}
+
+fn shown(row: &TreeRow) -> Vec<String> {
+    let interrupted = matches!(row.status, TreeStatus::Interrupted { .. });
+    let cause = match &row.status {
+        TreeStatus::Interrupted { cause: Some(cause) } => cause.to_string(),
+        _ => String::new(),
+    };
+    let word = row.status.word();
+    vec![
+        if interrupted { yellow("!") } else { String::new() },
+        row.handle.as_ref().map(ToString::to_string).unwrap_or_else(|| "-".to_owned()),
+        row.step.as_ref().map(ToString::to_string).unwrap_or_default(),
+        if interrupted { yellow(word) } else { word.to_owned() },
+        cause,
+        row.changed_at.map(|at| text::ago(at, now())).unwrap_or_default(),
+        row.counts.as_ref().map(clean::changes).unwrap_or_default(),
+        row.counts.map(|counts| clean::size(counts.bytes)).unwrap_or_default(),
+        row.branch.clone().unwrap_or_default(),
+        verb::from_here(&row.path).display().to_string(),
+    ]
 }

@@ -1,0 +1,453 @@
+//! Finds the worktrees: where runs of this store have theirs, what else stands under the same roots, and
+//! piton's branches that are checked out elsewhere. Looks only: no lock of git's is taken, no file
+//! written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use piton_core::claim::believed_until;
+use piton_core::decided::Lease;
+use piton_core::event::Holder;
+use piton_core::ids::{Handle, StepId, StepRef};
+use piton_core::recover::{Observed, Sighting};
+use piton_core::run::Attempt;
+use piton_core::time::{Millis, Moment};
+use piton_core::view::{RunStatus, RunView, StepStatus};
+use piton_store::{Runs, Store};
+
+use super::{TreeCounts, TreeRow, TreeStatus};
+use crate::attempt::Lock;
+use crate::error::EngineError;
+use crate::git::status::Depth;
+use crate::log::Log;
+use crate::machine;
+use crate::observe::{self, look, observe};
+use crate::project::Project;
+use crate::runs::{self, settings_of};
+use crate::worktree::{Link, Listed, TreeState, Worktree, listed, obstacle_in};
+
+/// Every worktree under piton's roots, and piton's branches that are checked out elsewhere. `root` is
+/// where new runs have theirs.
+pub fn list(
+    project: &Project,
+    store: Option<&Arc<dyn Store>>,
+    root: &str,
+) -> Result<Vec<TreeRow>, EngineError> {
+    let mut known = Vec::new();
+    let mut roots = BTreeSet::from([real(&project.git.main_root().join(root))]);
+    for log in store.map(|store| runs::list(store, &Runs::All)).transpose()?.unwrap_or_default() {
+        // What cannot be read is nobody's to judge: its worktrees are unknown to this store.
+        let Ok(log) = log else { continue };
+        let Ok(settings) = settings_of(&log) else { continue };
+        let root = real(&project.git.main_root().join(settings.worktree_root));
+        roots.insert(root.clone());
+        known.push(Owner::of(project, log, root)?);
+    }
+    let entries = listed(&project.git);
+    let present =
+        Present { project, owners: &known, entries: &entries, at_work: machine::folders() };
+    let mut rows: BTreeMap<PathBuf, TreeRow> = BTreeMap::new();
+    for root in &roots {
+        for place in places(root) {
+            rows.insert(place.path.clone(), present.row(root, place)?);
+        }
+    }
+    for entry in &entries {
+        let inside = roots.iter().any(|root| entry.place.starts_with(root));
+        let ours = entry.branch.as_deref().is_some_and(|name| name.starts_with("piton/"));
+        let is_main = entry.place == real(project.git.main_root());
+        if (inside || ours) && !is_main && !rows.contains_key(&entry.place) {
+            rows.insert(entry.place.clone(), present.astray(entry));
+        }
+    }
+    Ok(rows.into_values().collect())
+}
+
+/// A place where a worktree of piton's would be.
+struct PlaceFound {
+    path: PathBuf,
+    handle: String,
+    /// What it is called below its run's folder.
+    part: Part,
+}
+
+enum Part {
+    Run,
+    Step(String),
+    Other,
+}
+
+/// The folders of a root: `<run>/run`, `<run>/step/<id>`, and what else is there.
+fn places(root: &Path) -> Vec<PlaceFound> {
+    let mut found = Vec::new();
+    for run in folders(root) {
+        let handle = name(&run);
+        let place = |path: PathBuf, part: Part| PlaceFound { path, handle: handle.clone(), part };
+        let mut parts = 0;
+        for part in folders(&run) {
+            parts += 1;
+            match name(&part).as_str() {
+                "run" => found.push(place(part, Part::Run)),
+                "step" => found.extend(folders(&part).into_iter().map(|step| {
+                    let id = name(&step);
+                    place(step, Part::Step(id))
+                })),
+                _ => found.push(place(part, Part::Other)),
+            }
+        }
+        if parts == 0 {
+            found.push(place(run, Part::Other));
+        }
+    }
+    found
+}
+
+fn folders(within: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(within).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> =
+        entries.map(|entry| entry.path()).filter(|path| is_dir(path)).collect();
+    found.sort();
+    found
+}
+
+fn is_dir(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// A run that has, or had, worktrees.
+struct Owner {
+    log: Log,
+    root: PathBuf,
+    view: RunView,
+    observed: Observed,
+    leases: Vec<Lease>,
+    now: Moment,
+}
+
+impl Owner {
+    fn of(project: &Project, log: Log, root: PathBuf) -> Result<Owner, EngineError> {
+        let view = look(project, &log, observe::Depth::Locks)?;
+        let observed = observe(project, &log, observe::Depth::Locks);
+        let leases = log.store().leases(log.run().opened.run)?;
+        let now = log.now()?;
+        Ok(Owner { log, root, view, observed, leases, now })
+    }
+
+    fn handle(&self) -> &Handle {
+        &self.log.run().opened.handle
+    }
+
+    /// What speaks for somebody being at work in a worktree, and whether they are believed.
+    fn holds(&self, project: &Project, path: &Path, step: Option<&StepId>) -> Option<Held> {
+        let mut held = self.log.run().held().filter_map(|(at, attempt)| {
+            let here = match &attempt.holder {
+                Holder::External { host, worktree } => {
+                    *host == project.host && Path::new(worktree).starts_with(path)
+                }
+                // Without a step it is the one that all of the run's steps share.
+                Holder::Keeper { .. } => step.is_none_or(|step| *step == at.step),
+            };
+            here.then(|| self.held(&at, attempt))
+        });
+        held.next()
+    }
+
+    fn held(&self, step: &StepRef, attempt: &Attempt) -> Held {
+        let until = believed_until(step, attempt, &self.leases);
+        match (&attempt.holder, self.observed.of(attempt.id)) {
+            (Holder::Keeper { .. }, Sighting::Alive) => {
+                Held::Live(format!("step {step} is being worked on"))
+            }
+            (Holder::Keeper { .. }, Sighting::Dead(_)) => Held::Dead(format!(
+                "the attempt at step {step} has died: `piton stop {}` records it",
+                self.handle()
+            )),
+            _ if !until.is_over(&self.now) => Held::Live(format!("step {step} is claimed")),
+            _ => Held::Dead(format!(
+                "step {step} is claimed, its lease is over: `piton release {} {step} --force`",
+                self.handle()
+            )),
+        }
+    }
+
+    /// Whether something that an attempt started is still there: it holds a lock that it inherited.
+    fn haunted(&self, project: &Project) -> Option<String> {
+        self.log.run().steps().find_map(|(plan, state)| {
+            let past = state.history.iter().map(|past| &past.attempt).chain(state.attempt());
+            let mut kept = past.filter(|attempt| matches!(attempt.holder, Holder::Keeper { .. }));
+            kept.any(|attempt| matches!(project.folder(attempt.id).tree(), Ok(Lock::Held)))
+                .then(|| format!("something that step {} has started still runs", plan.id))
+        })
+    }
+
+    /// When something last happened to a step, or to the run.
+    fn changed_at(&self, step: Option<&StepId>) -> Millis {
+        let run = self.log.run();
+        let of_step = step.and_then(|step| run.step(step)).map(|(_, state)| {
+            let ended = state.history.last().map(|past| past.ended_at);
+            let kept = state.snapshot.as_ref().map(|kept| kept.at);
+            ended.into_iter().chain(kept).max().unwrap_or(run.opened_at)
+        });
+        of_step.unwrap_or(run.changed_at)
+    }
+
+    fn status(&self, step: Option<&StepId>) -> TreeStatus {
+        match step {
+            None => run_status(&self.view.status),
+            Some(step) => {
+                let view = self.view.steps.iter().find(|view| view.step == *step);
+                view.map_or(TreeStatus::Unknown, |view| match &view.status {
+                    StepStatus::Completed { .. } => TreeStatus::Completed,
+                    StepStatus::Interrupted { cause, .. } => {
+                        TreeStatus::Interrupted { cause: Some(*cause) }
+                    }
+                    other => TreeStatus::Unfinished { as_told: other.word() },
+                })
+            }
+        }
+    }
+}
+
+fn run_status(status: &RunStatus) -> TreeStatus {
+    match status {
+        RunStatus::Completed => TreeStatus::Completed,
+        RunStatus::Interrupted { cause, .. } | RunStatus::Stopped { cause, .. } => {
+            TreeStatus::Interrupted { cause: Some(*cause) }
+        }
+        RunStatus::Failed { .. } => TreeStatus::Interrupted { cause: None },
+        RunStatus::Running => TreeStatus::Live,
+        other => TreeStatus::Unfinished { as_told: other.word() },
+    }
+}
+
+/// Somebody who has, or had, a worktree.
+enum Held {
+    Live(String),
+    /// Not believed any more, and not recorded as ended.
+    Dead(String),
+}
+
+/// What is known when a place is looked at.
+struct Present<'a> {
+    project: &'a Project,
+    owners: &'a [Owner],
+    entries: &'a [Listed],
+    /// Processes and the folders they work in.
+    at_work: Vec<(i32, PathBuf)>,
+}
+
+impl Present<'_> {
+    fn row(&self, root: &Path, place: PlaceFound) -> Result<TreeRow, EngineError> {
+        let PlaceFound { path, handle, part } = place;
+        let path = real(&path);
+        let of = |owner: &&Owner| owner.root == root && owner.handle().as_str() == handle;
+        let owner = self.owners.iter().find(of);
+        let (owner, step) = match (owner, part) {
+            (Some(owner), Part::Run) => (Some(owner), None),
+            (Some(owner), Part::Step(id)) => match step_named(owner, &id) {
+                Some(step) => (Some(owner), Some(step)),
+                None => (None, None),
+            },
+            (_, _) => (None, None),
+        };
+        let tree = Worktree::at(&self.project.git, &path);
+        let mut row = TreeRow {
+            path: path.clone(),
+            run: owner.map(|owner| owner.log.run().opened.run),
+            handle: owner.map(|owner| owner.handle().clone()),
+            step: step.clone(),
+            branch: None,
+            head: None,
+            status: owner.map_or(TreeStatus::Unknown, |owner| owner.status(step.as_ref())),
+            changed_at: owner.map(|owner| owner.changed_at(step.as_ref())),
+            counts: None,
+            obstacle: None,
+            entry: None,
+            attic_until: None,
+        };
+        match crate::worktree::link_of(&tree) {
+            Ok(Link::Ours(dir)) => self.look_inside(&tree, &dir, &mut row),
+            Ok(Link::Moved(_)) => {
+                row.obstacle = Some("it was moved: git's list names another place".into());
+            }
+            Ok(Link::Nothing) => {
+                row.status = TreeStatus::Foreign;
+                row.obstacle = Some("it is an empty folder".into());
+            }
+            Ok(Link::Broken(why) | Link::Foreign(why)) => {
+                row.status = TreeStatus::Foreign;
+                row.obstacle = Some(format!("it is not a worktree of this repository: {why}"));
+            }
+            Err(error) => row.obstacle = Some(error.to_string()),
+        }
+        if let Some(owner) = owner {
+            self.look_for_holders(owner, &mut row);
+        }
+        Ok(row)
+    }
+
+    /// Whatever is in the way comes first: nothing else is said about such a worktree.
+    fn look_inside(&self, tree: &Worktree, dir: &Path, row: &mut TreeRow) {
+        row.entry = Some(name(dir));
+        let seen = machine::modified(&dir.join("HEAD")).max(machine::modified(&dir.join("index")));
+        row.changed_at = row.changed_at.max(seen);
+        match tree.state() {
+            Ok(TreeState::Present { head, branch }) => (row.head, row.branch) = (head, branch),
+            Ok(TreeState::Missing) => {
+                row.obstacle = Some("it is half made: `piton resume` finishes it".into());
+                return;
+            }
+            Ok(TreeState::Foreign { why }) => {
+                row.status = TreeStatus::Foreign;
+                row.obstacle = Some(why);
+                return;
+            }
+            Err(error) => {
+                row.obstacle = Some(error.to_string());
+                return;
+            }
+        }
+        match counts(tree) {
+            Ok(counts) => row.counts = Some(counts),
+            Err(error) => row.obstacle = Some(error.to_string()),
+        }
+        let elsewhere = |entry: &&Listed| entry.branch == row.branch && entry.place != row.path;
+        let shared = self.entries.iter().find(elsewhere).filter(|_| row.branch.is_some());
+        let busy = self.at_work.iter().find(|(_, folder)| folder.starts_with(&row.path));
+        let nested = row.counts.is_some_and(|counts| counts.nested > 0);
+        let obstacle = match (obstacle_in(dir), busy, shared) {
+            (Some(why), _, _) => Some(why),
+            (None, Some((pid, _)), _) => Some(format!("process {pid} works in it")),
+            (None, None, Some(other)) => {
+                Some(format!("its branch is also checked out in {}", other.place.display()))
+            }
+            (None, None, None) if nested => Some("it holds a repository of its own".into()),
+            (None, None, None) => None,
+        };
+        row.obstacle = row.obstacle.take().or(obstacle);
+    }
+
+    fn look_for_holders(&self, owner: &Owner, row: &mut TreeRow) {
+        let held = owner.holds(self.project, &row.path, row.step.as_ref());
+        let other = || {
+            let others = self.owners.iter().filter(|other| other.handle() != owner.handle());
+            let outside = |other: &Owner| {
+                other.log.run().held().any(|(_, attempt)| {
+                    matches!(&attempt.holder,
+                    Holder::External { host, worktree }
+                        if *host == self.project.host && Path::new(worktree).starts_with(&row.path))
+                })
+            };
+            let by = others.into_iter().find(|other| outside(other))?;
+            Some(Held::Live(format!("a step of {} is claimed from it", by.handle())))
+        };
+        match held.or_else(other) {
+            Some(Held::Live(why)) => {
+                row.status = TreeStatus::Live;
+                row.obstacle = Some(why);
+            }
+            Some(Held::Dead(why)) => {
+                let cause = None;
+                if !matches!(row.status, TreeStatus::Interrupted { .. }) {
+                    row.status = TreeStatus::Interrupted { cause };
+                }
+                row.obstacle = Some(why);
+            }
+            None => {
+                if let Some(why) = owner.haunted(self.project) {
+                    row.obstacle = Some(why);
+                }
+            }
+        }
+    }
+
+    /// An entry of git's list that is not where a worktree of piton's would be, or has no folder.
+    fn astray(&self, entry: &Listed) -> TreeRow {
+        let gone = fs::symlink_metadata(&entry.place).is_err();
+        let (status, why) = match gone {
+            true => (TreeStatus::Missing, "there is nothing: `git worktree prune` forgets it"),
+            false => (TreeStatus::Unknown, "it is not where piton has its worktrees"),
+        };
+        let handle = entry.branch.as_deref().and_then(|branch| branch.split('/').nth(1));
+        let owner = handle
+            .and_then(|handle| self.owners.iter().find(|owner| owner.handle().as_str() == handle));
+        TreeRow {
+            path: entry.place.clone(),
+            run: owner.map(|owner| owner.log.run().opened.run),
+            handle: owner.map(|owner| owner.handle().clone()),
+            step: None,
+            branch: entry.branch.clone(),
+            head: entry.head.clone(),
+            status,
+            changed_at: None,
+            counts: None,
+            obstacle: Some(why.to_owned()),
+            entry: Some(entry.name.clone()),
+            attic_until: None,
+        }
+    }
+}
+
+/// The step whose worktree has this name: its id, or its id and the iteration.
+fn step_named(owner: &Owner, name: &str) -> Option<StepId> {
+    let run = owner.log.run();
+    let known = |text: &str| StepId::new(text).ok().filter(|id| run.index_of(id).is_some());
+    known(name).or_else(|| {
+        let (stem, number) = name.rsplit_once('-')?;
+        number.parse::<u32>().ok()?;
+        known(stem)
+    })
+}
+
+fn counts(tree: &Worktree) -> Result<TreeCounts, EngineError> {
+    let seen = tree.status(Depth::Everything)?;
+    let size = Size::of(tree.path());
+    Ok(TreeCounts {
+        dirty: seen.tracked.len() as u64,
+        untracked: seen.untracked.len() as u64,
+        ignored: seen.ignored.len() as u64,
+        unmerged: 0,
+        bytes: size.bytes,
+        nested: size.nested,
+    })
+}
+
+/// What a folder takes on disk, and how many repositories are below it.
+#[derive(Default)]
+struct Size {
+    bytes: u64,
+    nested: u64,
+}
+
+impl Size {
+    /// Links are not followed; what cannot be looked at counts for nothing.
+    fn of(root: &Path) -> Size {
+        const BLOCK: u64 = 512;
+        let mut size = Size::default();
+        let mut folders = vec![root.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let Ok(found) = entry.metadata() else { continue };
+                size.bytes += found.blocks() * BLOCK;
+                if entry.file_name() == ".git" && folder != root {
+                    size.nested += 1;
+                }
+                if found.is_dir() {
+                    folders.push(entry.path());
+                }
+            }
+        }
+        size
+    }
+}

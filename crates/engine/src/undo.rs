@@ -1,0 +1,200 @@
+//! Undoing. An act that takes something away is written down before it begins: a file of its own in
+//! piton's state folder, flushed, with everything that is needed to reverse it. A kill leaves an act that
+//! was intended; whoever says it again, or undoes it, looks at what is there and goes on. Reversing has
+//! its stage, too, so that what an undo cut short has put back is not taken for somebody else's.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use piton_core::time::Millis;
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::{private, write_flushed};
+use crate::clean::{self, RemovedTree};
+use crate::error::EngineError;
+use crate::git::locks::private_dir;
+use crate::project::Project;
+
+/// The version of a record. A newer one is refused by name.
+const VERSION: u32 = 1;
+
+/// Something that was done and can be undone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Act {
+    version: u32,
+    /// Growing: what people call it.
+    pub act: u64,
+    pub at: Millis,
+    pub stage: ActStage,
+    #[serde(flatten)]
+    pub deed: Deed,
+}
+
+/// How far an act, or its reversal, has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActStage {
+    /// Written down; perhaps begun, perhaps over.
+    Intended,
+    Done,
+    Undoing,
+    Undone,
+}
+
+/// What was done, with what it takes to reverse it. Each kind is reversed by the module that does it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "deed", rename_all = "snake_case")]
+pub enum Deed {
+    /// Worktrees were removed.
+    Clean { trees: Vec<RemovedTree> },
+}
+
+impl Deed {
+    /// In a word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Deed::Clean { .. } => "clean",
+        }
+    }
+}
+
+/// Why an act is not undone.
+#[derive(Debug, thiserror::Error)]
+pub enum NotUndone {
+    #[error("there is nothing to undo")]
+    Nothing,
+    #[error("there is no act {act}")]
+    Unknown { act: u64 },
+    #[error("act {act} was undone already")]
+    Already { act: u64 },
+    #[error("act {act} cannot be undone: something newer is in the way")]
+    InTheWay { act: u64, what: Vec<String> },
+    #[error("{} was written down for undoing and cannot be read", path.display())]
+    Unreadable { path: PathBuf, why: String },
+}
+
+/// What an undo did, in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Undone {
+    pub act: u64,
+    pub deed: &'static str,
+    pub put_back: Vec<String>,
+}
+
+/// The acts of a project, held by one process at a time while it adds or reverses one.
+pub struct Journal {
+    folder: PathBuf,
+    _alone: File,
+}
+
+impl Journal {
+    /// Waits for whoever acts or undoes now.
+    pub fn lock(project: &Project) -> Result<Journal, EngineError> {
+        let folder = folder(project);
+        private_dir(&folder)?;
+        let path = folder.join("lock");
+        let locked = private(&path).and_then(|file| file.lock().map(|()| file));
+        let alone = locked.map_err(EngineError::io(format!("cannot lock {}", path.display())))?;
+        Ok(Journal { folder, _alone: alone })
+    }
+
+    /// Every act, oldest first.
+    pub fn acts(&self) -> Result<Vec<Act>, EngineError> {
+        read_all(&self.folder)
+    }
+
+    /// Writes an act down; when this returns it is on disk, and may begin.
+    pub fn begin(&self, at: Millis, deed: Deed) -> Result<Act, EngineError> {
+        let last = numbers(&self.folder)?.into_iter().max().unwrap_or(0);
+        let act = Act { version: VERSION, act: last + 1, at, stage: ActStage::Intended, deed };
+        self.write(&act)?;
+        Ok(act)
+    }
+
+    /// Writes down what has become of an act.
+    pub fn write(&self, act: &Act) -> Result<(), EngineError> {
+        let path = file(&self.folder, act.act);
+        write_flushed(&path, act)
+            .map_err(EngineError::io(format!("cannot write {}", path.display())))
+    }
+
+    /// Where an act keeps what it has taken away.
+    pub fn kept_by(&self, act: u64) -> PathBuf {
+        self.folder.join(act.to_string())
+    }
+}
+
+/// Every act, oldest first: looks, and waits for nobody.
+pub fn acts(project: &Project) -> Result<Vec<Act>, EngineError> {
+    read_all(&folder(project))
+}
+
+/// Where an act keeps what it has taken away.
+pub fn kept_by(project: &Project, act: u64) -> PathBuf {
+    folder(project).join(act.to_string())
+}
+
+/// Reverses an act, or the last one that was not undone. Said again after a kill, it goes on.
+pub fn undo(project: &Project, which: Option<u64>) -> Result<Undone, EngineError> {
+    let journal = Journal::lock(project)?;
+    let acts = journal.acts()?;
+    let found = match which {
+        Some(asked) => acts.into_iter().find(|act| act.act == asked),
+        None => acts.into_iter().rfind(|act| act.stage != ActStage::Undone),
+    };
+    let mut act = match (found, which) {
+        (Some(act), _) => act,
+        (None, Some(act)) => return Err(NotUndone::Unknown { act }.into()),
+        (None, None) => return Err(NotUndone::Nothing.into()),
+    };
+    if act.stage == ActStage::Undone {
+        return Err(NotUndone::Already { act: act.act }.into());
+    }
+    let put_back = match &act.deed {
+        Deed::Clean { .. } => clean::put_back(project, &journal, &mut act)?,
+    };
+    act.stage = ActStage::Undone;
+    journal.write(&act)?;
+    Ok(Undone { act: act.act, deed: act.deed.word(), put_back })
+}
+
+fn folder(project: &Project) -> PathBuf {
+    project.state.join("undo")
+}
+
+fn file(folder: &Path, act: u64) -> PathBuf {
+    folder.join(format!("{act}.json"))
+}
+
+fn numbers(folder: &Path) -> Result<Vec<u64>, EngineError> {
+    let list = match fs::read_dir(folder) {
+        Ok(list) => list,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => {
+            let what = format!("cannot list {}", folder.display());
+            return Err(EngineError::Io { what, source });
+        }
+    };
+    let number =
+        |entry: fs::DirEntry| entry.file_name().to_str()?.strip_suffix(".json")?.parse().ok();
+    Ok(list.flatten().filter_map(number).collect())
+}
+
+fn read_all(folder: &Path) -> Result<Vec<Act>, EngineError> {
+    let mut numbers = numbers(folder)?;
+    numbers.sort_unstable();
+    numbers.into_iter().map(|number| read(&file(folder, number))).collect()
+}
+
+fn read(path: &Path) -> Result<Act, EngineError> {
+    let unreadable = |why: String| NotUndone::Unreadable { path: path.to_owned(), why };
+    let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+    let raw: serde_json::Value =
+        serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
+    match raw["version"].as_u64() {
+        Some(version) if version <= u64::from(VERSION) => {}
+        _ => return Err(unreadable(format!("its version is {}", raw["version"])).into()),
+    }
+    serde_json::from_value(raw).map_err(|error| unreadable(error.to_string()).into())
+}

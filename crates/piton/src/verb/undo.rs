@@ -1,0 +1,75 @@
+//! `piton undo`: reverses the last act that took something away, or a named one, or lists them.
+
+use piton_engine::undo::{self, Act, ActStage, Deed, Undone};
+use serde_json::json;
+
+use crate::error::Problem;
+use crate::text::{ago, bold, count, dim, green, now, table};
+use crate::ui::Ui;
+use crate::verb::{self, Answer};
+
+/// Reverse the last clean-up
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton undo            the last act that was not undone
+  piton undo --list     what was done, and what was undone
+  piton undo 3          act 3
+
+Where something newer is in the way, nothing is changed and it is named. An undo that was killed goes on
+when it is said again.")]
+pub(crate) struct Args {
+    /// The act, by its number [default: the last one that was not undone]
+    act: Option<u64>,
+
+    /// Show what was done; undo nothing
+    #[arg(long, conflicts_with = "act")]
+    list: bool,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let project = verb::project()?;
+    if args.list {
+        return list(ui, &undo::acts(&project)?);
+    }
+    let Undone { act, deed, put_back } = undo::undo(&project, args.act)?;
+    // It is done, whoever still listens.
+    let _ = ui.line(format!("{} act {act} ({deed}) undone", green("✓")));
+    for what in &put_back {
+        let _ = ui.line(format!("  {what}"));
+    }
+    Ok(Answer::new(json!({ "act": act, "deed": deed, "put_back": put_back })))
+}
+
+fn list(ui: &Ui, acts: &[Act]) -> Result<Answer, Problem> {
+    if acts.is_empty() {
+        ui.line("Nothing was done here that could be undone.")?;
+    }
+    let head = ["ACT", "WHEN", "WHAT", "", ""].map(dim).to_vec();
+    let rows: Vec<Vec<String>> = acts.iter().rev().map(row).collect();
+    if !rows.is_empty() {
+        for line in table(&[vec![head], rows].concat()) {
+            ui.line(line)?;
+        }
+    }
+    Ok(Answer::on_demand(ui, || json!({ "acts": acts })))
+}
+
+fn row(act: &Act) -> Vec<String> {
+    let stage = match act.stage {
+        ActStage::Intended => "cut short",
+        ActStage::Done => "",
+        ActStage::Undoing => "undoing it was cut short",
+        ActStage::Undone => "undone",
+    };
+    let told = match &act.deed {
+        Deed::Clean { trees } => count(trees.len() as u64, "worktree"),
+    };
+    vec![
+        bold(&act.act.to_string()),
+        ago(act.at, now()),
+        act.deed.word().to_owned(),
+        told,
+        dim(stage),
+    ]
+}

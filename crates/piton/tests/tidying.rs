@@ -1,0 +1,587 @@
+//! Cleaning up with the real binary: what is provably safe goes, nothing else is touched, and what went
+//! comes back byte for byte; killed at each durable action, said again, it ends the same.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use piton_engine::crash::{POINTS, Who};
+use piton_testkit::runs::{OnDisk, command_step, lay_plan, plan};
+use piton_testkit::{Sandbox, kill9};
+use serde_json::Value;
+
+/// A repository with a run whose steps are done by hand, each in a worktree of its own.
+struct Lab {
+    sandbox: Sandbox,
+}
+
+impl Lab {
+    #[track_caller]
+    fn new(steps: usize) -> Lab {
+        let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+        sandbox.write("src/.gitignore", "/build/\n*.tmp\n");
+        sandbox.write("src/lib.txt", "a\nb\nc\n");
+        sandbox.commit("something to work on");
+        let steps: String = (0..steps).map(|n| format!("[[step]]\nid = 's{n}'\n\n")).collect();
+        lay_plan(&sandbox, &format!("[plan]\nname = 'many'\n\n{steps}"));
+        let lab = Lab { sandbox };
+        lab.data(&["open", "plan.toml"]);
+        lab
+    }
+
+    #[track_caller]
+    fn data(&self, args: &[&str]) -> Value {
+        let out = self.sandbox.piton(args).arg("--json").output().success().json();
+        assert_eq!(out["status"], "ok");
+        out["data"].clone()
+    }
+
+    /// The worktree of a step, which has been completed from there.
+    #[track_caller]
+    fn completed(&self, id: &str) -> PathBuf {
+        let tree = self.open_tree(id);
+        self.complete(id, &tree);
+        tree
+    }
+
+    #[track_caller]
+    fn open_tree(&self, id: &str) -> PathBuf {
+        let made = self.data(&["worktree", "create", "plan.toml", id]);
+        made["path"].as_str().expect("a path").into()
+    }
+
+    #[track_caller]
+    fn claim(&self, id: &str, tree: &Path) -> String {
+        let tree = tree.to_str().expect("text");
+        let claimed = self.data(&["claim", "plan.toml", "--worktree", tree, "--step", id]);
+        claimed["fence"].to_string()
+    }
+
+    #[track_caller]
+    fn complete(&self, id: &str, tree: &Path) {
+        let fence = self.claim(id, tree);
+        self.data(&["complete", "plan.toml", id, "--fence", &fence]);
+    }
+
+    #[track_caller]
+    fn commit(&self, tree: &Path, file: &str, text: &str) -> String {
+        self.sandbox.write(tree.join(file), text);
+        self.sandbox.git_in(tree, &["add", "-A"]);
+        self.sandbox.git_in(tree, &["commit", "--quiet", "-m", &format!("write {file}")]);
+        self.sandbox.git_in(tree, &["rev-parse", "HEAD"])
+    }
+
+    /// Puts what a worktree has committed onto main.
+    fn merge(&self, commit: &str) {
+        self.sandbox.git(&["merge", "--quiet", "--no-edit", commit]);
+    }
+
+    /// Everything that must be the same after a clean-up that is undone.
+    fn refs(&self) -> String {
+        self.sandbox.git(&["for-each-ref"])
+    }
+
+    fn worktrees(&self) -> String {
+        let listed = self.sandbox.git(&["worktree", "list", "--porcelain"]);
+        let mut blocks: Vec<&str> = listed.split("\n\n").collect();
+        blocks.sort_unstable();
+        blocks.join("\n\n")
+    }
+
+    /// What `clean` says about each worktree: its verdict, and the proof or the reason.
+    fn verdicts(&self, more: &[&str]) -> BTreeMap<PathBuf, (String, String)> {
+        let data = self.data(&[&["clean"], more].concat());
+        let rows = data["worktrees"].as_array().expect("rows").iter();
+        let told = |row: &Value| {
+            let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
+            let why = if text("verdict") == "goes" { text("proof") } else { text("why") };
+            (text("path").into(), (text("verdict"), why))
+        };
+        rows.map(told).collect()
+    }
+}
+
+/// A worktree as it is on disk: every path with its kind, permissions and bytes; and what git makes of it.
+#[derive(Debug, PartialEq, Eq)]
+struct Print {
+    paths: BTreeMap<PathBuf, (u32, Vec<u8>)>,
+    staged: String,
+    status: String,
+    reflog: String,
+}
+
+impl Print {
+    #[track_caller]
+    fn of(sandbox: &Sandbox, tree: &Path) -> Print {
+        let mut paths = BTreeMap::new();
+        let mut folders = vec![tree.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).expect("a folder").flatten() {
+                let (path, found) = (entry.path(), entry.metadata().expect("its metadata"));
+                let bytes = match found.file_type() {
+                    kind if kind.is_symlink() => {
+                        fs::read_link(&path).expect("a link").into_os_string().into_encoded_bytes()
+                    }
+                    kind if kind.is_file() => fs::read(&path).expect("a file"),
+                    _ => Vec::new(),
+                };
+                if found.is_dir() {
+                    folders.push(path.clone());
+                }
+                let name = path.strip_prefix(tree).expect("below it").to_owned();
+                paths.insert(name, (found.mode(), bytes));
+            }
+        }
+        Print {
+            paths,
+            staged: sandbox.git_in(tree, &["ls-files", "--stage"]),
+            status: sandbox.git_in(tree, &["status", "--porcelain=v2", "--branch", "--ignored"]),
+            reflog: sandbox.git_in(tree, &["reflog"]),
+        }
+    }
+}
+
+/// Three worktrees that can go, each with its proof.
+#[track_caller]
+fn safe_ones(lab: &Lab) -> [(PathBuf, &'static str); 3] {
+    let empty = lab.completed("s0");
+    let merged = lab.open_tree("s1");
+    let commit = lab.commit(&merged, "merged.txt", "merged\n");
+    lab.complete("s1", &merged);
+    lab.merge(&commit);
+    // Ignored files are somebody's, too: a log, a secret, a build.
+    lab.sandbox.write(merged.join("src/build/out.o"), "built\n");
+    let secret = lab.sandbox.write(merged.join("src/secret.tmp"), "hunter2\n");
+    fs::set_permissions(secret, fs::Permissions::from_mode(0o600)).expect("its permissions");
+    let picked = lab.open_tree("s2");
+    let commit = lab.commit(&picked, "picked.txt", "picked\n");
+    lab.complete("s2", &picked);
+    lab.sandbox.git(&["cherry-pick", &commit]);
+    lab.sandbox.git(&["commit", "--quiet", "--amend", "-m", "another commit, the same change"]);
+    // What only its reflog names is not lost, either.
+    lab.sandbox.git_in(&picked, &["commit", "--quiet", "--allow-empty", "-m", "thought better of"]);
+    lab.sandbox.git_in(&picked, &["reset", "--quiet", "--hard", "HEAD^"]);
+    [(empty, "empty"), (merged, "merged"), (picked, "patch_equivalent")]
+}
+
+/// Makes a worktree, of a step that is completed, unsafe to remove in one of many ways; says what the
+/// reason must mention.
+fn spoil(lab: &Lab, kind: usize, id: &str, tree: &Path) -> (PathBuf, &'static str) {
+    let (sandbox, here) = (&lab.sandbox, tree.to_owned());
+    let git = |args: &[&str]| sandbox.git_in(tree, args);
+    match kind {
+        0 => {
+            sandbox.write(tree.join("src/lib.txt"), "changed\n");
+            (here, "one changed file in no snapshot")
+        }
+        1 => {
+            sandbox.write(tree.join("new/file.txt"), "new\n");
+            (here, "one untracked file in no snapshot")
+        }
+        2 => {
+            sandbox.write(tree.join("src/lib.txt"), "staged\n");
+            git(&["add", "-A"]);
+            (here, "changed file in no snapshot")
+        }
+        3 => {
+            fs::remove_file(tree.join("src/lib.txt")).expect("it is there");
+            (here, "changed file in no snapshot")
+        }
+        4 => {
+            let file = tree.join("src/lib.txt");
+            fs::set_permissions(file, fs::Permissions::from_mode(0o755)).expect("permissions");
+            (here, "changed file in no snapshot")
+        }
+        5 => {
+            lab.commit(tree, "mine.txt", &format!("only here: {id}\n"));
+            (here, "one commit of it is on no other branch")
+        }
+        6 => {
+            git(&["checkout", "--quiet", "--detach"]);
+            (here, "detached")
+        }
+        7 => {
+            git(&["worktree", "lock", "--reason", "on a stick", tree.to_str().expect("text")]);
+            (here, "on a stick")
+        }
+        8 => {
+            git(&["bisect", "start"]);
+            (here, "bisection")
+        }
+        9 => {
+            lab.commit(tree, "one.txt", "1\n");
+            let stopped = sandbox
+                .command("git")
+                .current_dir(tree)
+                .args(["rebase", "-x", "false", "HEAD^"])
+                .output();
+            assert!(!stopped.expect("git").status.success());
+            (here, "rebase")
+        }
+        10 => {
+            git(&["merge", "--quiet", "--no-ff", "--no-commit", "apart"]);
+            (here, "merge")
+        }
+        11 => {
+            let nested = tree.join("src/build/nested");
+            fs::create_dir_all(&nested).expect("a folder");
+            sandbox.git_in(&nested, &["init", "--quiet"]);
+            (here, "repository of its own")
+        }
+        12 => {
+            let branch = git(&["branch", "--show-current"]);
+            let other = sandbox.root().join(format!("other-{id}"));
+            let other = other.to_str().expect("text");
+            sandbox.git(&["worktree", "add", "--quiet", "--force", other, &branch]);
+            (here, "also checked out")
+        }
+        13 => {
+            git(&["checkout", "--quiet", "-b", &format!("mine-{id}")]);
+            (here, "not piton's")
+        }
+        14 => {
+            let moved = sandbox.root().join(format!("moved-{id}"));
+            fs::rename(tree, &moved).expect("on one file system");
+            sandbox.write(tree.join("notes.txt"), "somebody else's\n");
+            (here, "not a worktree of this repository")
+        }
+        15 => {
+            let own = sandbox.command("sleep").arg("1000").current_dir(tree).spawn();
+            own.expect("a process of the user");
+            (here, "works in it")
+        }
+        16 => {
+            let fence = sandbox.root().join("fence");
+            fs::write(fence, "").expect("a file");
+            symlink("/etc/passwd", tree.join("src/link")).expect("a link");
+            (here, "untracked file in no snapshot")
+        }
+        17 => {
+            fs::write(
+                sandbox.repo().join(".git/worktrees").join(entry(tree)).join("index.lock"),
+                "",
+            )
+            .expect("a lock");
+            (here, "git is at work in it")
+        }
+        other => unreachable!("there is no kind {other}"),
+    }
+}
+
+const KINDS: usize = 18;
+
+/// The name of a worktree in git's list.
+fn entry(tree: &Path) -> String {
+    let text = fs::read_to_string(tree.join(".git")).expect("its .git file");
+    let path = PathBuf::from(text.trim_end().trim_start_matches("gitdir: "));
+    path.file_name().expect("a name").to_string_lossy().into_owned()
+}
+
+#[test]
+fn of_122_worktrees_the_three_that_are_provably_safe_go_and_come_back() {
+    const ALL: usize = 122;
+    // Beside those of the steps: one of an unknown run, one of nobody's, one that is not piton's.
+    const STEPS: usize = ALL - 3;
+    let lab = Lab::new(STEPS);
+    let sandbox = &lab.sandbox;
+    sandbox.git(&["branch", "apart"]);
+    let apart = sandbox.root().join("apart");
+    sandbox.git(&["worktree", "add", "--quiet", apart.to_str().expect("text"), "apart"]);
+    lab.commit(&apart, "apart.txt", "apart\n");
+    sandbox.git(&["worktree", "remove", apart.to_str().expect("text")]);
+    let safe = safe_ones(&lab);
+    let mut expected: BTreeMap<PathBuf, &str> = BTreeMap::new();
+    for n in 3..STEPS {
+        let id = format!("s{n}");
+        let (path, why) = match n % 6 {
+            // Not completed: nobody has begun, or somebody is at it.
+            0 if n % 4 == 0 => (lab.open_tree(&id), "what it is for is pending"),
+            0 => {
+                let tree = lab.open_tree(&id);
+                lab.claim(&id, &tree);
+                (tree, "is claimed")
+            }
+            _ => {
+                let tree = lab.completed(&id);
+                spoil(&lab, n % KINDS, &id, &tree)
+            }
+        };
+        expected.insert(path, why);
+    }
+    let root = safe[0].0.ancestors().nth(3).expect("the root").to_owned();
+    let unknown = root.join("many-lost-run/run");
+    sandbox.git(&["worktree", "add", "--quiet", "--detach", unknown.to_str().expect("text")]);
+    expected.insert(unknown, "unknown to this store");
+    let foreign = root.join("many-lost-run/step/own");
+    fs::create_dir_all(&foreign).expect("a folder");
+    sandbox.git_in(&foreign, &["init", "--quiet"]);
+    sandbox.write(foreign.join("precious.txt"), "precious\n");
+    expected.insert(foreign, "a repository of its own");
+    let users = sandbox.root().join("users");
+    sandbox.git(&["worktree", "add", "--quiet", "-b", "users", users.to_str().expect("text")]);
+    assert_eq!(safe.len() + expected.len() + 1, ALL);
+
+    // Looking touches nothing.
+    let before = OnDisk::of(sandbox.root());
+    let verdicts = lab.verdicts(&[]);
+    let listed = lab.data(&["worktree", "list"]);
+    let captured = |path: &&PathBuf| !path.starts_with("captured");
+    let touched = before.differences(&OnDisk::of(sandbox.root()));
+    assert_eq!(touched.iter().filter(captured).collect::<Vec<_>>(), Vec::<&PathBuf>::new());
+    for (path, proof) in &safe {
+        assert_eq!(verdicts[path], ("goes".to_owned(), (*proof).to_owned()), "{}", path.display());
+    }
+    for (path, why) in &expected {
+        let (verdict, told) = &verdicts[path];
+        assert_eq!(verdict, "stays", "{}", path.display());
+        assert!(told.contains(why), "{}: {told:?} does not say {why:?}", path.display());
+    }
+    assert!(!verdicts.contains_key(&users), "what is not piton's is not even listed");
+    let rows = listed["worktrees"].as_array().expect("rows");
+    assert_eq!(rows.len(), verdicts.len());
+
+    let prints = safe.each_ref().map(|(path, _)| Print::of(sandbox, path));
+    let (refs, worktrees) = (lab.refs(), lab.worktrees());
+    let others = |from: &BTreeMap<PathBuf, &str>| -> Vec<OnDisk> {
+        from.keys().chain([&users]).map(|path| OnDisk::of(path)).collect()
+    };
+    let before = others(&expected);
+    let cleaned = lab.data(&["clean", "--apply"]);
+    assert_eq!(cleaned["removed"].as_array().expect("rows").len(), 3, "{cleaned:#}");
+    assert_eq!(cleaned["failed"], Value::Array(Vec::new()));
+    for (path, _) in &safe {
+        assert!(!path.exists(), "{}", path.display());
+        let listed = format!("worktree {}\n", path.display());
+        assert!(!lab.worktrees().contains(&listed), "{listed}");
+    }
+    let after = others(&expected);
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!(before.differences(after), Vec::<PathBuf>::new());
+    }
+    assert!(lab.verdicts(&[]).values().all(|(verdict, _)| verdict == "stays"));
+    let again = lab.data(&["clean", "--apply"]);
+    assert_eq!(again["removed"], Value::Array(Vec::new()), "nothing is left to remove");
+
+    // A gc that spares nothing takes nothing of what was removed.
+    sandbox.git(&["reflog", "expire", "--expire=now", "--all"]);
+    sandbox.git(&["gc", "--quiet", "--prune=now"]);
+    lab.data(&["undo"]);
+    for ((path, _), print) in safe.iter().zip(&prints) {
+        assert_eq!(Print::of(sandbox, path), *print, "{}", path.display());
+        let only_named = sandbox.git_in(path, &["log", "--walk-reflogs", "--format=%H"]);
+        for id in only_named.lines() {
+            assert_eq!(sandbox.git(&["cat-file", "-t", id]), "commit");
+        }
+    }
+    assert_eq!((lab.refs(), lab.worktrees()), (refs, worktrees));
+    let (code, error, _) = piton_testkit::runs::refused(sandbox, &["undo"]);
+    assert_eq!((code, error.as_str()), (2, "E100"));
+    sandbox.kill_all();
+}
+
+/// A run with three worktrees that can go and one that stays.
+#[track_caller]
+fn small() -> (Lab, Vec<PathBuf>, Vec<Print>) {
+    let lab = Lab::new(4);
+    let safe = safe_ones(&lab).map(|(path, _)| path).to_vec();
+    let stays = lab.completed("s3");
+    lab.sandbox.write(stays.join("mine.txt"), "mine\n");
+    let prints = safe.iter().map(|path| Print::of(&lab.sandbox, path)).collect();
+    (lab, safe, prints)
+}
+
+#[track_caller]
+fn kill_at(lab: &Lab, args: &[&str], point: &str, nth: u32) {
+    let crash = lab.sandbox.crash_point(point, nth);
+    let running = lab.sandbox.piton(args).crash_at(&crash).spawn();
+    kill9(crash.wait_hit());
+    running.wait();
+}
+
+#[track_caller]
+fn assert_back(lab: &Lab, safe: &[PathBuf], prints: &[Print], why: &str) {
+    for (path, print) in safe.iter().zip(prints) {
+        assert_eq!(Print::of(&lab.sandbox, path), *print, "{why}: {}", path.display());
+    }
+    let held = lab.sandbox.git(&["for-each-ref", "refs/piton/undo"]);
+    assert_eq!(held, "", "{why}: nothing of it is left");
+}
+
+fn killed_while_cleaning(point: &str, nth: u32) {
+    let why = format!("{point}:{nth}");
+    let (lab, safe, prints) = small();
+    let (refs, worktrees) = (lab.refs(), lab.worktrees());
+    // Said again, it ends as if nothing had happened; one undo puts all of it back.
+    kill_at(&lab, &["clean", "--apply"], point, nth);
+    lab.data(&["clean", "--apply"]);
+    assert!(safe.iter().all(|path| !path.exists()), "{why}");
+    lab.sandbox.git(&["gc", "--quiet", "--prune=now"]);
+    lab.data(&["undo"]);
+    assert_back(&lab, &safe, &prints, &why);
+    assert_eq!((lab.refs(), lab.worktrees()), (refs, worktrees), "{why}");
+    // Undone where it was cut short.
+    kill_at(&lab, &["clean", "--apply"], point, nth);
+    lab.data(&["undo"]);
+    assert_back(&lab, &safe, &prints, &why);
+}
+
+fn killed_while_undoing(point: &str, nth: u32) {
+    let why = format!("{point}:{nth}");
+    let (lab, safe, prints) = small();
+    let (refs, worktrees) = (lab.refs(), lab.worktrees());
+    lab.data(&["clean", "--apply"]);
+    kill_at(&lab, &["undo"], point, nth);
+    lab.data(&["undo"]);
+    assert_back(&lab, &safe, &prints, &why);
+    assert_eq!((lab.refs(), lab.worktrees()), (refs, worktrees), "{why}");
+}
+
+macro_rules! killed {
+    ($($test:ident: $act:ident $point:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                // The first row, and one in the middle of the act.
+                let once = ["clean.done", "undo.intended"];
+                for nth in if once.contains(&$point) { 1..=1 } else { 1..=2 } {
+                    $act($point, nth);
+                }
+            }
+        )*
+
+        #[test]
+        fn every_point_of_cleaning_and_undoing_has_its_test() {
+            let ours = |(_, who): &&(&str, Who)| matches!(who, Who::Tidier | Who::Undoer);
+            let listed: Vec<&str> = POINTS.iter().filter(ours).map(|(point, _)| *point).collect();
+            assert_eq!(listed, [$($point),*]);
+        }
+    };
+}
+
+killed! {
+    killed_at_clean_snapshot_kept: killed_while_cleaning "clean.snapshot-kept",
+    killed_at_clean_recorded: killed_while_cleaning "clean.recorded",
+    killed_at_clean_moved_out: killed_while_cleaning "clean.moved-out",
+    killed_at_clean_unlisted: killed_while_cleaning "clean.unlisted",
+    killed_at_clean_emptied: killed_while_cleaning "clean.emptied",
+    killed_at_clean_branch_gone: killed_while_cleaning "clean.branch-gone",
+    killed_at_clean_done: killed_while_cleaning "clean.done",
+    killed_at_undo_intended: killed_while_undoing "undo.intended",
+    killed_at_undo_branch_back: killed_while_undoing "undo.branch-back",
+    killed_at_undo_filled: killed_while_undoing "undo.filled",
+    killed_at_undo_listed: killed_while_undoing "undo.listed",
+    killed_at_undo_tree_back: killed_while_undoing "undo.tree-back",
+}
+
+#[test]
+fn what_is_newer_is_not_undone_over() {
+    let (lab, safe, prints) = small();
+    lab.data(&["clean", "--apply"]);
+    // Somebody goes on at the same place.
+    let again = lab.open_tree("s1");
+    assert_eq!(again, safe[1]);
+    lab.sandbox.write(again.join("newer.txt"), "newer\n");
+    let before = OnDisk::of(&lab.sandbox.repo().join(".piton"));
+    let out = lab.sandbox.piton(&["undo"]).output().expect_code(1);
+    assert!(out.stderr.contains("error[E101]") && out.stderr.contains("is there again"), "{out}");
+    assert!(!safe[0].exists() && !safe[2].exists(), "all or nothing");
+    let after = OnDisk::of(&lab.sandbox.repo().join(".piton"));
+    assert_eq!(before.differences(&after), Vec::<PathBuf>::new());
+    // Out of the way, it works.
+    let branch = lab.sandbox.git_in(&again, &["branch", "--show-current"]);
+    let path = again.to_str().expect("text");
+    lab.sandbox.git(&["worktree", "remove", "--force", path]);
+    lab.sandbox.git(&["branch", "-D", &branch]);
+    lab.data(&["undo", "1"]);
+    assert_back(&lab, &safe, &prints, "after all");
+}
+
+#[test]
+fn who_comes_in_at_the_last_moment_keeps_the_worktree() {
+    let (lab, safe, prints) = small();
+    let crash = lab.sandbox.crash_point("clean.recorded", 1);
+    let running = lab.sandbox.piton(&["clean", "--apply", "--json"]).crash_at(&crash).spawn();
+    crash.wait_hit();
+    let mut user = lab.sandbox.command("sleep");
+    let mut user = user.arg("1000").current_dir(&safe[0]).spawn().expect("a process of the user");
+    crash.release();
+    let out = running.wait().expect_code(1).json();
+    assert_eq!(out["issues"][0]["code"], "E103");
+    assert_eq!(out["data"]["removed"].as_array().expect("rows").len(), 2);
+    assert_eq!(Print::of(&lab.sandbox, &safe[0]), prints[0]);
+    user.kill().and_then(|()| user.wait()).expect("it was running");
+    lab.data(&["undo"]);
+    assert_back(&lab, &safe, &prints, "the others");
+}
+
+#[test]
+fn what_is_written_while_it_goes_is_not_lost() {
+    let (lab, safe, _) = small();
+    let crash = lab.sandbox.crash_point("clean.moved-out", 1);
+    let running = lab.sandbox.piton(&["clean", "--apply"]).crash_at(&crash).spawn();
+    crash.wait_hit();
+    // An editor that had the folder open writes on, wherever it is by now.
+    let away = lab.sandbox.path(".git/piton/undo/1/1/tree");
+    lab.sandbox.write(away.join("src/lib.txt"), "written at the last moment\n");
+    lab.sandbox.write(away.join("late.txt"), "late\n");
+    crash.release();
+    running.wait().expect_code(0);
+    lab.data(&["undo"]);
+    assert_eq!(lab.sandbox.read(safe[0].join("src/lib.txt")), "written at the last moment\n");
+    assert_eq!(lab.sandbox.read(safe[0].join("late.txt")), "late\n");
+}
+
+/// A run that was stopped in the middle of a step: its work is in a snapshot, and nowhere else.
+#[test]
+fn an_interrupted_worktree_goes_only_when_asked_for_and_snapshotted() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let script = "echo half > half.txt; touch \"$READY\"; sleep 1000";
+    let ready = sandbox.mark("ready");
+    let step = command_step(
+        &sandbox,
+        "build",
+        &script.replace("$READY", ready.to_str().expect("text")),
+        "",
+    );
+    lay_plan(&sandbox, &plan(&sandbox, &[step]));
+    let lab = Lab { sandbox };
+    let running = lab.sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    lab.sandbox.wait_exists(&ready);
+    let live = lab.verdicts(&["--interrupted"]);
+    let (tree, (verdict, why)) = live.first_key_value().expect("the run's worktree");
+    assert_eq!(verdict, "stays");
+    assert!(why.contains("being worked on"), "{why}");
+    lab.data(&["stop"]);
+    running.wait();
+    let (verdict, why) = &lab.verdicts(&[])[tree];
+    assert_eq!(verdict, "stays");
+    assert!(why.contains("piton resume"), "{why}");
+    let listed = lab.sandbox.piton(&["worktree", "list"]).output().success();
+    assert!(listed.stdout.contains("! ") && listed.stdout.contains("user_interrupt"), "{listed}");
+    assert_eq!(lab.verdicts(&["--interrupted"])[tree], ("goes".into(), "snapshotted".into()));
+    let young = &lab.verdicts(&["--interrupted", "--older-than", "7d"])[tree];
+    assert!(young.1.contains("more recently"), "{young:?}");
+    // One more byte that is in no snapshot, and it stays.
+    lab.sandbox.write(tree.join("half.txt"), "more\n");
+    let (verdict, why) = &lab.verdicts(&["--interrupted"])[tree];
+    assert_eq!((verdict.as_str(), why.as_str()), ("stays", "one untracked file in no snapshot"));
+    lab.sandbox.write(tree.join("half.txt"), "half\n");
+    let print = Print::of(&lab.sandbox, tree);
+    let branch = lab.sandbox.git_in(tree, &["branch", "--show-current"]);
+    lab.data(&["clean", "--interrupted", "--apply"]);
+    assert!(!tree.exists());
+    lab.sandbox.git(&["rev-parse", "--verify", &format!("refs/heads/{branch}")]);
+    lab.data(&["undo"]);
+    assert_eq!(Print::of(&lab.sandbox, tree), print);
+}
+
+#[test]
+fn without_runs_there_is_nothing_to_clean() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    for args in [&["clean"][..], &["clean", "--apply"], &["worktree", "list"], &["undo", "--list"]]
+    {
+        sandbox.piton(args).output().success();
+    }
+    assert!(!sandbox.exists(".git/piton"), "looking made nothing");
+}
