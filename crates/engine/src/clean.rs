@@ -134,7 +134,7 @@ pub enum Proof {
 /// What becomes of a worktree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
-pub enum Verdict {
+pub enum TreeVerdict {
     Goes {
         #[serde(flatten)]
         proof: Proof,
@@ -146,11 +146,11 @@ pub enum Verdict {
 
 /// A worktree and what becomes of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Judged {
+pub struct JudgedTree {
     #[serde(flatten)]
     pub row: TreeRow,
     #[serde(flatten)]
-    pub verdict: Verdict,
+    pub verdict: TreeVerdict,
 }
 
 /// A worktree that was taken away, and all it takes to put it back. Written before it is touched.
@@ -199,7 +199,7 @@ pub fn judge(
     store: Option<&Arc<dyn Store>>,
     root: &str,
     ask: CleanAsk,
-) -> Result<Vec<Judged>, EngineError> {
+) -> Result<Vec<JudgedTree>, EngineError> {
     let rows = list(project, store, root)?;
     proof::judge_all(project, store, rows, ask)
 }
@@ -211,7 +211,7 @@ pub fn apply(
     store: &Arc<dyn Store>,
     root: &str,
     ask: CleanAsk,
-) -> Result<(Vec<Judged>, Cleaned), EngineError> {
+) -> Result<(Vec<JudgedTree>, Cleaned), EngineError> {
     let journal = Journal::lock(project)?;
     let mut cleaned = Cleaned::default();
     let mut act = unfinished(&journal)?;
@@ -221,8 +221,8 @@ pub fn apply(
         cleaned.removed.clone_from(trees);
     }
     let judged = judge(project, Some(store), root, ask)?;
-    for Judged { row, verdict } in &judged {
-        let Verdict::Goes { proof } = verdict else { continue };
+    for JudgedTree { row, verdict } in &judged {
+        let TreeVerdict::Goes { proof } = verdict else { continue };
         match removal::take_away(project, store, &journal, &mut act, (row, proof)) {
             Ok(removed) => cleaned.removed.push(removed),
             // One that cannot go keeps no other from going.

@@ -247,8 +247,9 @@ fn spoil(lab: &Lab, kind: usize, id: &str, tree: &Path) -> (PathBuf, &'static st
             (here, "not a worktree of this repository")
         }
         15 => {
-            let own = sandbox.command("sleep").arg("1000").current_dir(tree).spawn();
-            own.expect("a process of the user");
+            let start = ["-c", "sleep 1000 > /dev/null 2>&1 &"];
+            let own = sandbox.command("sh").args(start).current_dir(tree).status();
+            assert!(own.expect("a process of the user").success());
             (here, "works in it")
         }
         16 => {

@@ -14,7 +14,7 @@ use piton_core::time::Millis;
 use piton_core::view::run_branch;
 use piton_store::Store;
 
-use super::{CleanAsk, Judged, Proof, TreeRow, TreeStatus, Verdict};
+use super::{CleanAsk, JudgedTree, Proof, TreeRow, TreeStatus, TreeVerdict};
 use crate::error::EngineError;
 use crate::git::hash::{Format, Id, blob};
 use crate::git::status::Depth;
@@ -31,10 +31,10 @@ pub(super) fn judge_all(
     store: Option<&Arc<dyn Store>>,
     rows: Vec<TreeRow>,
     ask: CleanAsk,
-) -> Result<Vec<Judged>, EngineError> {
+) -> Result<Vec<JudgedTree>, EngineError> {
     let now = store.map(|store| store.now()).transpose()?.map(|now| now.wall);
     let share = rows.len().div_ceil(THREADS).max(1);
-    let judged: Vec<Vec<Judged>> = std::thread::scope(|scope| {
+    let judged: Vec<Vec<JudgedTree>> = std::thread::scope(|scope| {
         let judge_share = |rows: &[TreeRow]| {
             let judged = rows.iter().map(|row| judge_one(project, store, row.clone(), (ask, now)));
             judged.collect::<Vec<_>>()
@@ -55,12 +55,12 @@ fn judge_one(
     store: Option<&Arc<dyn Store>>,
     mut row: TreeRow,
     (ask, now): (CleanAsk, Option<Millis>),
-) -> Judged {
+) -> JudgedTree {
     let verdict = match candidate(project, store, &mut row, ask, now) {
-        Ok(proof) => Verdict::Goes { proof },
-        Err(Reason(why)) => Verdict::Stays { why },
+        Ok(proof) => TreeVerdict::Goes { proof },
+        Err(Reason(why)) => TreeVerdict::Stays { why },
     };
-    Judged { row, verdict }
+    JudgedTree { row, verdict }
 }
 
 /// Why a worktree stays.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use piton_engine::Access;
-use piton_engine::clean::{self, CleanAsk, Cleaned, Judged, Proof, TreeCounts, Verdict};
+use piton_engine::clean::{self, CleanAsk, Cleaned, JudgedTree, Proof, TreeCounts, TreeVerdict};
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::project::Project;
 use piton_engine::undo;
@@ -134,24 +134,24 @@ fn apply(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer
         .with_data(data))
 }
 
-fn counted(judged: &[Judged]) -> (u64, u64) {
-    let goes = judged.iter().filter(|row| matches!(row.verdict, Verdict::Goes { .. })).count();
+fn counted(judged: &[JudgedTree]) -> (u64, u64) {
+    let goes = judged.iter().filter(|row| matches!(row.verdict, TreeVerdict::Goes { .. })).count();
     (goes as u64, (judged.len() - goes) as u64)
 }
 
-fn row(judged: &Judged) -> Vec<String> {
-    let Judged { row, verdict } = judged;
+fn row(judged: &JudgedTree) -> Vec<String> {
+    let JudgedTree { row, verdict } = judged;
     let path = from_here(&row.path).display().to_string();
     let size = row.counts.map(|counts| size(counts.bytes)).unwrap_or_default();
     match verdict {
-        Verdict::Goes { proof } => {
+        TreeVerdict::Goes { proof } => {
             let aside = match row.counts.map_or(0, |counts| counts.ignored) {
                 0 => String::new(),
                 ignored => format!("; {ignored} ignored moved aside"),
             };
             vec![green("goes"), bold(&path), size, told(proof) + &aside]
         }
-        Verdict::Stays { why } => vec![dim("stays"), path, size, plain(why)],
+        TreeVerdict::Stays { why } => vec![dim("stays"), path, size, plain(why)],
     }
 }
 

@@ -116,7 +116,7 @@ fn list(ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     let store = verb::store_for_looking(&project)?;
     let root = clean::root(&project)?;
-    // Judged for the sake of the commits that only it has.
+    // JudgedTree for the sake of the commits that only it has.
     let ask = CleanAsk { completed: true, interrupted: true, older_than: None };
     let rows = engine::judge(&project, store.as_ref(), &root, ask)?;
     let rows: Vec<TreeRow> = rows.into_iter().map(|judged| judged.row).collect();
