@@ -9,7 +9,7 @@ use crate::ids::{Hash, Position};
 
 /// The version of everything packed. The number grows with every change of what the fold keeps of a
 /// log: a run packed by other rules must not be gone on with.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " fold 8");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " fold 9");
 
 /// Loading a run again may cost folding as many events as packing it costs, within these bounds: packing
 /// few steps is cheap, and reading back many events never is.
@@ -109,6 +109,29 @@ impl PlanFile {
 
     pub fn unpack(bytes: &[u8]) -> Option<PlanFile> {
         postcard::from_bytes(bytes).ok()
+    }
+}
+
+/// As [`as_json`], for what mostly is not there.
+pub(crate) mod as_json_option {
+    use serde::de::{DeserializeOwned, Error as _};
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<T: Serialize, S: Serializer>(
+        value: &Option<T>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let text = value.as_ref().map(serde_json::to_string).transpose();
+        text.map_err(S::Error::custom)?.serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<T>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        let read = text.map(|text| serde_json::from_str(&text)).transpose();
+        read.map_err(D::Error::custom)
     }
 }
 

@@ -151,11 +151,12 @@ fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result
         return Err(Refusal::NeedsUnmet { step: step.step.clone(), needs });
     }
     free_slots(run, plan, asker)?;
-    match (kept, tree_user(run, &step.step)) {
-        (true, Some(by)) => Err(Refusal::TreeBusy { by }),
-        (true, None) => Ok(entry),
+    let shares = kept || asker.observed.in_run_tree;
+    match tree_user(run, &step.step).filter(|_| shares) {
+        Some(by) => Err(Refusal::TreeBusy { by }),
+        None if kept => Ok(entry),
         // Whoever claims from a worktree of their own sees to the rest themselves.
-        (false, _) => Ok(state.agent_entry(&plan.work)),
+        None => Ok(state.agent_entry(&plan.work)),
     }
 }
 

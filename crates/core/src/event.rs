@@ -636,7 +636,7 @@ impl fmt::Display for Failure {
             Failure::Verify { exit, .. } => write!(f, "verify ended with {exit}"),
             Failure::Timeout { ms } => write!(f, "timed out after {} s", ms / 1000),
             Failure::Landing { message } => write!(f, "could not be landed: {message}"),
-            Failure::Reported { reason } => write!(f, "failed: {reason}"),
+            Failure::Reported { reason } => write!(f, "reported: {reason}"),
             Failure::Unfinished { open } => write!(f, "left open: {open}"),
         }
     }

@@ -28,6 +28,8 @@ pub enum Sighting {
 /// What was seen of the machine, by attempt. An attempt nobody looked for is elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
+    /// Whoever looked works in the worktree of the run, as its keepers do, and not in one of its own.
+    pub in_run_tree: bool,
     /// Who looked.
     pub host: HostId,
     pub attempts: BTreeMap<AttemptId, Sighting>,

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use fixedbitset::FixedBitSet;
 use serde::{Deserialize, Serialize};
 
-use crate::cache::as_json;
+use crate::cache::{as_json, as_json_option};
 use crate::checklist::{Checklist, Gap};
 use crate::claim::entry_of;
 use crate::event::{
     BadEvent, Cause, Claimed, Entry, Event, Failure, Grounds, Haste, Holder, Report, RunOpened,
-    Scope, Snapshot, SnapshotReason, Stage, Truth,
+    Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
 };
 use crate::graph::Graph;
 use crate::ids::{AttemptId, Fence, Hash, LockName, Oid, StepId, StepRef};
@@ -164,6 +164,9 @@ pub enum Phase {
         truth: Truth,
         at: Millis,
         fence: Fence,
+        /// What it was completed in spite of.
+        #[serde(with = "as_json_option")]
+        waived: Option<Waived>,
     },
 }
 
@@ -817,7 +820,7 @@ impl Step {
                 self.own(*fence).ok_or("landing_intended")?;
                 self.landing = Some(Landing { onto: onto.clone(), to: to.clone() });
             }
-            Event::Completed { fence, commit, .. } => {
+            Event::Completed { fence, commit, waived, .. } => {
                 self.own(*fence).ok_or("completed")?;
                 let truth = match commit {
                     Some(_) => self.verified.as_ref().ok_or("completed")?.truth,
@@ -830,8 +833,8 @@ impl Step {
                 self.verified = None;
                 self.landing = None;
                 self.shed();
-                let (commit, at) = (commit.clone(), record.at);
-                self.phase = Phase::Completed { commit, truth, at, fence: *fence };
+                let (commit, waived, at) = (commit.clone(), waived.clone(), record.at);
+                self.phase = Phase::Completed { commit, truth, at, fence: *fence, waived };
             }
             Event::Failed { fence, why, .. } => {
                 self.own(*fence).ok_or("failed")?;

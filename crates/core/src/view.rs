@@ -7,7 +7,9 @@ use serde::{Serialize, Serializer};
 
 use crate::claim::believed_until;
 use crate::decided::Lease;
-use crate::event::{Cause, Entry, Failure, Holder, Mark, Omission, Priority, Report, Stage, Truth};
+use crate::event::{
+    Cause, Entry, Failure, Holder, Mark, Omission, Priority, Report, Stage, Truth, Waived,
+};
 use crate::ids::{
     AttemptId, Fence, GroupId, Handle, Hash, ItemRef, Oid, QuestionId, RunId, StepId, StepRef,
     SubstepId,
@@ -243,6 +245,9 @@ pub enum StepStatus {
         commit: Option<Oid>,
         #[serde(serialize_with = "rfc3339")]
         at: Millis,
+        /// What it was completed in spite of, and why.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        waived: Option<Waived>,
     },
 }
 
@@ -285,15 +290,33 @@ pub struct AttemptView {
     pub state: String,
     #[serde(serialize_with = "rfc3339")]
     pub lease_expires: Millis,
+    /// It is held, and nobody is known to be behind it any more: others can claim the step.
+    pub lease_lapsed: bool,
+}
+
+/// What was seen of the machine, and when.
+struct Seen<'a> {
+    observed: &'a Observed,
+    leases: &'a [Lease],
+    now: &'a Moment,
+}
+
+impl Seen<'_> {
+    /// A held lock outranks the lease, and the dead are told as such.
+    fn has_lapsed(&self, step: &StepRef, attempt: &Attempt) -> bool {
+        *self.observed.of(attempt.id) == Sighting::Elsewhere
+            && believed_until(step, attempt, self.leases).is_over(self.now)
+    }
 }
 
 /// The view of a run, given what was seen of the machine.
 pub fn view(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -> RunView {
     let seen = as_seen(run, observed, now);
+    let by = Seen { observed, leases, now };
     let steps: Vec<StepView> = seen
         .steps()
         .enumerate()
-        .map(|(index, (plan, state))| step_view(&seen, run, index, (plan, state), observed, leases))
+        .map(|(index, (plan, state))| step_view(&seen, run, index, (plan, state), &by))
         .collect();
     let done = |step: &&StepView| matches!(step.status, StepStatus::Completed { .. });
     RunView {
@@ -390,8 +413,7 @@ fn step_view(
     recorded: &Run,
     index: usize,
     (plan, state): (&PlanStep, &Step),
-    observed: &Observed,
-    leases: &[Lease],
+    by: &Seen<'_>,
 ) -> StepView {
     let was_held = matches!(recorded.step_at(index).phase, Phase::Held(_));
     let step = StepRef::first(plan.id.clone());
@@ -419,7 +441,7 @@ fn step_view(
         substeps: substeps(plan, state),
         items: items(plan, state),
         questions: state.questions.iter().map(question_view).collect(),
-        attempts: attempts(&step, recorded.step_at(index), observed, leases),
+        attempts: attempts(&step, recorded.step_at(index), by),
         last_good_commit: last_good(seen, state),
     }
 }
@@ -460,8 +482,8 @@ fn step_status(
             recorded: !was_held,
             held_back: last.held_back,
         },
-        Phase::Completed { commit, at, .. } => {
-            StepStatus::Completed { commit: commit.clone(), at: *at }
+        Phase::Completed { commit, at, waived, .. } => {
+            StepStatus::Completed { commit: commit.clone(), at: *at, waived: waived.clone() }
         }
     }
 }
@@ -516,12 +538,7 @@ fn snapshot_view(kept: &KeptSnapshot) -> SnapshotView {
     }
 }
 
-fn attempts(
-    step: &StepRef,
-    state: &Step,
-    observed: &Observed,
-    leases: &[Lease],
-) -> Vec<AttemptView> {
+fn attempts(step: &StepRef, state: &Step, by: &Seen<'_>) -> Vec<AttemptView> {
     let row = |attempt: &Attempt, to: Option<Millis>, state: String| AttemptView {
         attempt: attempt.id,
         fence: attempt.fence,
@@ -538,7 +555,8 @@ fn attempts(
         head: attempt.trace.head.clone(),
         checkout_changed: attempt.trace.checkout.clone(),
         state,
-        lease_expires: believed_until(step, attempt, leases).wall,
+        lease_expires: believed_until(step, attempt, by.leases).wall,
+        lease_lapsed: to.is_none() && by.has_lapsed(step, attempt),
     };
     let past = state.history.iter().map(|past| {
         let how = match &past.ending {
@@ -552,7 +570,7 @@ fn attempts(
         row(&past.attempt, Some(past.ended_at), how)
     });
     let open = state.attempt().map(|attempt| {
-        let how = match observed.of(attempt.id) {
+        let how = match by.observed.of(attempt.id) {
             // Only its lease speaks about its life.
             _ if matches!(attempt.holder, Holder::External { .. }) => "held",
             Sighting::Alive => "running",

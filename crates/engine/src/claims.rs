@@ -10,7 +10,6 @@ use piton_core::claim::{
     Asker, Chosen, believed_until, choose, claimable, count_ready, lease_key, ready,
 };
 use piton_core::decide::{Claim, Command, Insist, Refusal, Which, completable};
-use piton_core::decided::Lease;
 use piton_core::event::{
     Event, Failure, Grounds, Holder, Mark, Priority, Report, Snapshot, SnapshotReason,
 };
@@ -19,7 +18,7 @@ use piton_core::ids::{
 };
 use piton_core::plan::PlanStep;
 use piton_core::question::Question;
-use piton_core::recover::Sighting;
+use piton_core::recover::{Observed, Sighting};
 use piton_core::run::{Attempt, Phase, Run, Step};
 use piton_core::time::Millis;
 use piton_store::Renewal;
@@ -27,6 +26,7 @@ use serde::Serialize;
 
 use crate::bury::bury;
 use crate::error::EngineError;
+use crate::git::Git;
 use crate::log::{Log, LogError};
 use crate::machine;
 use crate::observe::{Depth, observe};
@@ -112,20 +112,22 @@ pub fn claim(
     log: &mut Log,
     ask: &ClaimAsk<'_>,
 ) -> Result<ClaimAnswer, EngineError> {
-    let worktree = canonical(ask.worktree)?;
+    let worktree = top(ask.worktree)?;
     let holder = Holder::External { host: project.host.clone(), worktree: text(&worktree)? };
+    let in_run_tree = is_in_run_tree(project, log, &holder)?;
     let which = match ask.step {
         Some(step) => Which::Step(StepRef::first(step.clone())),
         None => Which::First,
     };
-    bury_the_dead(project, log, ask.step)?;
+    // Who works in the tree of the keepers has all of them to look at.
+    bury_the_dead(project, log, ask.step.filter(|_| !in_run_tree))?;
     let before = touched(log);
     let claim = Claim {
         which,
         attempt: AttemptId(uuid::Uuid::now_v7()),
         holder: holder.clone(),
         until: log.now()?.after(ask.lease),
-        observed: observe(project, log, Depth::Locks),
+        observed: observed_by(project, log, &holder)?,
         insist: ask.insist,
         // This process ends with its answer: who started it is who works.
         pid: Some(std::os::unix::process::parent_id()),
@@ -145,7 +147,8 @@ pub fn claim(
     let mut told = match (held, &heard) {
         (Some((step, attempt)), Ok(events)) => {
             let kept = match end_displaced(project, log, &step, &attempt)? {
-                Some(late) if foreseen != Some(late) => {
+                Some((_, Some(ended))) => ended,
+                Some((late, None)) if foreseen != Some(late) => {
                     Kept { kept: preserve::of_lost(project, log, &step.step, late), unkept: None }
                 }
                 _ => kept,
@@ -169,6 +172,24 @@ pub fn claim(
     Ok(told)
 }
 
+/// What is seen of a run's holders by whoever asks for a step of it.
+fn observed_by(project: &Project, log: &Log, holder: &Holder) -> Result<Observed, EngineError> {
+    let in_run_tree = is_in_run_tree(project, log, holder)?;
+    Ok(Observed { in_run_tree, ..observe(project, log, Depth::Locks) })
+}
+
+/// Whether somebody outside works where the run's keepers do.
+fn is_in_run_tree(project: &Project, log: &Log, holder: &Holder) -> Result<bool, EngineError> {
+    let Holder::External { worktree, .. } = holder else { return Ok(false) };
+    let (worktree, handle) = (Path::new(worktree), &log.run().opened.handle);
+    // The settings are read where the name leaves it open.
+    if !worktree.ends_with(Path::new(handle.as_str()).join("run")) {
+        return Ok(false);
+    }
+    let root = settings_of(log)?.worktree_root;
+    Ok(project.worktree(&root, handle).canonicalize().is_ok_and(|own| own == worktree))
+}
+
 /// Whether the step was claimed or in progress when the claim was made, whatever others wrote since it
 /// was looked at. The newest of `events` about it is the claim itself.
 fn was_touched(before: &[StepId], events: &[Event], step: &StepId) -> bool {
@@ -190,7 +211,7 @@ fn passed_over(
 ) -> Result<BTreeMap<StepId, String>, EngineError> {
     let run = log.run();
     let leases = log.store().leases(run.opened.run)?;
-    let (observed, now) = (observe(project, log, Depth::Locks), log.now()?);
+    let (observed, now) = (observed_by(project, log, holder)?, log.now()?);
     let asker = Asker { holder, observed: &observed, leases: &leases, now: &now };
     let index = claim.map_or(0, |claim| claim.index);
     let earlier = run.remaining().take_while(|(plan, _)| run.index_of(&plan.id) < Some(index));
@@ -286,36 +307,41 @@ fn keep_foreseen(
 
 /// A keeper of this host whose claim was taken by force: it may append nothing any more; its processes
 /// are ended and its bytes kept under its own fence before the new holder is answered. Answers with
-/// whose claim was taken.
+/// whose claim was taken, and what became of a keeper's bytes.
 fn end_displaced(
     project: &Project,
     log: &Log,
     step: &StepRef,
     attempt: &Attempt,
-) -> Result<Option<Fence>, EngineError> {
+) -> Result<Option<(Fence, Option<Kept>)>, EngineError> {
     let (_, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
     let taken = matches!(attempt.grounds, Grounds::Forced | Grounds::LeaseOver);
     let Some(past) = state.history.last().filter(|_| taken) else { return Ok(None) };
-    if attempt.grounds == Grounds::Forced {
-        end(project, log, step, &past.attempt)?;
-    }
-    Ok(Some(past.attempt.fence))
+    let ended = match attempt.grounds {
+        Grounds::Forced => end(project, log, step, &past.attempt)?,
+        _ => None,
+    };
+    Ok(Some((past.attempt.fence, ended)))
 }
 
 /// Ends the processes of an attempt that may write no more, if it is a keeper's on this host, and
 /// keeps what they left.
-fn end(project: &Project, log: &Log, step: &StepRef, attempt: &Attempt) -> Result<(), EngineError> {
-    let Holder::Keeper { host, .. } = &attempt.holder else { return Ok(()) };
+fn end(
+    project: &Project,
+    log: &Log,
+    step: &StepRef,
+    attempt: &Attempt,
+) -> Result<Option<Kept>, EngineError> {
+    let Holder::Keeper { host, .. } = &attempt.holder else { return Ok(None) };
     if *host != project.host {
-        return Ok(());
+        return Ok(None);
     }
     machine::end_attempt(attempt.id, &project.folder(attempt.id));
     let settings = settings_of(log)?;
     let path = project.worktree(&settings.worktree_root, &log.run().opened.handle);
     let (fence, reason, author) = (attempt.fence, SnapshotReason::Recovery, Author::Piton);
     let keep = Keep { step, fence, path: &path, reason, author, report: None };
-    keep_bytes(project, log, &keep)?;
-    Ok(())
+    Ok(Some(preserve::of_ended(project, log, &keep)))
 }
 
 fn given(log: &Log, step: &StepRef, attempt: &Attempt) -> ClaimView {
@@ -350,7 +376,7 @@ fn answer(
 ) -> Result<ClaimAnswer, EngineError> {
     let run = log.run();
     let leases = log.store().leases(run.opened.run)?;
-    let (observed, now) = (observe(project, log, Depth::Locks), log.now()?);
+    let (observed, now) = (observed_by(project, log, holder)?, log.now()?);
     let asker = Asker { holder, observed: &observed, leases: &leases, now: &now };
     let own = claim.as_ref().map(|claim| StepRef::first(claim.step.clone()));
     let again = own.is_some_and(|step| claimable(run, &step, &asker).is_ok());
@@ -394,24 +420,31 @@ fn blocked(run: &Run, asker: &Asker<'_>) -> Blocked {
 fn why_not(run: &Run, plan: &PlanStep, state: &Step, asker: &Asker<'_>) -> Option<String> {
     let step = StepRef::first(plan.id.clone());
     let refusal = claimable(run, &step, asker).err()?;
-    let waits = matches!(refusal, Refusal::QuestionOpen { .. });
-    Some(match state.attempt().filter(|_| !waits) {
-        Some(attempt) => held_by(&step, attempt, &refusal, asker.leases),
-        None => refusal.to_string(),
-    })
-}
-
-fn held_by(step: &StepRef, attempt: &Attempt, refusal: &Refusal, leases: &[Lease]) -> String {
-    let until = piton_core::view::timestamp(believed_until(step, attempt, leases).wall);
-    match &attempt.holder {
-        Holder::External { worktree, host } => {
+    let held = match &refusal {
+        Refusal::QuestionOpen { .. } => None,
+        Refusal::TreeBusy { by } => run.step(by).and_then(|(_, state)| state.attempt()),
+        _ => state.attempt(),
+    };
+    let by = match &refusal {
+        Refusal::TreeBusy { by } => by,
+        _ => &plan.id,
+    };
+    Some(match held.map(|attempt| (attempt, &attempt.holder)) {
+        Some((attempt, Holder::External { worktree, host })) => {
+            let until = believed_until(&step, attempt, asker.leases).wall;
+            let until = piton_core::view::timestamp(until);
             format!("claimed from {worktree} on {host} until {until}")
         }
-        Holder::Keeper { host, .. } => format!(
-            "{refusal}: a keeper on {host} has it; `piton resume` watches it, `piton stop` stops \
-             it, --force takes it"
-        ),
-    }
+        Some((_, Holder::Keeper { host, .. })) => {
+            let run = &run.opened.handle;
+            format!(
+                "{refusal}: a keeper on {host} has it; `piton resume {run}` watches it, \
+                 `piton stop {run} {by}` stops it, `piton claim {run} --step {by} --worktree . \
+                 --force` takes it"
+            )
+        }
+        None => refusal.to_string(),
+    })
 }
 
 /// What `ready` answers.
@@ -471,7 +504,7 @@ pub fn fence_of(
 ) -> Result<Fence, EngineError> {
     let worktree = match under {
         Under::Fence(fence) => return Ok(*fence),
-        Under::Worktree(path) => text(&canonical(path)?)?,
+        Under::Worktree(path) => text(&top(path)?)?,
     };
     let (_, state) = log.run().step(step).ok_or_else(|| Refusal::UnknownStep(step.clone()))?;
     let owner = Holder::External { host: project.host.clone(), worktree };
@@ -745,17 +778,16 @@ pub fn release(
         }
         _ => Kept::default(),
     };
-    match fence {
-        Some(fence) => {
-            submit(log, step, fence, &Command::Release { step: at, fence: Some(fence) })?
+    let ended = match (fence, &held) {
+        (Some(fence), _) => {
+            submit(log, step, fence, &Command::Release { step: at, fence: Some(fence) })?;
+            None
         }
-        None => {
+        (None, held) => {
             log.submit(&Command::Release { step: at.clone(), fence: None })?;
-            if let Some(attempt) = &held {
-                end(project, log, &at, attempt)?;
-            }
+            held.as_ref().map(|held| end(project, log, &at, held)).transpose()?.flatten()
         }
-    }
+    };
     let opened = &log.run().opened;
     Ok(ReleaseAnswer {
         plan: opened.plan_path.clone(),
@@ -763,7 +795,7 @@ pub fn release(
         step: step.clone(),
         released: true,
         was_claimed_by,
-        kept,
+        kept: ended.unwrap_or(kept),
     })
 }
 
@@ -798,12 +830,17 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-fn canonical(path: &Path) -> Result<PathBuf, EngineError> {
+/// The root of the git worktree that a folder is in, by the one name that every way of writing it has:
+/// whoever works below it is the same owner. A folder that is in none is its own.
+fn top(path: &Path) -> Result<PathBuf, EngineError> {
     let unusable = |source| EngineError::Worktree { path: path.to_owned(), source };
     let whole = std::fs::canonicalize(path).map_err(unusable)?;
-    match whole.is_dir() {
-        true => Ok(whole),
-        false => Err(unusable(std::io::Error::other("it is not a folder"))),
+    if !whole.is_dir() {
+        return Err(unusable(std::io::Error::other("it is not a folder")));
+    }
+    match Git::discover(&whole) {
+        Ok(git) if whole.starts_with(git.here()) => Ok(git.here().to_owned()),
+        _ => Ok(whole),
     }
 }
 

@@ -11,6 +11,7 @@ use piton_core::decide::{Command, completable, holds};
 use piton_core::event::{Cause, Check, Exit, Failure, Truth};
 use piton_core::ids::{Fence, Hash, Oid, StepId, StepRef};
 use piton_core::run::{Attempt, Phase};
+use piton_core::view::run_branch;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -18,7 +19,7 @@ use crate::child::{self, Child, Spec};
 use crate::claims::{lost, stale};
 use crate::crash;
 use crate::error::EngineError;
-use crate::land;
+use crate::land::{self, Unlanded};
 use crate::log::Log;
 use crate::machine;
 use crate::preserve::{self, Kept};
@@ -52,7 +53,7 @@ pub fn complete_with(
     sweep(project);
     log.refresh()?;
     if let Some(delivered) = delivered(log, step, fence) {
-        return Ok(delivered);
+        return with_that(project, step, &commit, delivered);
     }
     let done = completable(log.run(), &at, fence, waive);
     done.map_err(|refusal| stale(log, step, fence, refusal.into()))?;
@@ -62,7 +63,7 @@ pub fn complete_with(
     log.refresh()?;
     if let Some(delivered) = delivered(log, step, fence) {
         bench.put_away()?;
-        return Ok(delivered);
+        return with_that(project, step, &commit, delivered);
     }
     let kept = preserve::before_end(project, log, (&at, &attempt), Some(&commit));
     let finished = verify(project, log, &bench, (&at, &attempt), &commit).and_then(|()| {
@@ -76,8 +77,8 @@ pub fn complete_with(
     Ok(Delivered { kept, ..done })
 }
 
-/// Saying it again under the same fence is harmless.
-fn delivered(log: &Log, step: &StepId, fence: Fence) -> Option<Delivered> {
+/// What a claim was completed with, if it was. Saying it again under the same fence is harmless.
+pub fn delivered(log: &Log, step: &StepId, fence: Fence) -> Option<Delivered> {
     let (_, state) = log.run().step(step)?;
     match &state.phase {
         Phase::Completed { commit, truth, fence: by, .. } if *by == fence => {
@@ -85,6 +86,22 @@ fn delivered(log: &Log, step: &StepId, fence: Fence) -> Option<Delivered> {
             Some(Delivered { commit: commit.clone(), truth: *truth, kept })
         }
         _ => None,
+    }
+}
+
+/// The same again, unless the step was completed with something that lacks this commit.
+fn with_that(
+    project: &Project,
+    step: &StepId,
+    commit: &Oid,
+    delivered: Delivered,
+) -> Result<Delivered, EngineError> {
+    match &delivered.commit {
+        Some(with) if project.git.is_ancestor(commit, with)? => Ok(delivered),
+        with => {
+            let (step, commit, with) = (step.clone(), commit.clone(), with.clone());
+            Err(EngineError::CompletedOtherwise { step, commit, with })
+        }
     }
 }
 
@@ -101,7 +118,13 @@ fn verify(
     if state.verified.as_ref().is_some_and(|verified| verified.commit == *commit) {
         return Ok(());
     }
-    let check = match plan.verify.clone() {
+    let verify = plan.verify.clone();
+    let tip = land::run_tip(project, log.run())?;
+    if project.git.fork_point(&tip, commit)?.is_none() {
+        let branch = run_branch(&log.run().opened.handle);
+        return Err(Unlanded::Unrelated { branch, commit: commit.clone() }.into());
+    }
+    let check = match verify {
         Some(command) => {
             let folder = bench.lay_out(&step.step, commit)?;
             crash::point("complete.scratch-made");
@@ -114,7 +137,6 @@ fn verify(
         None => None,
     };
     let truth = if check.is_some() { Truth::Verified } else { Truth::Claimed };
-    let tip = land::run_tip(project, log.run())?;
     let commits = project.git.count_commits(&tip, commit)?;
     let (tree, commit) = (project.git.tree_of(commit)?, commit.clone());
     let (step, fence) = (step.clone(), attempt.fence);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use piton_core::decide::Refusal;
 use piton_core::event::{Cause, Failure};
-use piton_core::ids::{AgentName, Handle, StepId};
+use piton_core::ids::{AgentName, Handle, Oid, StepId};
 use piton_core::plan::{PlanError, nearest};
 use piton_store::StoreError;
 
@@ -73,6 +73,8 @@ pub enum EngineError {
     Unverified { step: StepId, why: Failure, tail: String },
     #[error("verify of step {step} was ended ({cause})")]
     VerifyEnded { step: StepId, cause: Cause },
+    #[error("step {step} was completed {}, not with {}", with_what(with), commit.short())]
+    CompletedOtherwise { step: StepId, commit: Oid, with: Option<Oid> },
     #[error("the settings kept with the run cannot be read")]
     Settings(#[source] serde_json::Error),
     #[error("{what}")]
@@ -87,6 +89,13 @@ pub enum EngineError {
 
 fn names(handles: &[Handle]) -> String {
     handles.iter().map(Handle::as_str).collect::<Vec<_>>().join(", ")
+}
+
+fn with_what(commit: &Option<Oid>) -> String {
+    match commit {
+        Some(commit) => format!("with commit {}", commit.short()),
+        None => "without a commit".to_owned(),
+    }
 }
 
 /// An error with its causes, in one line.
@@ -130,7 +139,11 @@ impl EngineError {
 
     /// Whether two sides changed the same: only new work brings them together.
     pub(crate) fn is_conflict(&self) -> bool {
-        matches!(self, EngineError::Unlanded(Unlanded::Conflict { .. } | Unlanded::Busy { .. }))
+        let EngineError::Unlanded(why) = self else { return false };
+        matches!(
+            why,
+            Unlanded::Conflict { .. } | Unlanded::Unrelated { .. } | Unlanded::Busy { .. }
+        )
     }
 
     /// Whether what is behind this is a disk without space.
@@ -149,7 +162,16 @@ impl EngineError {
             EngineError::Log(LogError::Damaged { .. } | LogError::Plan { .. } | LogError::Empty(_)) => {
                 Some("`piton doctor` says what is damaged; the work itself is in git: `git for-each-ref refs/piton`".into())
             }
-            EngineError::Log(LogError::Refused(refusal)) => refusal_hint(refusal),
+            // Whoever tells these knows the run they are about, and the claim.
+            EngineError::Log(LogError::Refused(_))
+            | EngineError::NotOwner { .. }
+            | EngineError::NothingToStart { .. }
+            | EngineError::PlanChanged { .. }
+            | EngineError::Unverified { .. }
+            | EngineError::VerifyEnded { .. }
+            | EngineError::Unlanded(_)
+            | EngineError::CompletedOtherwise { .. }
+            | EngineError::KeeperLost { .. } => None,
             EngineError::Plan { path, .. } => {
                 Some(format!("correct it, then `piton plan check {}`", path.display()))
             }
@@ -172,9 +194,7 @@ impl EngineError {
             EngineError::Worktree { .. } => {
                 Some("name a folder that is there; a claim can also be named by its --fence".into())
             }
-            EngineError::NoRuns => Some("`piton run PLAN` starts one".into()),
-            // Whoever tells it knows how the file is called where it is told.
-            EngineError::PlanChanged { .. } => None,
+            EngineError::NoRuns => Some("`piton init` writes a first plan; `piton run --help` says how to run one".into()),
             EngineError::StillAlive { handle, .. } => {
                 Some(format!("stop it first: `piton stop {handle}`; or go on with it: leave --fresh out"))
             }
@@ -197,25 +217,10 @@ impl EngineError {
                  to begin without the old runs' history, move those refs away first",
                 path.display()
             )),
-            EngineError::NotOwner { step } => {
-                Some(format!("`piton show` says who has it; `piton claim --step {step}` asks for it"))
-            }
-            EngineError::NothingToStart { .. } => Some(
-                "give them `run` or `prompt` and an agent, or let others take them: `piton claim`"
-                    .into(),
-            ),
-            EngineError::Unlanded(why) => unlanded_hint(why),
-            EngineError::Unverified { .. } => {
-                Some("the claim is still yours: mend it, commit, and complete with that commit".into())
-            }
-            EngineError::VerifyEnded { .. } => {
-                Some("nothing was landed and the claim is still yours: say it again".into())
-            }
             EngineError::Settings(_) => Some("`piton doctor`".into()),
             EngineError::Stays { .. } => Some("`piton clean` says what can go".into()),
             EngineError::NotUndone(why) => not_undone_hint(why),
             EngineError::Io { .. } => None,
-            EngineError::KeeperLost { .. } => Some("`piton resume` tries again".into()),
         }
     }
 }
@@ -230,17 +235,6 @@ fn not_undone_hint(why: &NotUndone) -> Option<String> {
             "it may be of a newer piton; without it the others can be undone: move {} away",
             path.display()
         ),
-    })
-}
-
-fn unlanded_hint(why: &Unlanded) -> Option<String> {
-    Some(match why {
-        Unlanded::Conflict { branch, .. } => format!(
-            "the claim is still yours: `git merge {branch}` in your worktree, solve it, and complete \
-             with that commit"
-        ),
-        Unlanded::Busy { .. } => "say it again".into(),
-        Unlanded::CheckedOut { .. } | Unlanded::Rewound { .. } => return None,
     })
 }
 
@@ -259,58 +253,6 @@ fn missing_plan(path: &Path) -> String {
         Some(near) => format!("did you mean {}?", path.with_file_name(near).display()),
         None => format!("a plan is a TOML file; look for it: `ls '{}'`", folder.display()),
     }
-}
-
-fn refusal_hint(refusal: &Refusal) -> Option<String> {
-    Some(match refusal {
-        Refusal::StaleFence { step, .. } => {
-            format!("stop working on it; `piton claim --step {step}` asks for it again")
-        }
-        Refusal::ClaimOver { step, .. }
-        | Refusal::NotClaimed { step, .. }
-        | Refusal::Pending(step) => {
-            format!("`piton claim --step {step}` asks for it")
-        }
-        Refusal::OpenItems { .. } => {
-            "`piton check ITEM --done`, or --defer --reason WHY; or complete it with --force \
-             --reason WHY"
-                .into()
-        }
-        Refusal::OpenSubsteps { .. } => {
-            "`piton substep complete SUBSTEP`; or complete it with --force --reason WHY".into()
-        }
-        Refusal::UnknownItem { .. } | Refusal::UnknownSubstep { .. } => {
-            "`piton show` lists its items and substeps".into()
-        }
-        Refusal::NotVerified { .. } => {
-            "piton completes what it runs itself, once the agent has ended".into()
-        }
-        Refusal::PlanInUse { .. } => {
-            "put them back as they were; or `piton release` or `piton reset` them first".into()
-        }
-        Refusal::PlanFixed { .. } => "put it back as it was; or start over: --fresh".into(),
-        Refusal::QuestionOpen { question, .. } => {
-            format!("`piton answer RUN {question} ANSWER`; to go on without: `piton reset`")
-        }
-        Refusal::Unanswered { step, .. } | Refusal::AnswerUnread { step, .. } => {
-            format!(
-                "`piton ask RUN {step} --read --wait`; or complete it with --force --reason WHY"
-            )
-        }
-        Refusal::UnknownQuestion { .. }
-        | Refusal::NothingAsked { .. }
-        | Refusal::SeveralQuestions { .. }
-        | Refusal::QuestionVoid { .. } => "`piton questions --all` lists them".into(),
-        Refusal::AnsweredOtherwise { .. } => {
-            "the first answer stands; what the step makes of it can be reset: `piton reset`".into()
-        }
-        Refusal::NotAChoice { .. } => "answer with one of them, or with its number".into(),
-        Refusal::ResetNeedsReason(_) => "add --force --reason WHY".into(),
-        Refusal::StillHeld(step) => {
-            format!("`piton release RUN {step} --force`, or wait for its holder")
-        }
-        _ => return None,
-    })
 }
 
 impl From<StoreError> for EngineError {

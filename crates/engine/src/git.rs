@@ -103,7 +103,7 @@ impl GitError {
             }
             GitError::BranchInTheWay { branch, .. } => {
                 format!(
-                    "git keeps branches as files and folders; rename it: git branch -m {branch} NAME"
+                    "git keeps branches as files and folders; rename it: git branch -m {branch} {branch}-old"
                 )
             }
             GitError::BranchElsewhere { worktree, .. } => {

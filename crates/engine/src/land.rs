@@ -25,6 +25,8 @@ const LANDING_TRIES: usize = 10;
 pub enum Unlanded {
     #[error("{branch} has moved and conflicts in {}", paths.join(", "))]
     Conflict { branch: String, paths: Vec<String> },
+    #[error("commit {} shares no history with {branch}", commit.short())]
+    Unrelated { branch: String, commit: Oid },
     #[error("{branch} is checked out in {}; switch that to another branch", worktree.display())]
     CheckedOut { branch: String, worktree: PathBuf },
     #[error(
@@ -57,6 +59,8 @@ pub enum Landing {
         onto: Oid,
         paths: Vec<String>,
     },
+    /// The commit and the branch have nothing in common.
+    Unrelated,
     /// Somebody works on the branch: it must not move under them.
     CheckedOut {
         worktree: PathBuf,
@@ -114,6 +118,7 @@ pub(crate) fn land(
             Landing::Conflict { paths, .. } => {
                 return Err(Unlanded::Conflict { branch, paths }.into());
             }
+            Landing::Unrelated => return Err(Unlanded::Unrelated { branch, commit }.into()),
             Landing::CheckedOut { worktree } => {
                 return Err(Unlanded::CheckedOut { branch, worktree }.into());
             }
@@ -189,8 +194,12 @@ pub fn prepare(
     if let Some(worktree) = git.checked_out(&refname)? {
         return Ok(Landing::CheckedOut { worktree });
     }
-    if fork.as_ref() == Some(&onto) {
-        return Ok(Landing::FastForward { onto, to: commit.clone() });
+    match fork {
+        None => return Ok(Landing::Unrelated),
+        Some(fork) if fork == onto => {
+            return Ok(Landing::FastForward { onto, to: commit.clone() });
+        }
+        Some(_) => {}
     }
     merge(git, onto, commit, message, &format!("{HELD}/{run_branch}"))
 }

@@ -73,7 +73,7 @@ fn sightings(project: &Project, log: &Log, run: &Run, depth: Depth) -> Observed 
         };
         Some((attempt.id, sight(project, attempt, changed)))
     });
-    Observed { host: project.host.clone(), attempts: attempts.collect() }
+    Observed { host: project.host.clone(), attempts: attempts.collect(), in_run_tree: false }
 }
 
 fn sight(project: &Project, attempt: &Attempt, changed: impl FnOnce() -> Option<u64>) -> Sighting {

@@ -90,10 +90,23 @@ pub fn of_lost(project: &Project, log: &Log, step: &StepId, fence: Fence) -> Opt
     }
     let (reason, author) = (SnapshotReason::End, Author::Lost);
     let keep = Keep { step: &at, fence, path: &path, reason, author, report: None };
-    let taken = keep_bytes(project, log, &keep).ok()?;
-    match taken {
-        Some(taken) => Some(taken.refname),
-        None => newest(project, log, &at, fence).ok()?.map(|(name, _)| name),
+    kept_as(project, log, &keep).ok()?
+}
+
+/// What became of the bytes of a keeper whose claim was taken and whose processes were ended.
+pub(crate) fn of_ended(project: &Project, log: &Log, keep: &Keep<'_>) -> Kept {
+    match kept_as(project, log, keep) {
+        Ok(kept) => Kept { kept, unkept: None },
+        // The claim has ended all the same, and its tree is as it was.
+        Err(error) => Kept { kept: None, unkept: Some(chain(&error)) },
+    }
+}
+
+/// Keeps bytes; the ref that has them, which may be one from before.
+fn kept_as(project: &Project, log: &Log, keep: &Keep<'_>) -> Result<Option<String>, EngineError> {
+    match keep_bytes(project, log, keep)? {
+        Some(taken) => Ok(Some(taken.refname)),
+        None => Ok(newest(project, log, keep.step, keep.fence)?.map(|(name, _)| name)),
     }
 }
 

@@ -418,7 +418,8 @@ fn find_named(project: &Project, store: &Arc<dyn Store>, asked: &str) -> Result<
             return Ok(log);
         }
     }
-    let by_path = placed(project, Path::new(asked)).ok().map(|placed| placed.within);
+    let by_path = placed_at(project, &where_it_was(asked));
+    let by_path = by_path.ok().map(|placed| placed.within);
     let rows = named_rows(store)?;
     let newest = |wanted: &dyn Fn(&NamedRow) -> bool| rows.iter().rev().find(|row| wanted(row));
     let exact = newest(&|row| row.handle.as_str() == asked || row.id == asked);
@@ -584,9 +585,24 @@ struct Placed {
 }
 
 fn placed(project: &Project, path: &Path) -> Result<Placed, EngineError> {
-    let outside = || EngineError::PlanOutside { path: path.to_owned() };
     let full = std::fs::canonicalize(path)
         .map_err(|source| EngineError::PlanFile { path: path.to_owned(), source })?;
+    placed_at(project, &full)
+}
+
+/// Where a file is, or would be if it and the folders it is in were not gone: the run has its own copy.
+fn where_it_was(path: &str) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.into());
+    for there in whole.ancestors() {
+        if let (Ok(real), Ok(gone)) = (there.canonicalize(), whole.strip_prefix(there)) {
+            return real.join(gone);
+        }
+    }
+    whole
+}
+
+fn placed_at(project: &Project, full: &Path) -> Result<Placed, EngineError> {
+    let outside = || EngineError::PlanOutside { path: full.to_owned() };
     let roots = [canonical(project.git.here()), canonical(project.git.main_root())];
     let inside = |root: PathBuf| Some((full.strip_prefix(&root).ok()?.to_owned(), root));
     let (within, root) = roots.into_iter().find_map(inside).ok_or_else(outside)?;

@@ -7,10 +7,30 @@ use piton_engine::project::Project;
 use piton_engine::runs::{self, Changed};
 
 use crate::error::Problem;
+use crate::hints::About;
 use crate::text::{bold, plain};
 use crate::trusting::{self, Consent};
 use crate::ui::Ui;
 use crate::verb;
+
+/// For verbs that execute nothing of a plan, and may have to go on with a changed one.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Accepting {
+    /// Go on with the plan as it is now, if it was changed under its run; what it executes must be
+    /// trusted
+    #[arg(long)]
+    accept_plan: bool,
+
+    /// Trust what the changed plan executes, without asking
+    #[arg(long, requires = "accept_plan")]
+    trust: bool,
+}
+
+impl Accepting {
+    pub(crate) fn on_change(&self) -> OnChange {
+        OnChange::asked(self.accept_plan, Consent::asked(self.trust))
+    }
+}
 
 /// What to do about a changed plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,12 +55,14 @@ pub(crate) fn settle(
     changed: Changed,
     (on_change, loaded): (OnChange, &Loaded),
 ) -> Result<(), Problem> {
-    let OnChange::Accept(consent) = on_change else { return Err(changed.refused().into()) };
+    let OnChange::Accept(consent) = on_change else {
+        return Err(About::run(project, log).problem(changed.refused()));
+    };
     let agents = config::unvouched(&runs::settings_of(log)?.agents, &loaded.user_agents);
     let path = verb::absolute(&runs::plan_file(project, log.run()))?;
     trusting::require(ui, &trusting::asked(project, &path, changed.plan(), &agents), consent)?;
     let told: Vec<String> = changed.differences().iter().map(|line| plain(line)).collect();
-    runs::accept(log, changed)?;
+    runs::accept(log, changed).map_err(|error| About::run(project, log).problem(error))?;
     ui.talk(format!("{}: goes on with the changed plan", bold(log.run().opened.handle.as_str())));
     for line in told {
         ui.talk(format!("  {line}"));

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::accepting::{self, OnChange};
 use crate::error::{Kind, Problem};
+use crate::hints::{About, again};
 use crate::text::plain;
 use crate::ui::Ui;
 use crate::verb::{self, stop::step_of};
@@ -27,7 +28,7 @@ use crate::verb::{self, stop::step_of};
 pub(crate) struct Inside {
     pub(crate) run: Option<String>,
     pub(crate) step: Option<String>,
-    pub(crate) fence: Option<Fence>,
+    fence: Option<String>,
 }
 
 impl Inside {
@@ -37,7 +38,21 @@ impl Inside {
             run: var("PITON_RUN"),
             // A step of a loop is spelled `review#3`.
             step: var("PITON_STEP").map(|text| text.split('#').next().unwrap_or("").to_owned()),
-            fence: var("PITON_FENCE").and_then(|text| text.parse().ok()).map(Fence),
+            fence: var("PITON_FENCE"),
+        }
+    }
+
+    /// The fence that is inherited; a word that is none is named rather than passed over.
+    pub(crate) fn fence(&self) -> Result<Option<Fence>, Problem> {
+        let Some(text) = &self.fence else { return Ok(None) };
+        match text.parse() {
+            Ok(fence) => Ok(Some(Fence(fence))),
+            Err(_) => {
+                let message =
+                    format!("PITON_FENCE is {text:?}, which is not the number of a claim");
+                Err(Problem::new(Kind::Usage, message)
+                    .hint("`unset PITON_FENCE`, or name the claim: --fence, or `--worktree .`"))
+            }
         }
     }
 }
@@ -55,7 +70,7 @@ pub(crate) struct Which {
 }
 
 /// How a write names its claim.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ByClaim {
     /// The claim's fence, as `piton claim` answered [default: PITON_FENCE inside an attempt]
     #[arg(long, value_name = "N")]
@@ -71,58 +86,84 @@ pub(crate) struct Target {
     pub(crate) project: Project,
     pub(crate) log: Log,
     pub(crate) step: StepId,
+    /// How the claim is named that it is written under.
+    by: ByClaim,
     /// The run was named by its plan.
     by_plan: bool,
 }
 
 impl Target {
+    /// For a write that is under no claim.
     pub(crate) fn find(which: &Which) -> Result<Target, Problem> {
+        Target::claimed(which, &ByClaim::default())
+    }
+
+    /// For a write under a claim.
+    pub(crate) fn claimed(which: &Which, by: &ByClaim) -> Result<Target, Problem> {
         let inside = Inside::of_process();
         let project = verb::project()?;
         let store = verb::store_with_runs(&project, Access::Existing)?;
         let log = find(&project, &store, which.run.as_deref())?;
         let Some(step) = which.step.as_ref().or(inside.step.as_ref()) else {
+            let handle = &log.run().opened.handle;
             return Err(Problem::new(Kind::Usage, "which step? none was named")
-                .hint("piton VERB RUN STEP; inside an attempt PITON_STEP says it"));
+                .hint(format!("it comes behind the run; `piton show {handle}` lists the steps")));
         };
         let step = step_of(&log, step)?;
-        let by_plan = which.run.as_deref().is_some_and(|text| Path::new(text).is_file());
-        Ok(Target { project, log, step, by_plan })
+        let opened = &log.run().opened;
+        let names = |text: &str| {
+            opened.handle.as_str().starts_with(text) || opened.run.to_string().starts_with(text)
+        };
+        let by_plan = which.run.as_deref().is_some_and(|text| !names(text));
+        Ok(Target { project, log, step, by: by.clone(), by_plan })
+    }
+
+    /// An error with what can be done about it.
+    pub(crate) fn told(&self, error: EngineError) -> Problem {
+        About::claim(&self.project, &self.log, (&self.step, &self.by)).problem(error)
     }
 
     /// The fence to write under.
-    pub(crate) fn fence(&self, by: &ByClaim) -> Result<Fence, Problem> {
-        match self.named(by)? {
+    pub(crate) fn fence(&self) -> Result<Fence, Problem> {
+        match self.named()? {
             Some(fence) => Ok(fence),
-            None => {
-                Err(Problem::new(Kind::Usage, "which claim? a write names the one it is under")
-                    .hint("add --fence N as `piton claim` answered, or --worktree PATH"))
-            }
+            None => Err(Problem::new(
+                Kind::Usage,
+                "which claim? a write names the one it is under",
+            )
+            .hint(format!(
+                "in the worktree that it was claimed from: `{}`; or --fence with the number \
+                         that `piton claim` answered",
+                again("--worktree .")
+            ))),
         }
     }
 
     /// The fence that was named, here or by the environment of the attempt that this is inside of.
-    pub(crate) fn named(&self, by: &ByClaim) -> Result<Option<Fence>, Problem> {
+    pub(crate) fn named(&self) -> Result<Option<Fence>, Problem> {
+        let by = &self.by;
         if by.fence.is_some() && self.by_plan && runs::runs_of_its_plan(&self.log)? > 1 {
             let message = "which run? the plan has had several, and each counts its own fences";
             let handle = &self.log.run().opened.handle;
             return Err(Problem::new(Kind::Usage, message).hint(format!(
-                "name the run that was claimed from instead of the plan: {handle}?"
+                "name the run that was claimed from instead of the plan: {handle}? `piton status \
+                 --all` lists them"
             )));
         }
         let under = match (by.fence, &by.worktree) {
             (Some(fence), _) => Under::Fence(Fence(fence)),
             (None, Some(path)) => Under::Worktree(path.clone()),
-            (None, None) => return Ok(self.own_fence()),
+            (None, None) => return self.own_fence(),
         };
-        Ok(Some(claims::fence_of(&self.project, &self.log, &self.step, &under)?))
+        let fence = claims::fence_of(&self.project, &self.log, &self.step, &under);
+        Ok(Some(fence.map_err(|error| self.told(error))?))
     }
 
-    fn own_fence(&self) -> Option<Fence> {
+    fn own_fence(&self) -> Result<Option<Fence>, Problem> {
         let inside = Inside::of_process();
-        let run = inside.run.is_some_and(|run| is_run(&self.log, &run));
-        let step = inside.step.is_none_or(|step| step == self.step.as_str());
-        inside.fence.filter(|_| run && step)
+        let run = inside.run.as_deref().is_some_and(|run| is_run(&self.log, run));
+        let step = inside.step.as_deref().is_none_or(|step| step == self.step.as_str());
+        if run && step { inside.fence() } else { Ok(None) }
     }
 
     /// Writes under a claim. Whoever has lost it is refused, and told where piton kept what is in
@@ -135,13 +176,13 @@ impl Target {
         match act(&self.project, &mut self.log, &self.step) {
             Ok(done) => Ok(done),
             Err(error) if error.is_lost() => Err(self.lost(fence, error)),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(self.told(error)),
         }
     }
 
     pub(crate) fn lost(&self, fence: Fence, error: EngineError) -> Problem {
         let kept = preserve::of_lost(&self.project, &self.log, &self.step, fence);
-        let problem = Problem::from(error);
+        let problem = self.told(error);
         match kept {
             Some(name) => {
                 let data = self.answer(json!({ "fence": fence, "kept": name }));
@@ -200,9 +241,10 @@ pub(crate) fn open(
     ui: &Ui,
     project: &Project,
     (plan, inputs): (&Path, BTreeMap<String, String>),
-    on_change: OnChange,
+    (on_change, unfinished): (OnChange, Unfinished),
 ) -> Result<OpenedRun, Problem> {
     if inputs.is_empty()
+        && unfinished == Unfinished::GoOn
         && let Some(log) = unchanged(project, plan)?
     {
         return Ok(OpenedRun::Existing(log));
@@ -212,7 +254,7 @@ pub(crate) fn open(
     let settings = loaded.settings.clone();
     let opening = runs::prepare(project, OpenAsk { plan_path: plan, inputs, settings })?;
     let store = project.store(Access::Create)?;
-    match runs::open(project, store, opening, Unfinished::GoOn)? {
+    match runs::open(project, store, opening, unfinished)? {
         OpenedRun::Changed(mut log, changed) => {
             accepting::settle(ui, project, &mut log, changed, (on_change, &loaded))?;
             Ok(OpenedRun::Existing(log))
@@ -256,7 +298,7 @@ pub(crate) fn open_or_find(
             if let Some(log) = known {
                 return Ok(log);
             }
-            let opened = open(ui, project, (plan, BTreeMap::new()), on_change)?;
+            let opened = open(ui, project, (plan, BTreeMap::new()), (on_change, Unfinished::GoOn))?;
             let (OpenedRun::New(log) | OpenedRun::Existing(log) | OpenedRun::Changed(log, _)) =
                 opened;
             Ok(log)

@@ -39,8 +39,9 @@ Examples:
   piton resume                  go on after any interruption
   piton status                  what is going on
 
-Exit status: 0 done, 1 failed, 2 usage, 4 needs a person, 5 ownership lost, 65 bad plan,
-69 store unavailable, 74 damaged, 75 parked, 77 not trusted, 130 interrupted, 143 terminated.";
+Exit status: 0 done, 1 failed, 2 usage, 4 needs a person, 5 ownership lost,
+65 bad plan, 69 store unavailable, 74 damaged, 75 parked, 77 not trusted,
+130 interrupted, 143 terminated.";
 
 /// Only the verb that was typed is built, because the others' arguments and texts are a good part of what
 /// a small verb costs.
@@ -102,11 +103,11 @@ pub(crate) fn run(args: Vec<OsString>) -> Exit {
     let ui = Ui::new(form, cli.verb.as_ref().map_or("overview", Verb::name));
     match cli.answer(&ui) {
         Ok(answer) => {
-            if !answer.streamed {
-                ui.finish(&answer.data, answer.exit);
-            }
+            let exit = match answer.streamed {
+                true => answer.exit,
+                false => ui.finish(&answer.data, answer.exit),
+            };
             answer.tidy();
-            let exit = answer.exit;
             // The process ends: closing the store would only take time.
             std::mem::forget(answer);
             exit
@@ -229,21 +230,30 @@ fn misread(args: &[OsString], error: &clap::Error) -> Exit {
         let _ = error.print();
         return if asked { Exit::Ok } else { Exit::Usage };
     }
-    let ui = Ui::new(Form::Json, "usage");
+    let verb = meant(args);
+    let ui = Ui::new(Form::Json, if verb.is_empty() { "usage".to_owned() } else { verb.clone() });
     let text = error.render().to_string();
     if asked {
-        ui.finish(&json!({ "text": text.trim_end() }), Exit::Ok);
-        return Exit::Ok;
+        return ui.finish(&json!({ "text": text.trim_end() }), Exit::Ok);
     }
-    let (message, hint) = first_and_rest(&text);
+    let said = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let said = said.take_while(|line| !line.starts_with("Usage:")).collect::<Vec<_>>().join(" ");
+    let message = said.strip_prefix("error: ").unwrap_or(&said).to_owned();
+    let help = ["piton", &verb, "--help"].into_iter().filter(|word| !word.is_empty());
+    let hint = format!("`{}`", help.collect::<Vec<_>>().join(" "));
     ui.fail(&Problem::new(Kind::Usage, message).hint(hint))
 }
 
-fn first_and_rest(text: &str) -> (String, String) {
-    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let first = lines.next().unwrap_or_default();
-    let message = first.strip_prefix("error: ").unwrap_or(first).to_owned();
-    (message, lines.collect::<Vec<_>>().join("; "))
+/// The verb that a wrong command line is about, as far as it can be read.
+fn meant(args: &[OsString]) -> String {
+    let read = command().ignore_errors(true).try_get_matches_from(args);
+    let mut names: Vec<String> = Vec::new();
+    let mut level = read.as_ref().ok();
+    while let Some((name, below)) = level.and_then(|matches| matches.subcommand()) {
+        names.push(name.to_owned());
+        level = Some(below);
+    }
+    names.join(" ")
 }
 
 #[cfg(test)]
@@ -265,6 +275,24 @@ mod tests {
                     arg.get_id()
                 );
             }
+        }
+    }
+
+    /// Help is wrapped by whoever wrote it: at the width that every terminal has.
+    #[test]
+    fn help_for_agents_fits_a_narrow_terminal() {
+        const VERBS: &str = "open claim start heartbeat checkpoint check item substep complete fail \
+                             release reset ready ask questions answer";
+        let mut all = command();
+        all.build();
+        let named = |verb| all.find_subcommand(verb).expect("a verb").clone();
+        let mut left: Vec<clap::Command> = VERBS.split_whitespace().map(named).collect();
+        while let Some(command) = left.pop() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in help.lines() {
+                assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
+            }
+            left.extend(command.get_subcommands().cloned());
         }
     }
 }

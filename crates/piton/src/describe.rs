@@ -3,10 +3,11 @@
 use piton_core::event::{Priority, Report, Stage, Truth};
 use piton_core::time::Millis;
 use piton_core::view::{
-    ItemState, QuestionView, RunStatus, RunView, StepStatus, StepView, timestamp,
+    AttemptView, ItemState, QuestionView, RunStatus, RunView, StepStatus, StepView, timestamp,
 };
 
-use crate::text::{ago, bold, clipped, count, dim, green, plain, red, span, word, yellow};
+use crate::hints;
+use crate::text::{ago, bold, clipped, count, dim, green, plain, red, span, yellow};
 
 /// The longest title in a table.
 const TITLE_MAX: usize = 48;
@@ -138,12 +139,12 @@ pub(crate) fn step_phrase(step: &StepView, now: Millis) -> String {
             let names: Vec<&str> = waits_for.iter().map(|need| need.as_str()).collect();
             format!("waits for {}", names.join(", "))
         }
-        StepStatus::Claimed { .. } => match holder(step) {
+        StepStatus::Claimed { .. } => match holder(step, now) {
             Some(holder) => holder,
             None => "being prepared".to_owned(),
         },
         StepStatus::Running { .. } => {
-            let by = holder(step).map(|holder| format!(", {holder}")).unwrap_or_default();
+            let by = holder(step, now).map(|holder| format!(", {holder}")).unwrap_or_default();
             let kept = kept(step, now);
             format!("for {}{by}{kept}{}", running_for(step, now), reported_progress(step))
         }
@@ -174,10 +175,31 @@ pub(crate) fn step_phrase(step: &StepView, now: Millis) -> String {
 }
 
 /// Who holds a step from outside, and until when they are believed.
-fn holder(step: &StepView) -> Option<String> {
+fn holder(step: &StepView, now: Millis) -> Option<String> {
     let attempt = step.attempts.last().filter(|attempt| attempt.to.is_none())?;
     let worktree = plain(attempt.worktree.as_deref()?);
-    Some(format!("by {worktree}, lease until {}", timestamp(attempt.lease_expires)))
+    Some(format!("by {worktree}, {}", lease(attempt, now)))
+}
+
+/// Until when a claim is believed, or since when it is not.
+pub(crate) fn lease(attempt: &AttemptView, now: Millis) -> String {
+    match attempt.lease_lapsed {
+        true => format!("lease lapsed {}: claimable by others", ago(attempt.lease_expires, now)),
+        false => format!("lease until {}", timestamp(attempt.lease_expires)),
+    }
+}
+
+/// What a step was completed in spite of, and why.
+pub(crate) fn waived(step: &StepView) -> Vec<String> {
+    let StepStatus::Completed { waived: Some(waived), .. } = &step.status else {
+        return Vec::new();
+    };
+    let substeps = waived.substeps.iter().map(|substep| format!("substep {substep}"));
+    let items = waived.items.iter().map(|item| format!("item {item}"));
+    let questions = waived.questions.iter().map(|question| format!("question {question}"));
+    let open: Vec<String> = substeps.chain(items).chain(questions).collect();
+    let reason = plain(&waived.reason);
+    vec![format!("completed by force in spite of {}: {reason}", open.join(", "))]
 }
 
 fn reported_progress(step: &StepView) -> String {
@@ -250,12 +272,9 @@ pub(crate) fn question_lines(question: &QuestionView) -> Vec<String> {
 
 /// What to type to answer a question; nothing where nobody waits.
 pub(crate) fn answer_commands(view: &RunView, question: &QuestionView) -> Vec<String> {
-    let command =
-        |answer: &str| format!("piton answer {} {} {answer}", view.handle, question.question);
-    match question.choices.as_slice() {
-        _ if !question.is_open() => Vec::new(),
-        [] => vec![command("ANSWER")],
-        choices => choices.iter().map(|choice| command(&word(&plain(choice)))).collect(),
+    match question.is_open() {
+        true => hints::answers(view.handle.as_str(), question.question, &question.choices),
+        false => Vec::new(),
     }
 }
 

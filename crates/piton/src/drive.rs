@@ -11,10 +11,33 @@ use serde_json::json;
 
 use crate::describe::{answer_commands, open_questions};
 use crate::error::{Detail, Kind, Problem};
+use crate::hints::{About, start_over_shown};
 use crate::progress::Progress;
 use crate::text::{bold, green, plain, span};
 use crate::ui::Ui;
-use crate::verb::{Answer, from_here, interrupted, next_commands, plan_from_here};
+use crate::verb::{Answer, from_here, interrupted, next_commands};
+
+/// What run and resume are asked in the same words.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Work {
+    /// Go on with the plan as it is now, if it was changed under its run
+    #[arg(long)]
+    pub(crate) accept_plan: bool,
+
+    /// Trust what the plan and the repository's configuration execute, without asking
+    #[arg(long)]
+    pub(crate) trust: bool,
+
+    /// Go on in the background
+    #[arg(long)]
+    detach: bool,
+}
+
+impl Work {
+    pub(crate) fn place(&self) -> Place {
+        if self.detach { Place::Detached } else { Place::Here }
+    }
+}
 
 /// How a run is driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +89,7 @@ fn work(ui: &Ui, project: &Project, mut log: Log, going: Going) -> Result<Answer
         progress.hear(run, notice);
     });
     progress.end();
-    let outcome = outcome?;
+    let outcome = outcome.map_err(|error| About::run(project, &log).problem(error))?;
     log.refresh()?;
     let view = look(project, &log, Depth::Locks)?;
     let data = json!({ "outcome": word_for(&outcome), "run": view, "next": next_commands(project, &view) });
@@ -116,7 +139,12 @@ fn problem(project: &Project, outcome: &Outcome, view: &RunView) -> Option<Probl
         Outcome::Completed => return None,
         Outcome::Failed { step, why } => {
             let message = format!("{run} failed: step {step} {}", plain(&why.to_string()));
-            Problem::new(Kind::RunFailed, message).hint(failed_hint(project, view, step.as_str()))
+            let over = start_over_shown(project, view);
+            let hint = format!(
+                "see why: `piton log {run} {step}`; try it again: `piton reset {run} {step}`; start \
+                 over: `{over}`"
+            );
+            Problem::new(Kind::RunFailed, message).hint(hint)
         }
         Outcome::NeedsPerson { step, question } => {
             let message = format!("{run} needs you: {}", plain(question));
@@ -150,9 +178,4 @@ fn problem(project: &Project, outcome: &Outcome, view: &RunView) -> Option<Probl
             Problem::new(interrupted(Cause::HangUp), message).hint(go_on)
         }
     })
-}
-
-fn failed_hint(project: &Project, view: &RunView, step: &str) -> String {
-    let (run, plan) = (&view.handle, plan_from_here(project, &view.plan_path));
-    format!("see why: `piton log {run} {step}`; start over: `piton run {plan} --fresh`")
 }

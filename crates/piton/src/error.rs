@@ -82,6 +82,8 @@ kinds! {
     NotLanded, "E081", Failed, "the commit could not be brought onto the run's branch";
     NoSuchCommit, "E082", Usage, "there is no such commit here, or more than one";
     PlanInUse, "E083", BadPlan, "the changed plan cannot be accepted: what it changes is in use";
+    NoAnswerYet, "E084", NeedsPerson, "what was asked has no answer yet";
+    CompletedOtherwise, "E085", Failed, "the step was completed with another commit, or without one";
     NoSuchAct, "E100", Usage, "there is no such act to undo";
     InTheWay, "E101", Failed, "something newer is in the way of undoing";
     JournalDamaged, "E102", Corrupt, "what was written down for undoing cannot be read";
@@ -221,16 +223,7 @@ impl From<io::Error> for Problem {
 
 impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Problem {
-        let kind = kind_of(&error);
-        let hint = match &error {
-            EngineError::PlanChanged { handle, path, .. } => Some(format!(
-                "go on with it as it is now: add --accept-plan; the run goes on with its recorded plan \
-                 once the file is as it was; or start over: `piton run {} --fresh` ({handle} keeps its \
-                 branch and snapshots)",
-                text::word(&verb::from_here(path).display().to_string())
-            )),
-            other => other.hint(),
-        };
+        let (kind, hint) = (kind_of(&error), error.hint());
         let details = details_of(&error);
         Problem::from_error(kind, &error).hinted(hint).with_details(details)
     }
@@ -265,6 +258,7 @@ fn kind_of(error: &EngineError) -> Kind {
         EngineError::LostStore { .. } => Kind::StoreBroken,
         EngineError::Unlanded(_) => Kind::NotLanded,
         EngineError::Unverified { .. } => Kind::VerifyFailed,
+        EngineError::CompletedOtherwise { .. } => Kind::CompletedOtherwise,
         EngineError::VerifyEnded { cause, .. } => verb::interrupted(*cause),
         EngineError::Settings(_) => Kind::StoreCorrupt,
         EngineError::Io { .. } => Kind::Io,

@@ -14,6 +14,7 @@ mod claiming;
 mod cli;
 mod describe;
 mod drive;
+mod hints;
 mod progress;
 mod screen;
 mod text;

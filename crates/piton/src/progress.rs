@@ -20,6 +20,7 @@ use piton_engine::worker::Notice;
 
 use crate::describe::changed_meanwhile;
 use crate::error::Kind;
+use crate::hints;
 use crate::text::{self, ago, bold, clipped, count, dim, green, now, plain, red, span, yellow};
 use crate::ui::Ui;
 
@@ -216,10 +217,9 @@ impl<'a> Progress<'a> {
         let Some((_, question)) = all.last() else { return };
         let (id, handle) = (question.id, &run.opened.handle);
         self.say(step, &yellow("?"), &format!("asks {id}: {}", clipped(text, 200)));
-        let answers: Vec<String> =
-            choices.iter().map(|choice| text::word(&plain(choice))).collect();
-        let answer = if answers.is_empty() { "ANSWER".to_owned() } else { answers.join(" | ") };
-        self.ui.talk(format!("  piton answer {handle} {id} {answer}"));
+        for command in hints::answers(handle.as_str(), id, choices) {
+            self.ui.talk(format!("  {command}"));
+        }
     }
 
     fn swept(&mut self, step: &StepRef, ended: &[i32], survivors: &[i32]) {

@@ -18,6 +18,15 @@ pub fn commands() -> String {
     text
 }
 
+/// Whether a command line is one that the parser takes, and if not, why. The program's name comes first.
+pub fn accepts(words: &[String]) -> Result<(), String> {
+    match cli::command().try_get_matches_from(words) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelp => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 fn section(text: &mut String, command: &mut clap::Command, level: &str) {
     let name = command.get_bin_name().unwrap_or("piton").to_owned();
     let help = command.render_long_help().to_string();

@@ -9,6 +9,7 @@ use piton_engine::project::Project;
 use piton_engine::trust::{Agreements, Asked, Trust};
 
 use crate::error::{Detail, Kind, Problem};
+use crate::hints::again;
 use crate::text::{bold, green, plain, red, word};
 use crate::ui::{Said, Ui};
 
@@ -19,6 +20,13 @@ pub(crate) enum Consent {
     Ask,
     /// It was given on the command line.
     Given,
+}
+
+impl Consent {
+    /// From `--trust`.
+    pub(crate) fn asked(trust: bool) -> Consent {
+        if trust { Consent::Given } else { Consent::Ask }
+    }
 }
 
 /// What trust is about.
@@ -102,6 +110,6 @@ fn refused(asked: &Asked, new: Vec<String>) -> Problem {
     let message = "commands that come with the repository have not been trusted";
     let data = serde_json::json!({ "plan": asked.plan, "untrusted": new });
     Problem::new(Kind::NotTrusted, message)
-        .hint(format!("look at them, then: `piton trust {plan}`; or add --trust"))
+        .hint(format!("look at them, then: `piton trust {plan}`; or `{}`", again("--trust")))
         .with_data(data)
 }

@@ -2,6 +2,7 @@
 //! stdout, for errors too. Colour follows the terminal and `NO_COLOR`; a closed pipe ends a command
 //! quietly; nothing asks without a terminal. What others wrote cannot steer the terminal through here.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -22,11 +23,13 @@ const SCHEMA_VERSION: u32 = 1;
 pub(crate) struct Ui {
     form: Form,
     /// The verb, as the envelope names it.
-    command: &'static str,
+    command: Cow<'static, str>,
     live: MultiProgress,
     /// Of stdout: asked for once, not for every line.
     colour: ColorChoice,
     warnings: RefCell<Vec<Issue>>,
+    /// Why a part of the answer could not be written; a reader who has gone is no reason.
+    unwritten: RefCell<Option<io::Error>>,
 }
 
 /// Who reads the answer.
@@ -55,7 +58,7 @@ struct Envelope<'a> {
 }
 
 impl Ui {
-    pub(crate) fn new(form: Form, command: &'static str) -> Ui {
+    pub(crate) fn new(form: Form, command: impl Into<Cow<'static, str>>) -> Ui {
         let live = match form {
             Form::People if io::stderr().is_terminal() => {
                 ProgressDrawTarget::term_like_with_hz(Box::<Screen>::default(), 10)
@@ -64,7 +67,8 @@ impl Ui {
         };
         let live = MultiProgress::with_draw_target(live);
         let colour = AutoStream::choice(&io::stdout());
-        Ui { form, command, live, colour, warnings: RefCell::default() }
+        let (warnings, unwritten) = (RefCell::default(), RefCell::default());
+        Ui { form, command: command.into(), live, colour, warnings, unwritten }
     }
 
     pub(crate) fn is_json(&self) -> bool {
@@ -93,10 +97,22 @@ impl Ui {
     pub(crate) fn data(&self, text: &str) -> Result<(), Problem> {
         let mut line = harmless(text);
         line.push('\n');
-        Ok(self.live.suspend(|| {
+        let written = self.live.suspend(|| {
             let mut out = AutoStream::new(io::stdout().lock(), self.colour);
             out.write_all(line.as_bytes()).and_then(|()| out.flush())
-        })?)
+        });
+        self.noted(written)
+    }
+
+    /// What verbs have done before they answer is done: they may pass over that nobody reads it. That it
+    /// could not be written is told all the same.
+    fn noted(&self, written: io::Result<()>) -> Result<(), Problem> {
+        let Err(error) = written else { return Ok(()) };
+        if error.kind() != io::ErrorKind::BrokenPipe {
+            let same = io::Error::new(error.kind(), error.to_string());
+            self.unwritten.borrow_mut().get_or_insert(same);
+        }
+        Err(error.into())
     }
 
     /// Bytes somebody else wrote: as they are into a pipe or file, harmless on a terminal.
@@ -174,10 +190,17 @@ impl Ui {
     }
 
     /// Ends a command with its answer.
-    pub(crate) fn finish(&self, data: &Value, exit: Exit) {
+    pub(crate) fn finish(&self, data: &Value, exit: Exit) -> Exit {
         if self.form == Form::Json {
             let status = if exit == Exit::Ok { "ok" } else { "error" };
             self.envelope(status, data, &self.warnings.borrow());
+        }
+        match self.unwritten.take() {
+            None => exit,
+            Some(error) => {
+                self.tell(&unwritten(&error));
+                if exit == Exit::Ok { Exit::Failed } else { exit }
+            }
         }
     }
 
@@ -191,6 +214,10 @@ impl Ui {
                 issues.extend(self.warnings.take());
                 let data = problem.data.as_ref().unwrap_or(&Value::Null);
                 self.envelope("error", data, &issues);
+                if let Some(error) = self.unwritten.take() {
+                    self.tell(problem);
+                    self.tell(&unwritten(&error));
+                }
             }
         }
         problem.kind.exit()
@@ -214,13 +241,20 @@ impl Ui {
     }
 
     fn envelope(&self, status: &str, data: &Value, issues: &[Issue]) {
-        let command = self.command;
+        let command = self.command.as_ref();
         let envelope = Envelope { schema_version: SCHEMA_VERSION, command, status, data, issues };
         let mut text = serde_json::to_string(&envelope)
             .expect("an envelope has only string keys and finite values");
         text.push('\n');
-        // Whoever stopped reading does not want the rest; the exit status says it all the same.
         let mut out = io::stdout().lock();
-        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        // Whoever stopped reading does not want the rest; the exit status says it all the same.
+        let _ = self.noted(written);
     }
+}
+
+fn unwritten(error: &io::Error) -> Problem {
+    Problem::new(Kind::Io, "the answer could not be written")
+        .because(error)
+        .hint("what was asked for may be done: `piton status --all` says what is")
 }

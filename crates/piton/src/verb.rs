@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::describe::{answer_commands, open_questions};
 use crate::error::{Kind, Problem};
 use crate::exit::Exit;
+use crate::hints::start_over_shown;
 use crate::text;
 use crate::ui::Ui;
 
@@ -150,7 +151,8 @@ pub(crate) fn find(
 
 /// The sensible next commands for a run, the first one first.
 pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
-    let (run, plan) = (&view.handle, plan_from_here(project, &view.plan_path));
+    let run = &view.handle;
+    let rest_by_hand = by_hand(view);
     match &view.status {
         RunStatus::Completed => vec![
             format!("git log --oneline {}..{}", view.base.short(), view.branch),
@@ -164,20 +166,21 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
         }
         RunStatus::Waiting { id: Some(_), .. } => {
             let commands = open_questions(view).flat_map(|asked| answer_commands(view, asked));
-            commands.chain([format!("piton resume {run}")]).collect()
+            let go_on = (!rest_by_hand).then(|| format!("piton resume {run}"));
+            commands.chain(go_on).collect()
         }
         RunStatus::Waiting { step, .. } => {
             vec![format!("piton log {run} {step}"), format!("piton resume {run} --yes")]
         }
         RunStatus::Failed { step, .. } => {
             vec![
-                format!("piton log {run} {step}"),
+                format!("piton {} {run} {step}", if rest_by_hand { "show" } else { "log" }),
                 format!("piton reset {run} {step}"),
-                format!("piton run {plan} --fresh"),
+                start_over_shown(project, view),
             ]
         }
-        RunStatus::Open if by_hand(view) => {
-            vec![format!("piton ready {run}"), format!("piton claim {run} --worktree PATH")]
+        RunStatus::Open if rest_by_hand => {
+            vec![format!("piton ready {run}"), format!("piton claim {run} --worktree .")]
         }
         RunStatus::Open | RunStatus::Interrupted { .. } | RunStatus::Stopped { .. } => {
             vec![format!("piton resume {run}"), format!("piton resume {run} --dry-run")]

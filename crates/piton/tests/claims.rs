@@ -6,7 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use piton_testkit::runs::{
-    agent_step, command_step, data, events, events_named, kept, lay_plan, plan, refused, step, view,
+    WRITES, agent_step, assert_fenced, command_step, data, events, events_named, kept, lay_plan,
+    plan, refused, step, tree, view, worktree,
 };
 use piton_testkit::{Output, Sandbox, alive, kill9};
 use serde_json::Value;
@@ -37,18 +38,13 @@ fn sandbox_of(text: &str) -> Sandbox {
     let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
     lay_plan(&sandbox, text);
     for name in ["one", "two"] {
-        let path = tree(&sandbox, name);
-        sandbox.git(&["worktree", "add", "--quiet", "--detach", &path]);
+        tree(&sandbox, name);
     }
     sandbox
 }
 
 fn sandbox() -> Sandbox {
     sandbox_of(PLAN)
-}
-
-fn tree(sandbox: &Sandbox, name: &str) -> String {
-    sandbox.root().join(name).to_str().expect("sandbox paths are text").to_owned()
 }
 
 #[track_caller]
@@ -59,30 +55,6 @@ fn claim(sandbox: &Sandbox, worktree: &str, more: &[&str]) -> Value {
 fn fence(claim: &Value) -> String {
     assert_eq!(claim["claimed"], true, "{claim}");
     claim["fence"].to_string()
-}
-
-/// Every write under a fence, each with what it needs beside it.
-const WRITES: [&[&str]; 8] = [
-    &["start", "plan.toml", "jwt"],
-    &["heartbeat", "plan.toml", "jwt"],
-    &["checkpoint", "plan.toml", "jwt", "--note", "x"],
-    &["check", "plan.toml", "jwt", "1", "--done"],
-    &["item", "add", "plan.toml", "jwt", "gap"],
-    &["substep", "complete", "plan.toml", "jwt", "validate"],
-    &["complete", "plan.toml", "jwt"],
-    &["fail", "plan.toml", "jwt", "--reason", "x"],
-];
-
-/// A fence that is over is refused everywhere, and nothing is written.
-#[track_caller]
-fn assert_fenced(sandbox: &Sandbox, fence: &str) {
-    let before = events(sandbox);
-    let release: &[&str] = &["release", "plan.toml", "jwt"];
-    for write in WRITES.iter().chain([&release]) {
-        let (exit, code, _) = refused(sandbox, &[write, &["--fence", fence][..]].concat());
-        assert_eq!((exit, code.as_str()), (5, "E049"), "{write:?}");
-    }
-    assert_eq!(events(sandbox), before);
 }
 
 #[test]
@@ -237,7 +209,7 @@ fn auto_reclaim_from_the_same_worktree_is_at_once() {
         assert!(again["fence"].as_u64() > last.parse().ok(), "fences grow");
         assert!(again["lease_expires"].as_str() > until.as_deref(), "the lease is a new one");
         until = again["lease_expires"].as_str().map(str::to_owned);
-        assert_fenced(&sandbox, &last);
+        assert_fenced(&sandbox, &last, None);
         last = new;
     }
     data(&sandbox, &["start", "plan.toml", "jwt", "--fence", &last]);
@@ -278,9 +250,6 @@ fn with_a_dead_keeper() -> Sandbox {
         command_step(&sandbox, "late", "true", "needs = ['dead']"),
     ];
     lay_plan(&sandbox, &plan(&sandbox, &steps));
-    for name in ["one", "two"] {
-        sandbox.git(&["worktree", "add", "--quiet", "--detach", &tree(&sandbox, name)]);
-    }
     // Nobody runs what somebody outside has.
     let two = tree(&sandbox, "two");
     claim(&sandbox, &two, &["--step", "free"]);
@@ -439,7 +408,8 @@ fn release_by_force_ends_a_keeper_and_keeps_its_bytes() {
     assert_eq!(step(&run, "jwt")["status"], "pending");
     let refs = sandbox.git(&["for-each-ref", "--format=%(refname)", "refs/piton"]);
     let bytes = |name: &str| sandbox.try_git(&["cat-file", "blob", &format!("{name}:work.txt")]);
-    assert!(refs.lines().any(|name| bytes(name).is_ok_and(|text| text == "half")), "{refs}");
+    let kept = released["kept"].as_str().expect("the answer says where its bytes are");
+    assert_eq!(bytes(kept).as_deref(), Ok("half"), "{refs}");
     sandbox.wait_no_processes();
 }
 
@@ -534,7 +504,7 @@ fn auto_reclaim_after_a_lease_of_a_second_is_for_anybody() {
     assert_eq!(claims.len(), 2);
     let (expiry, at) = (first["lease_expires"].as_str(), claims[1]["at"].as_str());
     assert!(at >= expiry, "{at:?} is before {expiry:?}");
-    assert_fenced(&sandbox, &fence(&first));
+    assert_fenced(&sandbox, &fence(&first), None);
     let (exit, code, _) = refused(&sandbox, &["start", "plan.toml", "jwt", "--worktree", &one]);
     assert_eq!((exit, code.as_str()), (5, "E049"));
 
@@ -555,10 +525,22 @@ fn a_lapsed_claim_that_nobody_took_is_renewed() {
         let ready = data(&sandbox, &["ready"]);
         ready["ready"].as_array().is_some_and(|ready| ready[0]["step"] == "jwt")
     });
+    let shown = || {
+        ["show", "status"].map(|verb| sandbox.piton(&[verb, "plan.toml"]).output().success().stdout)
+    };
+    assert_eq!(step(&view(&sandbox), "jwt")["attempts"][0]["lease_lapsed"], true);
+    for text in shown() {
+        assert!(text.contains("lease lapsed ") && text.contains(": claimable by others"), "{text}");
+        assert!(!text.contains("lease until"), "{text}");
+    }
     let beat =
         data(&sandbox, &["heartbeat", "plan.toml", "jwt", "--worktree", &one, "--lease", "1h"]);
     assert_eq!(beat["beat"], "continue");
     assert!(beat["lease_expires"].as_str().expect("a time") > over.as_str());
+    assert_eq!(step(&view(&sandbox), "jwt")["attempts"][0]["lease_lapsed"], false);
+    for text in shown() {
+        assert!(text.contains("lease until 2") && !text.contains("lapsed"), "{text}");
+    }
     let other = claim(&sandbox, &tree(&sandbox, "two"), &["--step", "jwt"]);
     assert_eq!(other["claimed"], false);
 }
@@ -611,24 +593,72 @@ fn whoever_was_released_by_force_is_told_that_the_claim_is_over() {
     let one = tree(&sandbox, "one");
     let fence = fence(&claim(&sandbox, &one, &[]));
     data(&sandbox, &["release", "plan.toml", "jwt", "--force"]);
-    for write in WRITES {
+    for write in WRITES.iter().filter(|write| write[0] != "release") {
         let (exit, code, _) = refused(&sandbox, &[write, &["--fence", &fence][..]].concat());
         assert_eq!((exit, code.as_str()), (5, "E049"), "{write:?}");
     }
 }
 
 #[test]
-fn a_checkpoint_says_when_it_cannot_keep_bytes() {
+fn auto_reclaim_from_a_folder_below_is_from_the_same_worktree() {
     let sandbox = sandbox();
-    let sub = format!("{}/sub", tree(&sandbox, "one"));
-    std::fs::create_dir(&sub).expect("the sandbox is writable");
-    sandbox.write(format!("{sub}/new.txt"), "important");
-    assert_eq!(claim(&sandbox, &sub, &[])["snapshots"], false);
-    let note = ["checkpoint", "plan.toml", "jwt", "--worktree", &sub, "--note", "x"];
-    let told = sandbox.piton(&[&note[..], &["--json"]].concat()).output().success().json();
-    assert_eq!(told["data"]["snapshot"], Value::Null);
-    let issue = told["issues"][0]["message"].as_str().unwrap_or_default().to_owned();
-    assert!(issue.contains("no bytes were kept"), "{told}");
+    let one = tree(&sandbox, "one");
+    let below = format!("{one}/src/deep");
+    sandbox.write(format!("{below}/new.txt"), "important");
+    let first = claim(&sandbox, &below, &[]);
+    assert_eq!(first["snapshots"], true);
+    let again = claim(&sandbox, &one, &[]);
+    assert_eq!((&again["step"], &again["grounds"]), (&"jwt".into(), &"same_owner".into()));
+    let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &below]].concat());
+    let kept = by(&["checkpoint", "plan.toml", "jwt", "--note", "x"]);
+    let name = kept["snapshot"]["refname"].as_str().expect("its bytes are kept");
+    let blob = format!("{name}:src/deep/new.txt");
+    assert_eq!(sandbox.git(&["cat-file", "blob", &blob]), "important");
+    let run = view(&sandbox);
+    let owners = step(&run, "jwt")["attempts"].as_array().expect("attempts");
+    assert!(owners.iter().all(|owner| owner["worktree"] == one.as_str()), "{owners:?}");
+    assert_eq!(by(&["release", "plan.toml", "jwt"])["was_claimed_by"], one.as_str());
+}
+
+#[test]
+fn the_worktree_of_the_run_is_not_shared_with_a_keeper() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let script = "write work.txt half; pid {agent}; touch {ready}; hang";
+    let steps =
+        [agent_step(&sandbox, "jwt", script, ""), command_step(&sandbox, "docs", "true", "")];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    let worker = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    sandbox.wait_exists(sandbox.mark("ready"));
+    let (run, own) = (view(&sandbox), worktree(&sandbox).to_str().expect("text").to_owned());
+    let run = run["handle"].as_str().expect("a handle");
+    for more in [&[][..], &["--step", "docs"], &["--step", "docs", "--force"]] {
+        let refused = claim(&sandbox, &own, more);
+        assert_eq!(refused["claimed"], false, "{more:?}");
+        let why = refused["blocked"]["docs"].as_str().expect("why");
+        let stop = format!("`piton stop {run} jwt`");
+        for part in ["in use by step jwt", "a keeper on", "`piton resume", &stop, "--force`"] {
+            assert!(why.contains(part), "no {part:?} in {why}");
+        }
+    }
+    // From elsewhere it can be had; and by force, what the keeper has, which is ended first.
+    let one = tree(&sandbox, "one");
+    assert_eq!(claim(&sandbox, &one, &["--step", "docs"])["claimed"], true);
+    data(&sandbox, &["release", "plan.toml", "docs", "--worktree", &one]);
+    let agent = sandbox.wait_pid(sandbox.mark("agent"));
+    let forced = claim(&sandbox, &own, &["--force"]);
+    assert_eq!((&forced["step"], &forced["grounds"]), (&"jwt".into(), &"forced".into()));
+    assert!(!alive(agent), "it is gone before the answer");
+    drop(worker.kill9());
+    sandbox.wait_no_processes();
+}
+
+#[test]
+fn what_a_dead_keeper_left_does_not_bar_the_worktree_of_the_run() {
+    let sandbox = with_a_dead_keeper();
+    let own = worktree(&sandbox).to_str().expect("text").to_owned();
+    let taken = claim(&sandbox, &own, &["--step", "free"]);
+    assert_eq!((&taken["claimed"], &taken["grounds"]), (&true.into(), &"free".into()));
+    assert_kept_of_the_dead(&sandbox);
 }
 
 #[test]
@@ -674,7 +704,7 @@ fn release_gives_the_step_back() {
     assert_eq!(jwt["substeps"][0]["completed"], true);
     let next = claim(&sandbox, &two, &[]);
     assert_eq!((&next["step"], &next["grounds"]), (&"jwt".into(), &"free".into()));
-    assert_fenced(&sandbox, &fence(&first));
+    assert_fenced(&sandbox, &fence(&first), None);
 }
 
 #[test]
@@ -716,7 +746,7 @@ fn force_claim_takes_a_step_from_its_holder() {
     let forced = claim(&sandbox, &two, &["--step", "jwt", "--force"]);
     assert_eq!((&forced["reclaimed"], &forced["grounds"]), (&true.into(), &"forced".into()));
     assert_eq!(forced["displaces"], first["fence"]);
-    assert_fenced(&sandbox, &fence(&first));
+    assert_fenced(&sandbox, &fence(&first), None);
 
     let needs = claim(&sandbox, &one, &["--step", "routes", "--force"]);
     assert_eq!(needs["claimed"], false, "force never breaks needs");
@@ -733,7 +763,6 @@ fn force_claim_against_a_live_keeper_ends_it_first() {
     let steps = [agent_step(&sandbox, "jwt", script, "")];
     lay_plan(&sandbox, &plan(&sandbox, &steps));
     let one = tree(&sandbox, "one");
-    sandbox.git(&["worktree", "add", "--quiet", "--detach", &one]);
     let worker = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
     let agent = sandbox.wait_pid(sandbox.mark("agent"));
@@ -756,6 +785,7 @@ fn force_claim_against_a_live_keeper_ends_it_first() {
     let name =
         refs.lines().rfind(|name| name.starts_with(&format!("refs/piton/{handle}/jwt/{old}/")));
     let name = name.expect("its bytes are kept under its own fence");
+    assert_eq!(forced["kept"], name, "and the answer says where");
     assert_eq!(sandbox.git(&["cat-file", "blob", &format!("{name}:work.txt")]), "half");
     let count = events(&sandbox).len();
     for write in [
@@ -795,6 +825,10 @@ fn completion_is_strict() {
     assert_eq!(waived["items"], serde_json::json!(["1", "validate.1"]));
     let run = view(&sandbox);
     assert_eq!(step(&run, "jwt")["items"][1]["state"], "deferred", "deferred items stay deferred");
+    assert_eq!(&step(&run, "jwt")["waived"], waived);
+    let shown = sandbox.piton(&["show", "plan.toml", "jwt"]).output().success().stdout;
+    let told = "completed by force in spite of item 1, item validate.1: überflüssig";
+    assert!(shown.contains(told), "{shown}");
 }
 
 #[test]
@@ -815,7 +849,7 @@ fn what_is_not_there_is_refused_by_name() {
         let told = refused(&sandbox, args);
         assert_eq!((told.0, told.1.as_str()), (exit, code), "{args:?} {}", told.2);
     }
-    for write in WRITES {
+    for write in WRITES.iter().filter(|write| !write.contains(&"--force")) {
         assert_eq!(refused(&sandbox, write).0, 2, "{write:?} names no claim");
     }
 }
@@ -854,6 +888,11 @@ fn a_failed_step_is_reset() {
     assert_eq!(code, "E073", "it is held");
     data(&sandbox, &["fail", "plan.toml", "jwt", "--worktree", &one, "--reason", "no API"]);
     assert_eq!(view(&sandbox)["status"], "failed");
+    for verb in ["show", "status", "log"] {
+        let told = sandbox.piton(&[verb, "plan.toml"]).output().success();
+        let said = format!("{}{}", told.stdout, told.stderr);
+        assert!(said.contains("reported: no API") && !said.contains("failed: failed"), "{told}");
+    }
     assert_eq!(claim(&sandbox, &one, &[])["step"], "docs", "others may go on with the rest");
     let reset = data(&sandbox, &["reset", "plan.toml", "jwt"]);
     assert_eq!(reset["dependants"], serde_json::json!(["routes"]));
@@ -872,13 +911,19 @@ fn a_failed_step_is_reset() {
 #[test]
 fn a_folder_that_is_no_worktree_keeps_facts_only() {
     let sandbox = sandbox();
-    let elsewhere = tree(&sandbox, "elsewhere");
-    std::fs::create_dir(&elsewhere).expect("a folder");
+    let elsewhere = sandbox.root().join("elsewhere/below").to_str().expect("text").to_owned();
+    std::fs::create_dir_all(&elsewhere).expect("a folder");
     let claimed = claim(&sandbox, &elsewhere, &[]);
     assert_eq!(claimed["snapshots"], false);
-    let args = ["checkpoint", "plan.toml", "jwt", "--worktree", &elsewhere, "--note", "n"];
-    assert_eq!(data(&sandbox, &args)["snapshot"], Value::Null);
-    assert_eq!(step(&view(&sandbox), "jwt")["report"]["note"], "n");
+    let args =
+        ["checkpoint", "plan.toml", "jwt", "--worktree", &elsewhere, "--note", "n", "--json"];
+    let told = sandbox.piton(&args).output().success().json();
+    assert_eq!(told["data"]["snapshot"], Value::Null);
+    let issue = told["issues"][0]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(issue.contains("no bytes were kept"), "{told}");
+    let run = view(&sandbox);
+    assert_eq!(step(&run, "jwt")["report"]["note"], "n");
+    assert_eq!(step(&run, "jwt")["attempts"][0]["worktree"], elsewhere.as_str());
 }
 
 /// Runs a plan whose one agent says these things to piton.

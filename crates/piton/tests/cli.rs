@@ -142,10 +142,18 @@ fn usage_errors_have_an_envelope_too() {
     let sandbox = sandbox();
     let plain = sandbox.piton(&["frobnicate"]).output().expect_code(2);
     assert!(plain.stdout.is_empty() && plain.stderr.contains("frobnicate"), "{plain}");
-    for args in [&["run", "--json"][..], &["--json", "frobnicate"], &["status", "--json", "--nope"]]
-    {
+    let cases: [(&[&str], &str); 6] = [
+        (&["run", "--json"], "run"),
+        (&["--json", "frobnicate"], "usage"),
+        (&["status", "--json", "--nope"], "status"),
+        (&["-C", ".", "--json", "release", "a", "b", "--force", "--worktree", "."], "release"),
+        (&["item", "add", "--json"], "item add"),
+        (&["fail", "a", "b", "--json"], "fail"),
+    ];
+    for (args, command) in cases {
         let output = sandbox.piton(args).output().expect_code(2);
         assert_eq!(issue(&output).0, "E071", "{output}");
+        assert_eq!(output.json()["command"], command, "{output}");
     }
     // After `--` it is a value, not a flag.
     let output = sandbox.piton(&["stop", "a", "b", "--", "--json"]).output().expect_code(2);
@@ -485,7 +493,9 @@ fn a_run_that_is_alive_is_not_left_aside() {
     assert!(message.contains(handle) && message.contains("step a"), "{output}");
     assert!(hint.contains(&format!("`piton stop {handle}`")), "{output}");
     let said = data["worker_log"].as_str().expect("the worker's log");
-    assert!(fs::read_to_string(said).is_ok_and(|text| text.contains("step a: started")), "{said}");
+    sandbox.wait_until("word of the step", || {
+        fs::read_to_string(said).is_ok_and(|text| text.contains("step a: started"))
+    });
 
     sandbox.piton(&["stop", "--now"]).output().success();
     sandbox.wait_no_processes();

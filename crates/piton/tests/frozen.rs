@@ -7,8 +7,8 @@ use std::process::{Child, Stdio};
 
 use piton_testkit::processes::{freeze, is_frozen};
 use piton_testkit::runs::{
-    agent_step, attempt_folder, data, events, events_named, keeper, lay_plan, plan, refused, step,
-    view, wait_dead, worktree,
+    agent_step, assert_fenced, attempt_folder, data, events, events_named, keeper, lay_plan, plan,
+    step, tree, view, wait_dead, worktree,
 };
 use piton_testkit::{Sandbox, Signal, alive, signal};
 use serde_json::Value;
@@ -21,48 +21,6 @@ id = 'jwt'
 items = ['signature check']
 substeps = [{ id = 'validate', title = 'validateToken' }]
 ";
-
-fn tree(sandbox: &Sandbox, name: &str) -> String {
-    let path = sandbox.root().join(name);
-    let path = path.to_str().expect("sandbox paths are text").to_owned();
-    if !sandbox.exists(&path) {
-        sandbox.git(&["worktree", "add", "--quiet", "--detach", &path]);
-    }
-    path
-}
-
-/// Every write of a holder, each with what it needs beside its claim. `release` stands last.
-const WRITES: [&[&str]; 10] = [
-    &["start", "plan.toml", "jwt"],
-    &["heartbeat", "plan.toml", "jwt"],
-    &["checkpoint", "plan.toml", "jwt", "--note", "x"],
-    &["check", "plan.toml", "jwt", "1", "--done"],
-    &["item", "add", "plan.toml", "jwt", "gap"],
-    &["substep", "complete", "plan.toml", "jwt", "validate"],
-    &["complete", "plan.toml", "jwt"],
-    &["complete", "plan.toml", "jwt", "--force", "--reason", "x"],
-    &["fail", "plan.toml", "jwt", "--reason", "x"],
-    &["release", "plan.toml", "jwt"],
-];
-
-/// Neither by its fence nor by its worktree may a holder that lost its claim write anything.
-#[track_caller]
-fn assert_fenced(sandbox: &Sandbox, fence: &str, tree: &str) {
-    let before = events(sandbox);
-    let completed = step(&view(sandbox), "jwt")["status"] == "completed";
-    for write in WRITES {
-        for by in [["--fence", fence], ["--worktree", tree]] {
-            let (exit, code, message) = refused(sandbox, &[write, &by[..]].concat());
-            // Whoever asks: what is completed cannot be released.
-            let wanted = match write[0] {
-                "release" if completed => (1, "E050"),
-                _ => (5, "E049"),
-            };
-            assert_eq!((exit, code.as_str()), wanted, "{write:?} {by:?}: {message}");
-        }
-    }
-    assert_eq!(events(sandbox), before, "nothing was written");
-}
 
 /// What the snapshots of a fence hold of a file, in the order of their names.
 fn kept(sandbox: &Sandbox, run: &Value, step: &str, fence: &str, file: &str) -> Vec<String> {
@@ -112,10 +70,10 @@ fn a_script_that_was_frozen_past_its_lease_is_refused_and_its_work_is_kept() {
     });
     assert_eq!((&taken["grounds"], &taken["displaces"]), (&"lease_over".into(), &first["fence"]));
     assert!(is_frozen(holder.id()), "it was frozen all the time");
-    assert_fenced(&sandbox, &fence, &one);
+    assert_fenced(&sandbox, &fence, Some(&one));
     let by = ["complete", "plan.toml", "jwt", "--worktree", &two, "--force", "--reason", "x"];
     data(&sandbox, &by);
-    assert_fenced(&sandbox, &fence, &one);
+    assert_fenced(&sandbox, &fence, Some(&one));
 
     // It goes on where it was, with work that nobody has seen.
     let before = events(&sandbox);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use piton_testkit::Sandbox;
-use piton_testkit::runs::{data, events, events_named, lay_plan, refused, step, view};
+use piton_testkit::runs::{data, events, events_named, lay_plan, refused, step, tree, view};
 use serde_json::Value;
 
 const PLAN: &str = "\
@@ -27,12 +27,6 @@ fn sandbox() -> Sandbox {
     let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
     lay_plan(&sandbox, PLAN);
     sandbox
-}
-
-fn tree(sandbox: &Sandbox, name: &str) -> String {
-    let path = sandbox.root().join(name).to_str().expect("sandbox paths are text").to_owned();
-    sandbox.git(&["worktree", "add", "--quiet", "--detach", &path]);
-    path
 }
 
 /// Names of events, in their order.
@@ -83,6 +77,65 @@ fn a_closed_pipe_loses_no_write() {
                       substep_completed released claimed failed reset claimed completed";
         assert_eq!(names(&sandbox), wanted.split(' ').collect::<Vec<_>>());
     }
+}
+
+/// What a verb prints into a device that takes nothing.
+fn into_full(sandbox: &Sandbox, args: &[&str]) -> std::process::Output {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a full device");
+    let mut command = sandbox.piton(args).into_command();
+    command.stdout(full).stderr(Stdio::piped()).output().expect("piton runs")
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_no_success() {
+    for json in [&[][..], &["--json"]] {
+        let sandbox = sandbox();
+        let one = tree(&sandbox, "one");
+        let by = ["--worktree", one.as_str()];
+        let verbs: [&[&str]; 5] = [
+            &["claim", "plan.toml", "--step", "jwt"],
+            &["start", "plan.toml", "jwt"],
+            &["checkpoint", "plan.toml", "jwt", "--note", "n"],
+            &["heartbeat", "plan.toml", "jwt"],
+            &["release", "plan.toml", "jwt"],
+        ];
+        for verb in verbs {
+            let out = into_full(&sandbox, &[verb, &by, json].concat());
+            let said = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert_eq!(out.status.code(), Some(1), "{verb:?}: {said}");
+            assert!(said.contains("error[E070]: the answer could not be written"), "{said}");
+            assert!(said.contains("No space left"), "{said}");
+        }
+        let wanted = ["run_opened", "claimed", "started", "checkpointed", "released"];
+        assert_eq!(names(&sandbox), wanted, "what was asked for is done all the same");
+        // A refusal says itself, and keeps its own status.
+        let out = into_full(&sandbox, &[&["release", "plan.toml", "jwt"], &by[..], json].concat());
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.code() == Some(1) && said.contains("E050"), "{said}");
+    }
+}
+
+#[test]
+fn a_fence_in_the_environment_that_is_none_is_named() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    let claimed = data(&sandbox, &["claim", "plan.toml", "--worktree", &one]);
+    let run = claimed["run"].as_str().expect("an id");
+    let inside = |args: &[&str]| {
+        let piton =
+            sandbox.piton(args).arg("--json").env("PITON_RUN", run).env("PITON_STEP", "jwt");
+        piton.env("PITON_FENCE", "7seven").output()
+    };
+    let before = events(&sandbox);
+    for verb in [&["checkpoint", "--note", "n"][..], &["claim"], &["heartbeat"]] {
+        let out = inside(verb).expect_code(2).json();
+        let message = out["issues"][0]["message"].as_str().expect("a message");
+        assert!(message.contains("PITON_FENCE") && message.contains("7seven"), "{message}");
+    }
+    assert_eq!(events(&sandbox), before);
+    // Whoever names the claim does not ask the environment.
+    inside(&["start", "--worktree", &one]).success();
+    inside(&["show"]).success();
 }
 
 #[test]
@@ -229,7 +282,12 @@ fn what_is_too_long_or_empty_is_refused_with_its_size() {
     let (checkpoint, check) = (verb(&["checkpoint"]), verb(&["check"]));
     let (fail, complete) = (verb(&["fail"]), verb(&["complete"]));
     let item = verb(&["item", "add"]);
-    let cases: [(&[&str], &[&str], &str); 15] = [
+    let cases: [(&[&str], &[&str], &str); 20] = [
+        (&checkpoint, &["--file", "a@9"], "from 0 to 1"),
+        (&checkpoint, &["--file", "a@NaN"], "from 0 to 1"),
+        (&checkpoint, &["--file", "a=maybe"], "done or open"),
+        (&checkpoint, &["--file", "a:0"], "counted from 1"),
+        (&checkpoint, &["--file", "a:0=done@0.5"], "counted from 1"),
         (&checkpoint, &["--note", &long], "80000 bytes"),
         (&checkpoint, &["--session", &long], "80000 bytes"),
         (&checkpoint, &["--file", &long], "80000 bytes"),
@@ -280,6 +338,31 @@ fn a_plan_is_found_from_a_folder_below_and_from_another_worktree() {
     said(&below, &["start", "auth.toml", "jwt", "--worktree", ".."]);
     said(Path::new(&two), &["start", "plans/auth.toml", "docs", "--worktree", "."]);
     assert_eq!(said(Path::new(&two), &["show", "plans/auth.toml"])["run"]["run"], opened);
+}
+
+#[test]
+fn a_plan_whose_file_is_gone_still_names_its_run() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    sandbox.write("plans/deep/auth.toml", PLAN);
+    let plan = "plans/deep/auth.toml";
+    let claimed = data(&sandbox, &["claim", plan, "--worktree", &one]);
+    std::fs::rename(sandbox.path("plans"), sandbox.root().join("away")).expect("moved");
+    let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
+    by(&["start", plan, "jwt"]);
+    by(&["checkpoint", plan, "jwt", "--note", "n"]);
+    let fence = claimed["fence"].to_string();
+    data(&sandbox, &["heartbeat", plan, "jwt", "--fence", &fence]);
+    let below = Path::new(&one).join("src");
+    std::fs::create_dir_all(&below).expect("a folder");
+    let args = ["heartbeat", "../plans/deep/auth.toml", "jwt", "--worktree", ".", "--json"];
+    sandbox.piton(&args).cwd(&below).output().success();
+    assert_eq!(data(&sandbox, &["show", plan])["run"]["run"], claimed["run"]);
+    assert_eq!(by(&["claim", plan])["grounds"], "same_owner");
+    by(&["release", plan, "jwt"]);
+    for other in ["plans/auth.toml", "auth.toml", "deep/auth.toml"] {
+        assert_eq!(refused(&sandbox, &["show", other]).1, "E064", "{other}");
+    }
 }
 
 #[test]

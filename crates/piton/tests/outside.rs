@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use piton_engine::crash::{POINTS, Who};
 use piton_testkit::runs::{
-    agent_step, attempt_folder, completions, events, events_named, keeper, lay_plan, plan, step,
-    view,
+    agent_step, attempt_folder, completions, data, events, events_named, keeper, lay_plan, plan,
+    refused, step, told, view,
 };
-use piton_testkit::{Output, Running, Sandbox, alive, kill9};
+use piton_testkit::{Running, Sandbox, alive, kill9};
 use serde_json::Value;
 
 const PLAN: &str = "\
@@ -56,16 +56,13 @@ impl Lab {
 
     #[track_caller]
     fn data(&self, args: &[&str]) -> Value {
-        let out = self.sandbox.piton(args).arg("--json").output().success().json();
-        assert_eq!(out["status"], "ok");
-        out["data"].clone()
+        data(&self.sandbox, args)
     }
 
     /// A command that is refused: its exit status, code and message.
     #[track_caller]
     fn refused(&self, args: &[&str]) -> (i32, String, String) {
-        let out = self.sandbox.piton(args).arg("--json").output();
-        told(&out)
+        refused(&self.sandbox, args)
     }
 
     /// The worktree of a step.
@@ -130,14 +127,6 @@ impl Lab {
         assert!(left.is_empty(), "{left:?}");
         assert!(!self.sandbox.exists(".git/piton/aside"), "nothing had to be moved out of the way");
     }
-}
-
-#[track_caller]
-fn told(out: &Output) -> (i32, String, String) {
-    let told = out.json();
-    assert_eq!(told["status"], "error", "{out}");
-    let issue = |name: &str| told["issues"][0][name].as_str().unwrap_or_default().to_owned();
-    (out.code.expect("an exit status"), issue("code"), issue("message"))
 }
 
 #[test]
@@ -357,6 +346,55 @@ fn a_conflict_leaves_both_sides_as_they_are() {
     let both = lab.sandbox.git_in(&docs, &["rev-parse", "HEAD"]);
     let done = lab.data(&[&complete[..], &["--commit", &both]].concat());
     assert_eq!((&done["commit"], lab.landed("auth.ts")), (&both.as_str().into(), "theirs".into()));
+}
+
+#[test]
+fn a_commit_of_another_history_is_refused_by_name() {
+    let lab = Lab::trusting();
+    let (jwt, fence) = lab.claim("jwt", &[]);
+    let git = |args: &[&str]| lab.sandbox.git_in(&jwt, args);
+    git(&["checkout", "--quiet", "--orphan", "apart"]);
+    let apart = lab.commit(&jwt, "auth.ts", "validateToken\n");
+    let complete = ["complete", "plan.toml", "jwt", "--fence", &fence, "--commit"];
+    let out = lab.sandbox.piton(&[&complete[..], &[&apart, "--json"]].concat()).output();
+    let (exit, code, message) = told(&out);
+    assert_eq!((exit, code.as_str()), (1, "E081"), "{message}");
+    assert!(message.contains("shares no history"), "{message}");
+    assert!(events_named(&lab.sandbox, "verified").is_empty(), "nothing was executed for it");
+    // As the hint says.
+    let branch = lab.branch();
+    let merge = format!("git merge --allow-unrelated-histories {branch}");
+    let hint = out.json()["issues"][0]["hint"].as_str().expect("a hint").to_owned();
+    assert!(hint.contains(&merge), "{hint}");
+    git(&["merge", "--quiet", "--allow-unrelated-histories", "-m", "both", &branch]);
+    let both = git(&["rev-parse", "HEAD"]);
+    assert_eq!(lab.data(&[&complete[..], &[&both]].concat())["commit"], both.as_str());
+}
+
+#[test]
+fn another_commit_for_a_step_that_is_completed_is_refused() {
+    let lab = Lab::trusting();
+    let (jwt, fence) = lab.claim("jwt", &[]);
+    let first = lab.commit(&jwt, "auth.ts", "validateToken\n");
+    let complete = ["complete", "plan.toml", "jwt", "--fence", &fence];
+    lab.data(&[&complete[..], &["--commit", &first]].concat());
+    let later = lab.commit(&jwt, "auth.ts", "validateToken(better)\n");
+    let before = events(&lab.sandbox);
+    let (exit, code, message) = lab.refused(&[&complete[..], &["--commit", &later]].concat());
+    assert_eq!((exit, code.as_str()), (1, "E085"), "{message}");
+    assert!(message.contains(&first[..7]) && message.contains(&later[..7]), "{message}");
+    // The same again, or no commit, names what counts.
+    assert_eq!(lab.data(&complete)["commit"], first.as_str());
+    assert_eq!(events(&lab.sandbox), before);
+    assert_eq!(lab.landed("auth.ts"), "validateToken");
+
+    let (docs, fence) = lab.claim("docs", &[]);
+    let by = ["complete", "plan.toml", "docs", "--fence", &fence, "--force", "--reason", "x"];
+    lab.data(&by);
+    let late = lab.commit(&docs, "docs.md", "how\n");
+    let (_, code, message) = lab.refused(&[&by[..], &["--commit", &late]].concat());
+    assert_eq!(code, "E085");
+    assert!(message.contains("without a commit"), "{message}");
 }
 
 /// Completes `jwt` and is killed at a point; said again it ends the same, once.

@@ -5,8 +5,8 @@
 use std::fs;
 
 use piton_testkit::runs::{
-    agent_step, command_step, completions, events, events_named, keeper, kept, lay_plan, plan,
-    step, view, wait_event,
+    agent_step, command_step, completions, data, events, events_named, keeper, kept, lay_plan,
+    plan, refused, step, view, wait_event,
 };
 use piton_testkit::{Sandbox, alive, kill9};
 use serde_json::{Value, json};
@@ -26,23 +26,6 @@ fn sandbox_of(steps: impl FnOnce(&Sandbox) -> Vec<String>) -> Sandbox {
 /// One step, which asks.
 fn sandbox() -> Sandbox {
     sandbox_of(|sandbox| vec![agent_step(sandbox, "work", ASKS, "retries = 0")])
-}
-
-#[track_caller]
-fn data(sandbox: &Sandbox, args: &[&str]) -> Value {
-    let out = sandbox.piton(args).arg("--json").output().success().json();
-    assert_eq!(out["status"], "ok");
-    out["data"].clone()
-}
-
-/// A command that is refused: its exit status, code and message.
-#[track_caller]
-fn refused(sandbox: &Sandbox, args: &[&str]) -> (i32, String, String) {
-    let out = sandbox.piton(args).arg("--json").output();
-    let told = out.json();
-    assert_eq!(told["status"], "error", "{args:?}\n{out}");
-    let issue = |name: &str| told["issues"][0][name].as_str().unwrap_or_default().to_owned();
-    (out.code.expect("an exit status"), issue("code"), issue("message"))
 }
 
 /// Runs until the run waits for an answer; tells the question.
@@ -257,12 +240,18 @@ fn somebody_outside_asks_and_keeps_the_claim() {
     assert_eq!(again["claimed"], false, "also its own holder waits: {again}");
 
     let waits = sandbox.piton(&[&ask[..], &["--wait", "--json"]].concat()).spawn();
-    let vain = sandbox.piton(&[&ask[..], &["--wait=0s"]].concat()).output();
-    assert_eq!(vain.code, Some(4), "{vain}");
+    let read = ["ask", "plan.toml", "work", "--read", "--fence", &fence];
+    for vain in [&ask[..], &read] {
+        let vain = [vain, &["--wait=0s"]].concat();
+        let (exit, code, message) = refused(&sandbox, &vain);
+        assert_eq!((exit, code.as_str()), (4, "E084"), "{message}");
+        let plain = sandbox.piton(&vain).output().expect_code(4);
+        assert!(plain.stdout.is_empty(), "nobody takes it for an answer: {plain}");
+        assert!(plain.stderr.contains("piton answer hand-"), "{plain}");
+    }
     data(&sandbox, &["answer", "work", "this one"]);
     let told = waits.wait().success().json()["data"].clone();
     assert_eq!((&told["answer"], &told["state"]), (&json!("this one"), &json!("applied")));
-    let read = ["ask", "plan.toml", "work", "--read", "--fence", &fence];
     for _ in 0..2 {
         assert_eq!(data(&sandbox, &read)["questions"][0]["answer"], "this one");
     }

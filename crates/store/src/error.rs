@@ -125,7 +125,10 @@ impl StoreError {
     /// The next thing to type.
     pub fn hint(&self) -> String {
         match self {
-            StoreError::Missing { .. } => "start a run here: `piton run PLAN`".to_owned(),
+            StoreError::Missing { .. } => {
+                "`piton init` writes a first plan; `piton run --help` says how to run one"
+                    .to_owned()
+            }
             StoreError::Damaged { damage: Damage::Newer { .. }, .. } => {
                 "use the newer piton that wrote it; `piton doctor` shows which store is used"
                     .to_owned()

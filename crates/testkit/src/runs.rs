@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::piton::Output;
 use crate::processes::{Process, alive};
 use crate::sandbox::{Sandbox, toml_string};
 use crate::wait::{DEADLINE, wait_for};
@@ -68,11 +69,61 @@ pub fn data(sandbox: &Sandbox, args: &[&str]) -> Value {
 /// How a verb that is refused says so: its exit status, code and message.
 #[track_caller]
 pub fn refused(sandbox: &Sandbox, args: &[&str]) -> (i32, String, String) {
-    let out = sandbox.piton(args).arg("--json").output();
+    told(&sandbox.piton(args).arg("--json").output())
+}
+
+/// As [`refused`], of a verb that has answered.
+#[track_caller]
+pub fn told(out: &Output) -> (i32, String, String) {
     let told = out.json();
-    assert_eq!(told["status"], "error", "{args:?}\n{out}");
+    assert_eq!(told["status"], "error", "{out}");
     let issue = |name: &str| told["issues"][0][name].as_str().unwrap_or_default().to_owned();
     (out.code.expect("an exit status"), issue("code"), issue("message"))
+}
+
+/// A worktree for somebody who claims, made once; its path.
+#[track_caller]
+pub fn tree(sandbox: &Sandbox, name: &str) -> String {
+    let path = sandbox.root().join(name).to_str().expect("sandbox paths are text").to_owned();
+    if !sandbox.exists(&path) {
+        sandbox.git(&["worktree", "add", "--quiet", "--detach", &path]);
+    }
+    path
+}
+
+/// Every write of a holder of step `jwt`, each with what it needs beside its claim.
+pub const WRITES: [&[&str]; 10] = [
+    &["start", "plan.toml", "jwt"],
+    &["heartbeat", "plan.toml", "jwt"],
+    &["checkpoint", "plan.toml", "jwt", "--note", "x"],
+    &["check", "plan.toml", "jwt", "1", "--done"],
+    &["item", "add", "plan.toml", "jwt", "gap"],
+    &["substep", "complete", "plan.toml", "jwt", "validate"],
+    &["complete", "plan.toml", "jwt"],
+    &["complete", "plan.toml", "jwt", "--force", "--reason", "x"],
+    &["fail", "plan.toml", "jwt", "--reason", "x"],
+    &["release", "plan.toml", "jwt"],
+];
+
+/// Neither by its fence nor, where it is known, by its worktree may a holder that lost its claim on step
+/// `jwt` write anything.
+#[track_caller]
+pub fn assert_fenced(sandbox: &Sandbox, fence: &str, tree: Option<&str>) {
+    let before = events(sandbox);
+    let completed = step(&view(sandbox), "jwt")["status"] == "completed";
+    let by_tree = tree.map(|tree| ["--worktree", tree]);
+    for write in WRITES {
+        for by in [["--fence", fence]].into_iter().chain(by_tree) {
+            let (exit, code, message) = refused(sandbox, &[write, &by[..]].concat());
+            // Whoever asks: what is completed cannot be released.
+            let wanted = match write[0] {
+                "release" if completed => (1, "E050"),
+                _ => (5, "E049"),
+            };
+            assert_eq!((exit, code.as_str()), wanted, "{write:?} {by:?}: {message}");
+        }
+    }
+    assert_eq!(events(sandbox), before, "nothing was written");
 }
 
 /// What `piton show --json` shows of the only run.

@@ -43,7 +43,7 @@ fn a_step_goes_from_claim_to_completion_outside() {
     check("claim a from x, verify a", "land a", "landing intended a");
     check("claim a from x, verify a, land a", "complete a", "completed a");
     check("claim a from x", "finish a", "completed a");
-    check("claim a from x", "fail a reported", "failed a: failed: message");
+    check("claim a from x", "fail a reported", "failed a: reported: message");
     check(DONE_A, "claim b from x", "claimed b fresh");
     check(DONE_A, "claim b", "claimed b fresh");
     check("claim a from x", "complete a", "no: step a is not verified");
@@ -221,6 +221,18 @@ fn claims_from_outside_are_not_bound_by_the_worktree_of_the_run() {
     check("claim a from x", "claim c", "claimed c fresh");
     check("claim a from x, claim c from y", "claim d from x", "claimed d fresh");
     check("claim a from x, claim c", "claim d", "no: the run's worktree is in use by step c");
+}
+
+#[test]
+fn claims_from_the_worktree_of_the_run_wait_for_its_keeper() {
+    let busy = "no: the run's worktree is in use by step a";
+    check("claim a", "claim c from run-tree", busy);
+    check("claim a", "claim c from run-tree force", busy);
+    check("claim a", "claim any from run-tree", "no: no step can be claimed now");
+    check("claim a", "claim any from run-tree force", "claimed a fresh, forced");
+    check("claim a", "claim a from run-tree force alive", "claimed a fresh, forced");
+    check("claim a from x", "claim c from run-tree", "claimed c fresh");
+    check("", "claim c from run-tree", "claimed c fresh");
 }
 
 #[test]

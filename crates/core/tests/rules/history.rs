@@ -268,7 +268,7 @@ impl History {
     }
 
     /// `a`, or `any` for the first that can be had; then any of `there` (on another host), `from x`
-    /// (by somebody outside, in worktree `x`), `force`, and what is seen of the present holders:
+    /// (by somebody outside, in worktree `x`; `run-tree` is the run's own), `force`, and what is seen of the present holders:
     /// `alive`, or the exit record of the dead.
     fn claim(&self, name: &str, words: &[&str]) -> Claim {
         let on = host(if words.contains(&"there") { "there" } else { "here" });
@@ -291,7 +291,11 @@ impl History {
             attempt: AttemptId(Uuid::from_u128(self.attempts)),
             holder,
             until: self.now.after(LEASE),
-            observed: Observed { host: on, ..self.seeing(&sighting) },
+            observed: Observed {
+                host: on,
+                in_run_tree: worktree == Some(&"run-tree"),
+                ..self.seeing(&sighting)
+            },
             insist: if words.contains(&"force") { Insist::Force } else { Insist::Never },
             pid: None,
         }
@@ -330,7 +334,7 @@ impl History {
     pub(crate) fn seeing(&self, sighting: &Sighting) -> Observed {
         let kept = self.run.held().filter(|(_, held)| matches!(held.holder, Holder::Keeper { .. }));
         let seen = kept.map(|(_, attempt)| (attempt.id, sighting.clone()));
-        Observed { host: host("here"), attempts: seen.collect() }
+        Observed { host: host("here"), attempts: seen.collect(), ..Observed::default() }
     }
 
     /// Somebody who asks now.

@@ -34,7 +34,7 @@ fn what_is_packed_changes_with_its_version_only() {
     let run = eventful().run;
     let bytes = [run.pack().bytes(), run.graph().pack().bytes()].concat();
     let shape = format!("{VERSION}: {}", Hash::of(&bytes).short());
-    insta::assert_snapshot!(shape, @"0.1.0 fold 8: b05838fada6c");
+    insta::assert_snapshot!(shape, @"0.1.0 fold 9: 850a90fe5cb4");
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn who_waits_for_an_answer_has_not_failed_and_is_not_done() {
         for exit in ["0", "1", "1:time"] {
             check(&log, &format!("bury a {exit}"), "suspended a");
         }
-        check(&log, "fail a reported", "failed a: failed: message");
+        check(&log, "fail a reported", "failed a: reported: message");
         check(&log, "bury a none", "interrupted a at agent: reboot");
         check(&log, "bury a signal-9", "interrupted a at agent: process_kill");
         check(&log, "bury a 0:stop", "interrupted a at agent: user_interrupt");

@@ -1,6 +1,7 @@
 //! `piton answer`: answers what a step has asked, from anywhere. The first answer stands.
 
 use piton_core::ids::StepRef;
+use piton_core::plan::Work;
 use piton_core::question::WhichQuestion;
 use piton_core::view::question_view;
 use piton_engine::{Access, questions};
@@ -8,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::claiming;
 use crate::error::Problem;
+use crate::hints::About;
 use crate::text::plain;
 use crate::ui::Ui;
 use crate::verb::{self, Answer, stop::step_of};
@@ -17,12 +19,12 @@ use crate::verb::{self, Answer, stop::step_of};
 #[command(after_help = "\
 Examples:
   piton answer auth-calm-otter q12 JWT     a question by its name
-  piton answer auth-calm-otter jwt 1       the only open one of a step; the first of its choices
+  piton answer auth-calm-otter jwt 1       a step's open one; its first choice
   piton answer q12 'port 8080'             of the only unfinished run
 
-A choice is meant by its text or its number; without choices any text is an answer. The same
-answer again is harmless, another one is refused (E077). A worker that is there goes on by itself;
-else `piton resume`.")]
+A choice is meant by its text or its number; without choices any text is an
+answer. The same answer again is harmless, another one is refused (E077). A
+worker that is there goes on by itself; else `piton resume`.")]
 pub(crate) struct Args {
     /// The question, or the step that asked, and the answer; in front of them the run
     #[arg(value_name = "[RUN] QUESTION|STEP ANSWER", required = true, num_args = 2..=3)]
@@ -46,13 +48,17 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         }
         _ => WhichQuestion::Of(StepRef::first(step_of(&log, asked)?)),
     };
-    let (step, answered) = questions::answer(&project, &mut log, which, answer.clone())?;
+    let answered = questions::answer(&project, &mut log, which, answer.clone());
+    let (step, answered) = answered.map_err(|error| About::run(&project, &log).problem(error))?;
     let handle = &log.run().opened.handle;
     let given = answered.answer().unwrap_or_default();
     let _ = ui.line(format!("step {step}: {} is answered: {}", answered.id, plain(given)));
-    let waits = log.run().step(&step).is_some_and(|(_, state)| state.attempt().is_none());
-    if waits && answered.is_unread() {
-        ui.hint(format!("`piton resume {handle}` goes on, unless a worker is there"));
+    let (plan, state) = log.run().step(&step).expect("it has asked");
+    if state.attempt().is_none() && answered.is_unread() {
+        ui.hint(match plan.work {
+            Work::ByHand => format!("`piton claim {handle} --step {step} --worktree .` goes on"),
+            _ => format!("`piton resume {handle}` goes on, unless a worker is there"),
+        });
     }
     let mut data = json!({ "run": log.run().opened.run, "handle": handle, "step": step });
     let more = verb::json(question_view(&answered));

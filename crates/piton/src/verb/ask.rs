@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use piton_core::ids::QuestionId;
+use piton_core::ids::Fence;
 use piton_core::question::Question;
 use piton_core::view::question_view;
 use piton_engine::config;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::claiming::{ByClaim, Target, Which, before_last};
 use crate::describe::question_lines;
 use crate::error::{Kind, Problem};
-use crate::exit::Exit;
+use crate::hints;
 use crate::text::plain;
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
@@ -22,14 +22,15 @@ use crate::verb::{self, Answer};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton ask 'JWT or opaque tokens?' --choice JWT --choice opaque    inside an attempt, then end
-  answer=$(piton ask 'Which port?' --wait)                          go on when it is answered
+  piton ask 'JWT or opaque?' --choice JWT --choice opaque      inside an attempt
+  answer=$(piton ask 'Which port?' --wait)            go on when it is answered
   piton ask auth-calm-otter jwt 'Which port?' --fence 7 --wait=10m
-  piton ask --read                                                  what was answered meanwhile
+  piton ask --read                                    what was answered since
 
-Until it is answered nobody can claim the step. An attempt that ends meanwhile has not failed:
-it waits, and the next one is told the answer. Asking the same again asks nothing new; it reads
-the answer. With --wait the answer is all that is printed; status 4 says that there is none yet.")]
+Until it is answered nobody can claim the step. An attempt that ends meanwhile
+has not failed: it waits, and the next one is told the answer. Asking the same
+again asks nothing new; it reads the answer. With --wait the answer is all that
+is printed; status 4 says that there is none yet.")]
 pub(crate) struct Args {
     /// The question; in front of it the run and the step, unless PITON_RUN and PITON_STEP say them
     #[arg(value_name = "[PLAN|RUN STEP] TEXT", num_args = 0..=3)]
@@ -62,71 +63,81 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
 fn ask(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     if args.words.is_empty() {
         return Err(Problem::new(Kind::Usage, "what is the question?")
-            .hint("piton ask TEXT; `piton ask --read` reads the answers to what was asked"));
+            .hint("`piton ask --help` shows how; `piton ask --read` reads what was answered"));
     }
     let (which, text) = before_last(&args.words);
-    let mut target = Target::find(&which)?;
-    let fence = target.fence(&args.by)?;
+    let mut target = Target::claimed(&which, &args.by)?;
+    let fence = target.fence()?;
     let Target { log, step, .. } = &mut target;
-    let question = questions::ask(log, step, fence, &text, &args.choice)?;
+    let question = questions::ask(log, step, fence, &text, &args.choice);
+    let question = question.map_err(|error| target.told(error))?;
     let waited = wait(args, &mut target, fence)?;
-    let Target { log, step, .. } = &mut target;
-    let all = questions::read(log, step, fence)?;
+    let all = answers(&mut target, fence)?;
     let asked = all.iter().find(|asked| asked.id == question).expect("it was just asked");
+    let data = target.answer(json!({ "fence": fence, "answered": asked.answer().is_some() }));
+    let data = with(data, verb::json(question_view(asked)));
+    if waited.is_some_and(|waited| waited != Waited::Answered) {
+        return Err(in_vain(&target, asked, waited).with_data(data));
+    }
     match asked.answer() {
         Some(answer) => ui.line(plain(answer))?,
         None => {
-            let _ = ui.line(format!("step {step}: asked {question}"));
-            ui.hint(unanswered(&target, question, waited));
+            let _ = ui.line(format!("step {}: asked {question}", target.step));
+            ui.hint(how_to_answer(&target, asked));
         }
     }
-    let data = target.answer(json!({ "fence": fence, "answered": asked.answer().is_some() }));
-    Ok(told(with(data, verb::json(question_view(asked))), waited, &target))
+    Ok(Answer::new(data).after_writing(target.log.store()))
 }
 
 fn read(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let which = Which { run: args.words.first().cloned(), step: args.words.get(1).cloned() };
-    let mut target = Target::find(&which)?;
-    let fence = target.fence(&args.by)?;
+    let mut target = Target::claimed(&which, &args.by)?;
+    let fence = target.fence()?;
     let waited = wait(args, &mut target, fence)?;
-    let Target { log, step, .. } = &mut target;
-    let all = questions::read(log, step, fence)?;
+    let all = answers(&mut target, fence)?;
+    let open = all.iter().find(|asked| asked.is_open());
+    let rows: Vec<Value> = all.iter().map(|asked| verb::json(question_view(asked))).collect();
+    let answered = open.is_none();
+    let data = target.answer(json!({ "fence": fence, "answered": answered, "questions": rows }));
+    if let (Some(open), Some(_)) = (open, waited) {
+        return Err(in_vain(&target, open, waited).with_data(data));
+    }
     for line in all.iter().flat_map(|question| question_lines(&question_view(question))) {
         ui.line(line)?;
     }
     if all.is_empty() {
-        ui.line(format!("step {step} has asked nothing"))?;
+        ui.line(format!("step {} has asked nothing", target.step))?;
     }
-    let open = all.iter().any(Question::is_open);
-    let rows: Vec<Value> = all.iter().map(|asked| verb::json(question_view(asked))).collect();
-    let data = target.answer(json!({ "fence": fence, "answered": !open, "questions": rows }));
-    Ok(told(data, waited, &target))
+    Ok(Answer::new(data).after_writing(target.log.store()))
 }
 
-fn wait(
-    args: &Args,
-    target: &mut Target,
-    fence: piton_core::ids::Fence,
-) -> Result<Option<Waited>, Problem> {
+fn answers(target: &mut Target, fence: Fence) -> Result<Vec<Question>, Problem> {
+    let read = questions::read(&mut target.log, &target.step, fence);
+    read.map_err(|error| target.told(error))
+}
+
+fn wait(args: &Args, target: &mut Target, fence: Fence) -> Result<Option<Waited>, Problem> {
     let Some(patience) = args.wait else { return Ok(None) };
-    Ok(Some(questions::wait(&mut target.log, &target.step, fence, patience)?))
+    let waited = questions::wait(&mut target.log, &target.step, fence, patience);
+    waited.map(Some).map_err(|error| target.told(error))
 }
 
-fn told(data: Value, waited: Option<Waited>, target: &Target) -> Answer {
-    let exit = match waited {
-        None | Some(Waited::Answered) => Exit::Ok,
-        Some(Waited::InVain | Waited::StopRequested) => Exit::NeedsPerson,
+/// Whoever waits for an answer and gets none must not take what is printed for one.
+fn in_vain(target: &Target, asked: &Question, waited: Option<Waited>) -> Problem {
+    target.log.store().tidy();
+    let message = format!("{} has no answer yet", asked.id);
+    let message = match waited {
+        Some(Waited::StopRequested) => format!("{message}, and somebody asked for a stop"),
+        _ => message,
     };
-    Answer::new(data).exiting(exit).after_writing(target.log.store())
+    Problem::new(Kind::NoAnswerYet, message).hint(how_to_answer(target, asked))
 }
 
-fn unanswered(target: &Target, question: QuestionId, waited: Option<Waited>) -> String {
-    let handle = &target.log.run().opened.handle;
-    let how = format!("`piton answer {handle} {question} ANSWER` answers it");
-    match waited {
-        Some(Waited::StopRequested) => format!("somebody asked for a stop; {how}"),
-        _ => how,
-    }
+fn how_to_answer(target: &Target, asked: &Question) -> String {
+    let commands =
+        hints::answers(target.log.run().opened.handle.as_str(), asked.id, &asked.choices);
+    let commands: Vec<String> = commands.iter().map(|command| format!("`{command}`")).collect();
+    format!("{} answers it", commands.join(" or "))
 }
 
 fn with(mut data: Value, more: Value) -> Value {

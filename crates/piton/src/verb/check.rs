@@ -16,7 +16,7 @@ use crate::verb::Answer;
 Examples:
   piton check 1 2 --done                                  inside an attempt
   piton check auth-calm-otter jwt 1 validate.2 --done --fence 7
-  piton check auth-calm-otter jwt 3 --defer --reason 'needs the new API' --worktree .
+  piton check auth-calm-otter jwt 3 --defer --reason 'no API yet' --worktree .
 
 An item is its number in the step, or SUBSTEP.NUMBER; `piton show` lists them.")]
 pub(crate) struct Args {
@@ -42,8 +42,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let (which, items) = split(&args.words)?;
-    let mut target = Target::find(&which)?;
-    let fence = target.fence(&args.by)?;
+    let mut target = Target::claimed(&which, &args.by)?;
+    let fence = target.fence()?;
     let mark = match &args.reason {
         Some(reason) if args.defer => Mark::Deferred { reason: reason.clone() },
         _ => Mark::Done,
@@ -77,6 +77,6 @@ fn split(words: &[String]) -> Result<(Which, Vec<ItemRef>), Problem> {
             Ok((which, read(items)?))
         }
         _ => Err(Problem::new(Kind::Usage, "which items of which step?")
-            .hint("piton check RUN STEP ITEM…; inside an attempt the items are enough")),
+            .hint("`piton check --help` shows how; inside an attempt the items are enough")),
     }
 }

@@ -24,11 +24,11 @@ const TEXT_BYTES_MAX: usize = 8 * 1024;
 Examples:
   piton checkpoint --note 'parser done, tests next'      inside an attempt
   piton checkpoint auth-calm-otter jwt --fence 7 --progress 40 --next refresh
-  piton checkpoint auth-calm-otter jwt --worktree . --file src/auth.ts:120=open@0.6
+  piton checkpoint auth-calm-otter jwt --fence 7 --file src/auth.ts:120=open@0.6
   piton checkpoint auth-calm-otter jwt --worktree . --data @state.json
 
-Every part may be left out; what was reported before stays. Bytes are kept where the worktree is one of
-this repository.")]
+Every part may be left out; what was reported before stays. Bytes are kept where
+the worktree is one of this repository.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
@@ -79,8 +79,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let report = report(args)?;
-    let mut target = Target::find(&args.which)?;
-    let fence = target.fence(&args.by)?;
+    let mut target = Target::claimed(&args.which, &args.by)?;
+    let fence = target.fence()?;
     let snapshot = target
         .write(fence, |project, log, step| claims::checkpoint(project, log, step, fence, report))?;
     let step = &target.step;
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             format!("step {step}: recorded; there were no new bytes to keep")
         }
         None => {
-            let why = "its worktree is not the root of one of this repository here";
+            let why = "it was not claimed from a worktree of this repository on this host";
             let message = format!("step {step}: recorded, but no bytes were kept: {why}");
             ui.warn(Kind::Noticed, message, None);
             format!("step {step}: recorded")
@@ -156,26 +156,36 @@ fn confidence(text: &str) -> Result<String, String> {
     }
 }
 
-/// Read from the end, so that a path may hold the signs too.
+/// Read from the end, so that a path may hold the signs too; what looks like one of the parts and is not
+/// is refused.
 fn file(text: &str) -> Result<ReportedFile, String> {
     within(text, TEXT_BYTES_MAX)?;
     let mut path = text;
     let mut found = ReportedFile { path: String::new(), line: None, done: None, confidence: None };
     if let Some((before, sure)) = path.rsplit_once('@')
-        && confidence(sure).is_ok()
+        && sure.parse::<f64>().is_ok()
     {
-        (path, found.confidence) = (before, Some(sure.to_owned()));
+        let sure = confidence(sure).map_err(|why| format!("@{sure}: {why}"))?;
+        (path, found.confidence) = (before, Some(sure));
     }
-    for (sign, done) in [("=done", true), ("=open", false)] {
-        if let Some(before) = path.strip_suffix(sign) {
-            (path, found.done) = (before, Some(done));
-            break;
-        }
+    if let Some((before, state)) = path.rsplit_once('=')
+        && !state.is_empty()
+        && state.bytes().all(|byte| byte.is_ascii_alphabetic())
+    {
+        let done = match state {
+            "done" => true,
+            "open" => false,
+            other => return Err(format!("={other}: done or open")),
+        };
+        (path, found.done) = (before, Some(done));
     }
     if let Some((before, line)) = path.rsplit_once(':')
-        && let Ok(line) = line.parse()
+        && !line.is_empty()
+        && line.bytes().all(|byte| byte.is_ascii_digit())
     {
-        (path, found.line) = (before, Some(line));
+        let number = line.parse().ok().filter(|line| *line > 0);
+        let number = number.ok_or_else(|| format!(":{line}: lines are counted from 1"))?;
+        (path, found.line) = (before, Some(number));
     }
     if path.is_empty() {
         return Err("a path is missing".to_owned());
@@ -199,9 +209,11 @@ mod tests {
             told("ä/ö.rs:12=done@0.9"),
             ("ä/ö.rs".into(), Some(12), Some(true), sure("0.9"))
         );
-        assert_eq!(told("a@b:c=d"), ("a@b:c=d".into(), None, None, None));
+        assert_eq!(told("a@b:c=d.rs"), ("a@b:c=d.rs".into(), None, None, None));
         assert_eq!(told("a=open"), ("a".into(), None, Some(false), None));
         assert_eq!(told("a@1"), ("a".into(), None, None, sure("1")));
-        assert!(file(":3").is_err() && file("").is_err());
+        for wrong in [":3", "", "a@9", "a@-1", "a@nan", "a=maybe", "a:0", "a:99999999999"] {
+            assert!(file(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -12,11 +12,11 @@ use piton_engine::claims::{self, ClaimAnswer, ClaimAsk};
 use piton_engine::log::Log;
 use piton_engine::project::Project;
 
-use crate::accepting::OnChange;
-use crate::claiming::{self, Inside, is_run};
+use crate::accepting::Accepting;
+use crate::claiming::{self, Inside, is_run, tell_kept};
 use crate::error::{Kind, Problem};
+use crate::hints::again;
 use crate::text::{bold, count, plain, table};
-use crate::trusting::Consent;
 use crate::ui::Ui;
 use crate::verb::{self, Answer, run::lease, stop::step_of};
 
@@ -24,15 +24,16 @@ use crate::verb::{self, Answer, run::lease, stop::step_of};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton claim plan.toml --worktree .               the first step that can be had
-  piton claim plan.toml --worktree . --step jwt    that one
-  piton claim plan.toml --worktree . --json        its fence is what later writes name
+  piton claim plan.toml --worktree .              the first that can be had
+  piton claim plan.toml --worktree . --step jwt   that one
+  piton claim plan.toml --worktree . --json       later writes name its fence
 
-A plan's run is opened if there is none. The same worktree asking again gets its step at once, under a
-new fence; the old fence is refused from then on. Nothing to be had is `claimed: false` and exit
-status 0. With --force and no step it takes what a dead or silent holder left, else a free step, else a
-live holder's, and says what it passed over. Inside an attempt of `piton run` it answers that attempt's
-claim.")]
+A plan's run is opened if there is none. The same worktree asking again gets its
+step at once, under a new fence; the old fence is refused from then on. Nothing
+to be had is `claimed: false` and exit status 0. With --force and no step it
+takes what a dead or silent holder left, else a free step, else a live holder's,
+and says what it passed over. Inside an attempt of `piton run` it answers that
+attempt's claim.")]
 pub(crate) struct Args {
     /// The plan, or the run: its handle, id or the beginning of either [default: PITON_RUN, else the
     /// unfinished one]
@@ -55,34 +56,35 @@ pub(crate) struct Args {
     #[arg(long)]
     force: bool,
 
-    /// Go on with the plan as it is now, if it was changed under its run; what it executes must be
-    /// trusted
-    #[arg(long)]
-    accept_plan: bool,
+    #[command(flatten)]
+    accepting: Accepting,
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     if let Some((log, answer)) = own(&project, args)? {
-        return told(ui, &log, &answer);
+        return told(ui, &project, &log, &answer);
     }
     let Some(worktree) = &args.worktree else {
         return Err(Problem::new(Kind::Usage, "where will you work? no worktree was named")
-            .hint("add --worktree PATH; `--worktree .` is the folder you are in"));
+            .hint(format!("in the folder you are in: `{}`", again("--worktree ."))));
     };
-    let on_change = OnChange::asked(args.accept_plan, Consent::Ask);
+    let on_change = args.accepting.on_change();
     let mut log = claiming::open_or_find(ui, &project, args.run.as_deref(), on_change)?;
     let step = args.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
     let insist = if args.force { Insist::Force } else { Insist::Never };
     let ask = ClaimAsk { step: step.as_ref(), worktree, lease: args.lease, insist };
     let answer = claims::claim(&project, &mut log, &ask)?;
-    told(ui, &log, &answer)
+    told(ui, &project, &log, &answer)
 }
 
 /// The claim of the attempt that this is inside of, when that is what is asked for.
 fn own(project: &Project, args: &Args) -> Result<Option<(Log, ClaimAnswer)>, Problem> {
     let inside = Inside::of_process();
-    let (Some(_), Some(fence)) = (&inside.run, inside.fence) else { return Ok(None) };
+    if inside.run.is_none() {
+        return Ok(None);
+    }
+    let Some(fence) = inside.fence()? else { return Ok(None) };
     if args.step.is_some() && args.step != inside.step {
         return Ok(None);
     }
@@ -104,13 +106,23 @@ fn own(project: &Project, args: &Args) -> Result<Option<(Log, ClaimAnswer)>, Pro
             Kind::NotOwner,
             format!("the attempt that this is inside of has lost its claim (fence {fence})"),
         )
-        .hint("stop working on it; `piton show` says who has it")),
+        .hint(format!(
+            "stop working on it; `piton show {}` says who has it",
+            log.run().opened.handle
+        ))),
     }
 }
 
-fn told(ui: &Ui, log: &Log, answer: &ClaimAnswer) -> Result<Answer, Problem> {
+fn told(ui: &Ui, project: &Project, log: &Log, answer: &ClaimAnswer) -> Result<Answer, Problem> {
     // The claim is made: whoever stopped reading has it all the same.
     let _ = lines(ui, answer);
+    if let Some(claim) = &answer.claim {
+        tell_kept(ui, &claim.kept);
+    }
+    if answer.all_completed {
+        let plan = verb::plan_from_here(project, &log.run().opened.plan_path);
+        ui.hint(format!("a new run: `piton open {plan}`"));
+    }
     Ok(Answer::new(verb::json(answer)).after_writing(log.store()))
 }
 
@@ -132,7 +144,6 @@ fn lines(ui: &Ui, answer: &ClaimAnswer) -> Result<(), Problem> {
         return Ok(());
     }
     if answer.all_completed {
-        ui.hint("a new run: `piton open PLAN`");
         return ui.line(format!("{handle}: every step is completed"));
     }
     match answer.remaining_ready {

@@ -25,11 +25,13 @@ Examples:
   piton clean --older-than 7d --apply
   piton undo                             put it back
 
-A worktree goes only with a proof: it is empty (nothing was added), merged (its commits are on another
-branch), patch-equivalent (their changes are), or snapshotted (everything in it is in a kept snapshot).
-Worktrees that somebody works in, that are locked, or that hold anything else stay, and so does
-everything that piton did not make. Before anything goes, a snapshot of it is taken and read back;
-ignored files are moved aside. All of it comes back with `piton undo`.")]
+A worktree goes only with a proof: it is empty (nothing was added), merged (its
+commits are on another branch), patch-equivalent (their changes are), or
+snapshotted (everything in it is in a kept snapshot). Worktrees that somebody
+works in, that are locked, or that hold anything else stay, and so does
+everything that piton did not make. Before anything goes, a snapshot of it is
+taken and read back; ignored files are moved aside. All of it comes back with
+`piton undo`.")]
 pub(crate) struct Args {
     /// Worktrees of interrupted, stopped and failed runs and steps
     #[arg(long)]

@@ -1,10 +1,9 @@
 //! `piton complete`: a holder says that its step is done. Strict: what is open is not done.
 
-use piton_core::event::Truth;
 use piton_core::ids::Fence;
 use piton_core::view::run_branch;
 use piton_engine::claims;
-use piton_engine::complete::{Delivered, complete_with};
+use piton_engine::complete::{Delivered, complete_with, delivered};
 use serde_json::json;
 
 use crate::claiming::{ByClaim, Target, Which, tell_kept, words};
@@ -20,15 +19,17 @@ use crate::verb::resume::{load, require_trust};
 Examples:
   piton complete auth-calm-otter jwt --fence 7 --commit 3f2a91c
   piton complete auth-calm-otter jwt --fence 7
-  piton complete auth-calm-otter jwt --fence 7 --force --reason 'refresh moved to another plan'
+  piton complete auth-calm-otter jwt --fence 7 --force --reason 'done elsewhere'
 
-Open items (E051) and open substeps (E052) refuse it; deferred items do not. With --force they are
-recorded as skipped, with the reason. Saying it twice is harmless.
+Open items (E051) and open substeps (E052) refuse it; deferred items do not.
+With --force they are recorded as skipped, with the reason. Saying it twice is
+harmless; with another commit it is refused (E085).
 
-With --commit the plan's verify command is run on that commit (E080 if it fails), in a worktree of
-piton's own, and the commit is brought onto the run's branch, from which the steps that need this one
-start (E081 if it conflicts with what others landed). Whatever is refused, the claim stays yours.
-Without --commit nothing is landed: the work is where you did it.")]
+With --commit the plan's verify command is run on that commit (E080 if it
+fails), in a worktree of piton's own, and the commit is brought onto the run's
+branch, from which the steps that need this one start (E081 if it conflicts with
+what others landed). Whatever is refused, the claim stays yours. Without
+--commit nothing is landed: the work is where you did it.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
@@ -54,25 +55,26 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let mut target = Target::find(&args.which)?;
-    let fence = match target.named(&args.by)? {
+    let mut target = Target::claimed(&args.which, &args.by)?;
+    let fence = match target.named()? {
         None if args.force => present(&target),
         named => named,
     };
-    let fence = fence.map_or_else(|| target.fence(&args.by), Ok)?;
-    let delivered = match &args.commit {
+    let fence = fence.map_or_else(|| target.fence(), Ok)?;
+    let done = match &args.commit {
         Some(commit) => deliver(args, ui, &mut target, fence, commit)?,
         None => {
             let kept = target.write(fence, |project, log, step| {
                 claims::complete(project, log, (step, fence), args.reason.clone())
             })?;
-            Delivered { commit: None, truth: Truth::Claimed, kept }
+            let done = delivered(&target.log, &target.step, fence).expect("it is completed");
+            Delivered { kept, ..done }
         }
     };
     let run = target.log.run();
     let left = run.steps().filter(|(_, state)| !state.is_completed()).count();
     let all = run.is_completed();
-    let Delivered { commit: with, truth, kept } = delivered;
+    let Delivered { commit: with, truth, kept } = done;
     let landed = with.as_ref().map_or_else(String::new, |commit| {
         format!(" with {} on {}", commit.short(), run_branch(&run.opened.handle))
     });
@@ -104,8 +106,7 @@ fn deliver(
     let Target { project, log, step, .. } = &*target;
     let checked = log.run().step(step).is_some_and(|(plan, _)| plan.verify.is_some());
     if checked {
-        let consent = if args.trust { Consent::Given } else { Consent::Ask };
-        require_trust(ui, project, log, &load(project)?, consent)?;
+        require_trust(ui, project, log, &load(project)?, Consent::asked(args.trust))?;
     }
     let waive = args.reason.as_deref();
     target.write(fence, |project, log, step| {

@@ -14,8 +14,9 @@ use crate::verb::Answer;
 /// See a run survive kill -9, in a temporary repository
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Runs a plan of five steps with a tiny agent, kills its worker, its keeper, its agent and then all
-three with SIGKILL, goes on each time, and compares the result with a run that nobody disturbed.
+Runs a plan of five steps with a tiny agent, kills its worker, its keeper, its
+agent and then all three with SIGKILL, goes on each time, and compares the
+result with a run that nobody disturbed.
 
 Examples:
   piton demo

@@ -15,7 +15,8 @@ use crate::verb::{self, Answer};
 Example:
   piton doctor
 
-Exit status: 0 when nothing is bad, 74 when something kept is damaged, 1 otherwise.")]
+Exit status: 0 when nothing is bad, 74 when something kept is damaged, 1
+otherwise.")]
 pub(crate) struct Args {}
 
 pub(crate) fn run(_args: &Args, ui: &Ui) -> Result<Answer, Problem> {

@@ -19,8 +19,8 @@ use crate::verb::{self, Answer, json as to_json};
 #[command(after_help = "\
 Examples:
   piton events auth-calm-otter
-  piton events auth-calm-otter -f              follow until the run is completed or failed
-  piton events auth-calm-otter -f --json       one JSON object a line, no envelope")]
+  piton events auth-calm-otter -f            follow until the run has ended
+  piton events auth-calm-otter -f --json     one JSON object a line, no envelope")]
 pub(crate) struct Args {
     /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
     run: Option<String>,

@@ -12,9 +12,10 @@ use crate::verb::Answer;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
-  piton fail auth-calm-otter jwt --fence 7 --reason 'the API it needs does not exist'
+  piton fail auth-calm-otter jwt --fence 7 --reason 'its API does not exist'
 
-It spends one of the step's retries; `piton reset` makes a failed step pending again.")]
+It spends one of the step's retries; `piton reset` makes a failed step pending
+again.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
@@ -28,8 +29,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let mut target = Target::find(&args.which)?;
-    let fence = target.fence(&args.by)?;
+    let mut target = Target::claimed(&args.which, &args.by)?;
+    let fence = target.fence()?;
     let reason = args.reason.clone();
     let kept = target
         .write(fence, |project, log, step| claims::fail(project, log, (step, fence), reason))?;

@@ -18,9 +18,10 @@ use crate::verb::{Answer, run::lease};
 Example:
   piton heartbeat auth-calm-otter jwt --fence 7 --json | jq -r .data.beat
 
-It answers `continue` or `stop_requested`, and what the lease is; a claim that somebody else has taken is
-refused with E049 and exit status 5. A lapsed claim that nobody took is renewed, unless others have its
-slot in a lock by now. A lease that has longer to go than you ask for stays.")]
+It answers `continue` or `stop_requested`, and what the lease is; a claim that
+somebody else has taken is refused with E049 and exit status 5. A lapsed claim
+that nobody took is renewed, unless others have its slot in a lock by now. A
+lease that has longer to go than you ask for stays.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
@@ -34,9 +35,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let mut target = Target::find(&args.which)?;
-    let fence = target.fence(&args.by)?;
-    let (beat, until) = claims::heartbeat(&mut target.log, &target.step, fence, args.lease)?;
+    let mut target = Target::claimed(&args.which, &args.by)?;
+    let fence = target.fence()?;
+    let beat = claims::heartbeat(&mut target.log, &target.step, fence, args.lease);
+    let (beat, until) = beat.map_err(|error| target.told(error))?;
     let until = timestamp(until);
     let step = &target.step;
     let told = match beat {

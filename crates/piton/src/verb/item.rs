@@ -24,7 +24,7 @@ enum Verb {
     #[command(after_help = "\
 Examples:
   piton item add 'refresh tokens are not rotated'        inside an attempt
-  piton item add auth-calm-otter jwt 'no test for expiry' --priority critical --fence 7
+  piton item add auth-calm-otter jwt 'no test' --priority critical --fence 7
 
 It follows the items of the plan and is open until it is checked.")]
     Add(Add),
@@ -49,8 +49,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let Verb::Add(args) = &args.verb;
     let (which, text) = before_last(&args.words);
     let text = words(&text).map_err(|why| Problem::new(Kind::Usage, format!("the item: {why}")))?;
-    let mut target = Target::find(&which)?;
-    let fence = target.fence(&args.by)?;
+    let mut target = Target::claimed(&which, &args.by)?;
+    let fence = target.fence()?;
     let item = target.write(fence, |_, log, step| {
         claims::add_item(log, step, fence, text.clone(), args.priority)
     })?;

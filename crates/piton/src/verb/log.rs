@@ -13,6 +13,7 @@ use piton_engine::Access;
 use piton_engine::log::Log;
 use piton_engine::observe::{Depth, observe};
 use piton_engine::project::Project;
+use piton_engine::runs;
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
@@ -173,8 +174,12 @@ fn newest_step(log: &Log) -> Option<StepId> {
 
 fn nothing(log: &Log) -> Problem {
     let handle = &log.run().opened.handle;
-    Problem::new(Kind::Refused, format!("no step of {handle} has been attempted yet"))
-        .hint(format!("`piton resume {handle}` starts it"))
+    Problem::new(Kind::Refused, format!("no step of {handle} has been attempted yet")).hint(
+        match runs::check_rest_startable(log.run()) {
+            Ok(()) => format!("`piton resume {handle}` starts it"),
+            Err(_) => format!("`piton ready {handle}` says what can be claimed"),
+        },
+    )
 }
 
 fn is_alive(project: &Project, log: &mut Log, attempt: AttemptId) -> Result<bool, Problem> {

@@ -1,47 +1,40 @@
 //! `piton open`: makes a run of a plan without executing anything, for those who claim its steps.
 
-use std::path::PathBuf;
-
 use piton_engine::observe::{Depth, look};
 use piton_engine::runs::OpenedRun;
 use serde_json::json;
 
-use crate::accepting::OnChange;
+use crate::accepting::Accepting;
 use crate::claiming;
 use crate::error::Problem;
 use crate::text::{bold, count};
-use crate::trusting::Consent;
 use crate::ui::Ui;
-use crate::verb::{self, Answer, run::inputs};
+use crate::verb::{self, Answer, run::Begin};
 
 /// Open a run of a plan without executing it: its steps are claimed by others
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   piton open plan.toml
+  piton open plan.toml --fresh        leave the unfinished run aside
   piton open plan.toml --json | jq -r .data.run.handle
 
-A plan that is unchanged and has an unfinished run gets that run. Nothing is executed, so nothing has
-to be trusted.")]
+A plan that is unchanged and has an unfinished run gets that run. Nothing is
+executed, so nothing has to be trusted.")]
 pub(crate) struct Args {
-    /// The plan, a TOML file inside the repository
-    plan: PathBuf,
+    #[command(flatten)]
+    begin: Begin,
 
-    /// Replace the value of one of the plan's inputs
-    #[arg(long, value_name = "NAME=VALUE")]
-    set: Vec<String>,
-
-    /// Go on with the plan as it is now, if it was changed under its run; what it executes must be
-    /// trusted
-    #[arg(long)]
-    accept_plan: bool,
+    #[command(flatten)]
+    accepting: Accepting,
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let given = inputs(&args.set)?;
+    let Begin { plan, .. } = &args.begin;
+    let given = args.begin.inputs()?;
     let project = verb::project()?;
-    let on_change = OnChange::asked(args.accept_plan, Consent::Ask);
-    let (log, opened) = match claiming::open(ui, &project, (&args.plan, given), on_change)? {
+    let how = (args.accepting.on_change(), args.begin.unfinished());
+    let (log, opened) = match claiming::open(ui, &project, (plan, given), how)? {
         OpenedRun::New(log) => (log, true),
         OpenedRun::Existing(log) | OpenedRun::Changed(log, _) => (log, false),
     };
@@ -52,6 +45,6 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         true => format!("{handle}: a new run, {steps}"),
         false => format!("{handle}: open already, {} of {steps} completed", view.completed),
     })?;
-    ui.hint(format!("take a step: `piton claim {} --worktree PATH`", view.handle));
+    ui.hint(format!("take a step: `piton claim {} --worktree .`", view.handle));
     Ok(Answer::new(json!({ "run": view, "opened": opened })).after_writing(log.store()))
 }

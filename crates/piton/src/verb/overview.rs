@@ -16,7 +16,7 @@ use crate::verb::{self, Answer, next_commands};
 const NEW_HERE: [(&str, &str); 4] = [
     ("piton demo", "see a run survive kill -9"),
     ("piton init", "write a first plan for this repository"),
-    ("piton run PLAN", "run a plan"),
+    ("piton run --help", "how to run a plan"),
     ("piton help", "every command"),
 ];
 

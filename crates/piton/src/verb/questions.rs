@@ -20,7 +20,7 @@ use crate::verb::{self, Answer};
 Examples:
   piton questions                          of every unfinished run
   piton questions auth-calm-otter --all    also what was answered
-  piton questions --json | jq -r '.data.questions[] | .handle + \" \" + .question + \" \" + .text'")]
+  piton questions --json | jq -r '.data.questions[] | .handle + \" \" + .text'")]
 pub(crate) struct Args {
     /// The run: its handle, id, the beginning of either, or its plan [default: every unfinished one]
     run: Option<String>,

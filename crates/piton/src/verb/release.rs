@@ -3,7 +3,6 @@
 use piton_core::decide::Refusal;
 use piton_core::ids::Fence;
 use piton_engine::claims::{self, ReleaseAnswer};
-use piton_engine::error::EngineError;
 
 use crate::claiming::{ByClaim, Target, Which, tell_kept};
 use crate::error::{Kind, Problem};
@@ -18,8 +17,9 @@ Examples:
   piton release auth-calm-otter jwt --worktree .     your own claim
   piton release auth-calm-otter jwt --force          whoever has it
 
-The step is pending again. Completed substeps and done items stay; deferred items are open again. What
-piton runs on this host is ended first, and its work kept.")]
+The step is pending again. Completed substeps and done items stay; deferred
+items are open again. What piton runs on this host is ended first, and its work
+kept.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
@@ -33,16 +33,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let mut target = Target::find(&args.which)?;
+    let mut target = Target::claimed(&args.which, &args.by)?;
     let fence = match args.force {
         true => Ok(None),
-        false => target.fence(&args.by).map(Some),
+        false => target.fence().map(Some),
     };
     let released = fence.and_then(|fence| release(&mut target, fence));
     let answer = match released {
         // The step is what matters, whoever asked.
         Err(problem) if problem.kind == Kind::NotClaimed && is_completed(&target) => {
-            return Err(completed(target.step.as_str()));
+            return Err(completed(&target));
         }
         other => other?,
     };
@@ -57,7 +57,10 @@ fn release(target: &mut Target, fence: Option<Fence>) -> Result<ReleaseAnswer, P
     match (claims::release(project, log, step, fence), fence) {
         (Ok(answer), _) => Ok(answer),
         (Err(error), Some(fence)) if error.is_lost() => Err(target.lost(fence, error)),
-        (Err(error), _) => Err(told(step.as_str(), error)),
+        (Err(error), _) => match error.refusal() {
+            Some(Refusal::CannotRelease(_)) => Err(completed(target)),
+            _ => Err(target.told(error)),
+        },
     }
 }
 
@@ -65,14 +68,8 @@ fn is_completed(target: &Target) -> bool {
     target.log.run().step(&target.step).is_some_and(|(_, state)| state.is_completed())
 }
 
-fn told(step: &str, error: EngineError) -> Problem {
-    match error.refusal() {
-        Some(Refusal::CannotRelease(_)) => completed(step),
-        _ => error.into(),
-    }
-}
-
-fn completed(step: &str) -> Problem {
-    Problem::new(Kind::NotClaimed, format!("cannot release completed step {step}"))
-        .hint(format!("`piton reset RUN {step} --force --reason WHY` makes it pending again"))
+fn completed(target: &Target) -> Problem {
+    let hint = target.told(Refusal::CannotRelease(target.step.clone()).into()).hint.clone();
+    let message = format!("cannot release completed step {}", target.step);
+    Problem::new(Kind::NotClaimed, message).hinted(hint)
 }

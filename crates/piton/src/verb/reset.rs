@@ -13,10 +13,11 @@ use crate::verb::Answer;
 #[command(after_help = "\
 Examples:
   piton reset auth-calm-otter jwt
-  piton reset auth-calm-otter jwt --force --reason 'the API changed'    a completed one
+  piton reset auth-calm-otter jwt --force --reason 'new API'    a completed one
 
-Its retries are unspent, its deferred items open again; completed substeps, done items and snapshots
-stay. Steps that need it are named: they are left as they are.")]
+Its retries are unspent, its deferred items open again; completed substeps, done
+items and snapshots stay. Steps that need it are named: they are left as they
+are.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
@@ -33,7 +34,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let mut target = Target::find(&args.which)?;
     let Target { project, log, step, .. } = &mut target;
-    let ResetAnswer { dependants, kept } = claims::reset(project, log, step, args.reason.clone())?;
+    let reset = claims::reset(project, log, step, args.reason.clone());
+    let ResetAnswer { dependants, kept } = reset.map_err(|error| target.told(error))?;
+    let step = &target.step;
     let _ = ui.line(format!("step {step}: pending"));
     if args.force && !dependants.is_empty() {
         let names: Vec<&str> = dependants.iter().map(|step| step.as_str()).collect();

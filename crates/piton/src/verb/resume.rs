@@ -15,12 +15,13 @@ use serde_json::{Value, json};
 use piton_engine::worker::Going;
 
 use crate::accepting::{self, OnChange};
-use crate::drive::{Drive, Place, drive};
+use crate::drive::{Drive, Work, drive};
 use crate::error::{Kind, Problem};
+use crate::hints::{About, start_over};
 use crate::text::{bold, dim, plain, table};
 use crate::trusting::{self, Consent};
 use crate::ui::Ui;
-use crate::verb::{self, Answer, next_commands, plan_from_here};
+use crate::verb::{self, Answer, next_commands};
 
 /// Go on with a run after any interruption
 #[derive(Debug, clap::Args)]
@@ -30,31 +31,23 @@ Examples:
   piton resume auth-calm-otter  a run by its handle, or the beginning of it
   piton resume --dry-run        what would be done about each step
 
-Finished steps are skipped, living attempts are watched, dead ones are recorded with their work kept,
-and what they left is continued. The run uses its recorded plan and settings.")]
+Finished steps are skipped, living attempts are watched, dead ones are recorded
+with their work kept, and what they left is continued. The run uses its recorded
+plan and settings.")]
 pub(crate) struct Args {
     /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
     run: Option<String>,
 
     /// Show what would be done about each step; write nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "accept_plan")]
     dry_run: bool,
 
     /// Answer yes where recovery would ask
     #[arg(long)]
     yes: bool,
 
-    /// Go on with the plan as it is now, if it was changed under the run
-    #[arg(long, conflicts_with = "dry_run")]
-    accept_plan: bool,
-
-    /// Trust what the run's recorded plan executes, without asking
-    #[arg(long)]
-    trust: bool,
-
-    /// Go on in the background
-    #[arg(long)]
-    detach: bool,
+    #[command(flatten)]
+    work: Work,
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
@@ -67,16 +60,16 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     }
     refuse_failed(&project, log.run())?;
     let loaded = load(&project)?;
-    let consent = if args.trust { Consent::Given } else { Consent::Ask };
+    let consent = Consent::asked(args.work.trust);
     if let Some(changed) = runs::drift(&project, log.run())? {
-        let on_change = OnChange::asked(args.accept_plan, consent);
+        let on_change = OnChange::asked(args.work.accept_plan, consent);
         accepting::settle(ui, &project, &mut log, changed, (on_change, &loaded))?;
     }
     if let Err(nothing) = runs::check_rest_startable(log.run()) {
         // Others claim what is left: for them it goes on once the stop is lifted.
         return match !args.dry_run && runs::lift(&project, &mut log, args.yes)? {
             true => lifted(ui, &project, &log),
-            false => Err(nothing.into()),
+            false => Err(About::run(&project, &log).problem(nothing)),
         };
     }
     compare_settings(ui, &log, &loaded)?;
@@ -84,7 +77,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         return dry_run(ui, &project, &log);
     }
     require_trust(ui, &project, &log, &loaded, consent)?;
-    let place = if args.detach { Place::Detached } else { Place::Here };
+    let place = args.work.place();
     ui.talk(format!("{}: going on", bold(log.run().opened.handle.as_str())));
     drive(ui, &project, log, Drive { going: Going::On { confirmed: args.yes }, place })
 }
@@ -143,10 +136,11 @@ fn finished(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
 pub(crate) fn refuse_failed(project: &Project, run: &Run) -> Result<(), Problem> {
     let Some((step, why)) = run.failed_for_good() else { return Ok(()) };
     let (handle, step) = (&run.opened.handle, &step.id);
-    let plan = plan_from_here(project, &run.opened.plan_path);
+    let over = start_over(project, run);
     let message = format!("{handle} has failed: step {step} {}", plain(&why.to_string()));
     let hint = format!(
-        "see why: `piton log {handle} {step}`; try it again: `piton reset {handle} {step}`; start over: `piton run {plan} --fresh`"
+        "see why: `piton show {handle} {step}`; try it again: `piton reset {handle} {step}`; start \
+         over: `{over}`"
     );
     Err(Problem::new(Kind::RunFailed, message).hint(hint))
 }

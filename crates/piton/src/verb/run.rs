@@ -14,9 +14,10 @@ use piton_engine::runs::{self, OpenAsk, OpenedRun, Unfinished};
 use piton_engine::worker::Going;
 
 use crate::accepting::{self, OnChange};
-use crate::drive::{Drive, Place, drive};
+use crate::drive::{Drive, Work, drive};
 use crate::error::{Kind, Problem};
-use crate::text::{bold, count};
+use crate::hints::start_over;
+use crate::text::{bold, count, word};
 use crate::trusting::{self, Consent};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, resume};
@@ -27,34 +28,18 @@ use crate::verb::{self, Answer, resume};
 Examples:
   piton run plan.toml
   piton run plan.toml --set focus=security
-  piton run plan.toml --fresh        leave the unfinished run aside and start over
-  piton run plan.toml --detach       in the background; `piton log -f` follows it
+  piton run plan.toml --fresh        leave the unfinished run aside; start over
+  piton run plan.toml --detach       in the background; see `piton log -f`
 
-Ctrl-C asks the agents to stop and keeps their work; a second one stops them at once. When the
-terminal is closed the agents go on. `piton resume` continues from any of these, and from kill -9.")]
+Ctrl-C asks the agents to stop and keeps their work; a second one stops them at
+once. When the terminal is closed the agents go on. `piton resume` continues
+from any of these, and from kill -9.")]
 pub(crate) struct Args {
-    /// The plan, a TOML file inside the repository
-    plan: PathBuf,
+    #[command(flatten)]
+    begin: Begin,
 
-    /// Replace the value of one of the plan's inputs
-    #[arg(long, value_name = "NAME=VALUE")]
-    set: Vec<String>,
-
-    /// Start a new run although an unfinished one exists; that one keeps its branch and snapshots
-    #[arg(long)]
-    fresh: bool,
-
-    /// Go on with the plan as it is now, if it was changed under its unfinished run
-    #[arg(long, conflicts_with = "fresh")]
-    accept_plan: bool,
-
-    /// Trust what the plan and the repository's configuration execute, without asking
-    #[arg(long)]
-    trust: bool,
-
-    /// Go on in the background
-    #[arg(long)]
-    detach: bool,
+    #[command(flatten)]
+    work: Work,
 
     /// How long a claim is believed without a heartbeat
     #[arg(long, value_name = "DURATION", value_parser = lease)]
@@ -69,24 +54,68 @@ pub(crate) struct Args {
     snapshot_every: Option<Duration>,
 }
 
+/// Which plan a run is begun of, and with what.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Begin {
+    /// The plan, a TOML file inside the repository
+    pub(crate) plan: PathBuf,
+
+    /// Replace the value of one of the plan's inputs
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+
+    /// Start a new run although an unfinished one exists; that one keeps its branch and snapshots
+    #[arg(long, conflicts_with = "accept_plan")]
+    fresh: bool,
+}
+
+impl Begin {
+    pub(crate) fn unfinished(&self) -> Unfinished {
+        if self.fresh { Unfinished::LeaveAside } else { Unfinished::GoOn }
+    }
+
+    /// Values of inputs, as they were typed.
+    pub(crate) fn inputs(&self) -> Result<BTreeMap<String, String>, Problem> {
+        let mut inputs = BTreeMap::new();
+        for text in &self.set {
+            match text.split_once('=') {
+                Some((name, value)) if !name.is_empty() => {
+                    inputs.insert(name.to_owned(), value.to_owned());
+                }
+                _ => {
+                    let message = format!("--set {text}: an input is written NAME=VALUE");
+                    return Err(Problem::new(Kind::BadInput, message));
+                }
+            }
+        }
+        Ok(inputs)
+    }
+}
+
 pub(crate) fn run(args: Args, ui: &Ui) -> Result<Answer, Problem> {
-    let given = inputs(&args.set)?;
+    let given = args.begin.inputs()?;
+    let plan = &args.begin.plan;
     // Before the repository is looked for: a mistake in the plan is told anywhere.
-    runs::read_plan(&args.plan)?;
+    runs::read_plan(plan)?;
     let project = verb::project()?;
     let flags = Flags { lease: args.lease, grace: args.grace, snapshot_every: args.snapshot_every };
     let loaded = config::load(&Layers::of_process(Some(project.git.main_root())), &flags)?;
     let (inputs, settings) = (given.clone(), loaded.settings.clone());
-    let opening = runs::prepare(&project, OpenAsk { plan_path: &args.plan, inputs, settings })?;
-    runs::check_startable(opening.plan())?;
-    let consent = if args.trust { Consent::Given } else { Consent::Ask };
+    let opening = runs::prepare(&project, OpenAsk { plan_path: plan, inputs, settings })?;
+    runs::check_startable(opening.plan()).map_err(|error| {
+        let plan = word(&plan.display().to_string());
+        Problem::from(error).hint(format!(
+            "others take them: `piton claim {plan} --worktree .`; or give them `run`, or `prompt` and \
+             an agent"
+        ))
+    })?;
+    let consent = Consent::asked(args.work.trust);
     let agents = config::unvouched(&loaded.settings.agents, &loaded.user_agents);
-    let path = verb::absolute(&args.plan)?;
+    let path = verb::absolute(plan)?;
     trusting::require(ui, &trusting::asked(&project, &path, opening.plan(), &agents), consent)?;
 
     let store = project.store(Access::Create)?;
-    let unfinished = if args.fresh { Unfinished::LeaveAside } else { Unfinished::GoOn };
-    let log = match runs::open(&project, store, opening, unfinished)? {
+    let log = match runs::open(&project, store, opening, args.begin.unfinished())? {
         OpenedRun::New(log) => {
             let run = log.run();
             let steps = count(run.plan().steps.len() as u64, "step");
@@ -94,7 +123,7 @@ pub(crate) fn run(args: Args, ui: &Ui) -> Result<Answer, Problem> {
             log
         }
         OpenedRun::Changed(mut log, changed) => {
-            let on_change = OnChange::asked(args.accept_plan, consent);
+            let on_change = OnChange::asked(args.work.accept_plan, consent);
             accepting::settle(ui, &project, &mut log, changed, (on_change, &loaded))?;
             continued(ui, &project, &log, &Continued { given, loaded, consent })?;
             log
@@ -104,7 +133,7 @@ pub(crate) fn run(args: Args, ui: &Ui) -> Result<Answer, Problem> {
             log
         }
     };
-    let place = if args.detach { Place::Detached } else { Place::Here };
+    let place = args.work.place();
     drive(ui, &project, log, Drive { going: Going::On { confirmed: false }, place })
 }
 
@@ -125,7 +154,7 @@ fn continued(ui: &Ui, project: &Project, log: &Log, asked: &Continued) -> Result
     ui.talk(format!(
         "{handle}: going on with the unfinished run, {done} of {total} steps completed"
     ));
-    ui.hint("start over instead: add --fresh");
+    ui.hint(format!("start over instead: `{}`", start_over(project, run)));
     for (name, value) in &asked.given {
         if run.opened.inputs.get(name) != Some(value) {
             let recorded = run.opened.inputs.get(name).map_or("", String::as_str);
@@ -136,23 +165,6 @@ fn continued(ui: &Ui, project: &Project, log: &Log, asked: &Continued) -> Result
     }
     resume::compare_settings(ui, log, &asked.loaded)?;
     resume::require_trust(ui, project, log, &asked.loaded, asked.consent)
-}
-
-/// Values of inputs, as they were typed.
-pub(crate) fn inputs(set: &[String]) -> Result<BTreeMap<String, String>, Problem> {
-    let mut inputs = BTreeMap::new();
-    for text in set {
-        match text.split_once('=') {
-            Some((name, value)) if !name.is_empty() => {
-                inputs.insert(name.to_owned(), value.to_owned());
-            }
-            _ => {
-                let message = format!("--set {text}: an input is written NAME=VALUE");
-                return Err(Problem::new(Kind::BadInput, message));
-            }
-        }
-    }
-    Ok(inputs)
 }
 
 pub(crate) fn lease(text: &str) -> Result<Duration, String> {

@@ -10,7 +10,8 @@ use piton_engine::runs;
 use serde_json::json;
 
 use crate::describe::{
-    changed_meanwhile, checklist, mark, question_lines, reported, run_head, step_phrase,
+    changed_meanwhile, checklist, lease, mark, question_lines, reported, run_head, step_phrase,
+    waived,
 };
 use crate::error::Problem;
 use crate::text::{bold, count, dim, now, plain, span, word};
@@ -112,6 +113,7 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
     lines.extend(step.report.iter().flat_map(reported).map(|line| format!("    {line}")));
     let asked = step.questions.iter().flat_map(question_lines);
     lines.extend(asked.map(|line| format!("    {line}")));
+    lines.extend(waived(step).into_iter().map(|line| format!("    {line}")));
     lines.extend(checklist(step).into_iter().map(|line| format!("    {line}")));
     if let Some(last) = step.attempts.last().filter(|attempt| attempt.worktree.is_none()) {
         lines.push(dim(&format!("    {}", project.folder(last.attempt).path().display())));
@@ -146,7 +148,7 @@ fn attempt_line(number: usize, attempt: &AttemptView, now: Millis) -> String {
         _ => String::new(),
     };
     let lease = match attempt.to {
-        None => format!(", lease until {}", timestamp(attempt.lease_expires)),
+        None => format!(", {}", lease(attempt, now)),
         Some(_) => String::new(),
     };
     format!(

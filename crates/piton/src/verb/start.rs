@@ -26,8 +26,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let mut target = Target::find(&args.which)?;
-    let fence = target.fence(&args.by)?;
+    let mut target = Target::claimed(&args.which, &args.by)?;
+    let fence = target.fence()?;
     let answers = target.write(fence, |_, log, step| claims::start(log, step, fence))?;
     let answers: Vec<QuestionView> = answers.iter().map(question_view).collect();
     let _ = ui.line(format!("step {}: started", target.step));

@@ -65,7 +65,8 @@ fn many(ui: &Ui, project: &Project, all: bool) -> Result<Answer, Problem> {
     let rows: Vec<Vec<String>> = found.views.iter().map(|view| run_row(view, now)).collect();
     if rows.is_empty() && found.damaged.is_empty() {
         ui.line(if all { "No runs here yet." } else { "No unfinished runs." })?;
-        ui.hint(if all { "`piton run PLAN`" } else { "`piton status --all`, or `piton run PLAN`" });
+        let start = "`piton run --help` says how to start one";
+        ui.hint(if all { start.to_owned() } else { format!("`piton status --all`; {start}") });
     } else {
         for line in table(&[vec![head], rows].concat()) {
             ui.line(line)?;

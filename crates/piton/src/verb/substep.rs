@@ -39,10 +39,10 @@ struct Complete {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let Verb::Complete(args) = &args.verb;
     let (which, text) = before_last(&args.words);
-    let mut target = Target::find(&which)?;
+    let mut target = Target::claimed(&which, &args.by)?;
     let substep =
         SubstepId::new(text).map_err(|error| Problem::from_error(Kind::UnknownPart, &error))?;
-    let fence = target.fence(&args.by)?;
+    let fence = target.fence()?;
     target
         .write(fence, |_, log, step| claims::complete_substep(log, step, fence, substep.clone()))?;
     let _ = ui.line(format!("step {}: substep {substep} completed", target.step));

@@ -20,7 +20,8 @@ Examples:
   piton trust plan.toml          show the list and ask
   piton trust plan.toml --yes    trust it without asking, in CI for example
 
-What is trusted is the list of commands, in this repository: any change of it asks again.")]
+What is trusted is the list of commands, in this repository: any change of it
+asks again.")]
 pub(crate) struct Args {
     /// The plan
     plan: PathBuf,

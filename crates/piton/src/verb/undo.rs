@@ -16,8 +16,8 @@ Examples:
   piton undo --list     what was done, and what was undone
   piton undo 3          act 3
 
-Where something newer is in the way, nothing is changed and it is named. An undo that was killed goes on
-when it is said again.")]
+Where something newer is in the way, nothing is changed and it is named. An undo
+that was killed goes on when it is said again.")]
 pub(crate) struct Args {
     /// The act, by its number [default: the last one that was not undone]
     act: Option<u64>,

@@ -24,10 +24,12 @@ enum Verb {
     #[command(after_help = "\
 Examples:
   piton worktree create plan.toml jwt
-  piton claim plan.toml --step jwt --worktree $(piton worktree create plan.toml jwt)
+  tree=$(piton worktree create plan.toml jwt)
+  piton claim plan.toml --step jwt --worktree \"$tree\"
 
-It starts from what the run has landed, or from the step's own branch where that has more. A worktree
-that is there stays as it is. Without a step it is the one that `piton run` works in.")]
+It starts from what the run has landed, or from the step's own branch where that
+has more. A worktree that is there stays as it is. Without a step it is the one
+that `piton run` works in.")]
     Create(Which),
 
     /// Print where the worktree of a step is, or would be
@@ -42,7 +44,8 @@ Examples:
   piton worktree list
   piton worktree list --json | jq -r '.data.worktrees[] | select(.status == \"interrupted\") | .path'
 
-Interrupted ones are marked with `!`. Looks only: nothing is written, no lock of git's is taken.")]
+Interrupted ones are marked with `!`. Looks only: nothing is written, no lock of
+git's is taken.")]
     List,
 
     /// Remove worktrees that are provably safe to remove: `piton clean`
@@ -122,7 +125,7 @@ fn list(ui: &Ui) -> Result<Answer, Problem> {
     let rows: Vec<TreeRow> = rows.into_iter().map(|judged| judged.row).collect();
     if rows.is_empty() {
         ui.line("No worktrees of piton's here.")?;
-        ui.hint("`piton run PLAN`, or `piton worktree create PLAN STEP`");
+        ui.hint("`piton run --help`, or `piton worktree create --help`");
     } else {
         let head =
             ["", "RUN", "STEP", "STATUS", "CAUSE", "AGE", "CHANGES", "SIZE", "BRANCH", "PATH"];

@@ -246,7 +246,7 @@ impl World {
             })
         };
         let attempts = run.held().map(|(_, attempt)| (attempt.id, sight(attempt))).collect();
-        Observed { host: self.hosts[host].id.clone(), attempts }
+        Observed { host: self.hosts[host].id.clone(), attempts, ..Observed::default() }
     }
 
     /// Submits a command for an actor: the only way to write. `None` means that it was accepted.

@@ -1,6 +1,5 @@
 //! A repository with a store, and runs in any state, made through the library: what ours is measured on.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -138,7 +137,7 @@ impl Lab {
             attempt,
             holder: Holder::Keeper { host, boot },
             until: log.now().expect("a clock").after(Duration::from_secs(60)),
-            observed: Observed { host: self.project.host.clone(), attempts: BTreeMap::new() },
+            observed: Observed { host: self.project.host.clone(), ..Observed::default() },
             insist: Insist::Never,
             pid: None,
         };

@@ -1,0 +1,303 @@
+//! The next thing to type, with the run, the step and the claim by their real names: what a hint quotes
+//! can be pasted. What only its reader can say is left as `'…'`.
+
+use std::path::Path;
+
+use piton_core::decide::Refusal;
+use piton_core::event::Holder;
+use piton_core::ids::{Fence, QuestionId, StepId};
+use piton_core::plan::Work;
+use piton_core::run::{Phase, Run, Step};
+use piton_core::view::{RunView, StepKind};
+use piton_engine::error::EngineError;
+use piton_engine::land::Unlanded;
+use piton_engine::log::{Log, LogError};
+use piton_engine::project::Project;
+
+use crate::claiming::ByClaim;
+use crate::error::Problem;
+use crate::text::{plain, word};
+use crate::verb::plan_from_here;
+
+/// Steps that a hint speaks of, at most: more would not be read.
+const NAMED_MAX: usize = 3;
+
+/// The run that a command was about, and the claim it was to be made under.
+pub(crate) struct About<'a> {
+    project: &'a Project,
+    run: &'a Run,
+    claim: Option<(&'a StepId, &'a ByClaim)>,
+}
+
+impl<'a> About<'a> {
+    pub(crate) fn run(project: &'a Project, log: &'a Log) -> About<'a> {
+        About { project, run: log.run(), claim: None }
+    }
+
+    pub(crate) fn claim(
+        project: &'a Project,
+        log: &'a Log,
+        claim: (&'a StepId, &'a ByClaim),
+    ) -> About<'a> {
+        About { claim: Some(claim), ..About::run(project, log) }
+    }
+
+    /// An error with what can be done about it.
+    pub(crate) fn problem(&self, error: EngineError) -> Problem {
+        let hint = self.hint(&error);
+        Problem::from(error).hinted(hint)
+    }
+
+    fn hint(&self, error: &EngineError) -> Option<String> {
+        let run = &self.run.opened.handle;
+        Some(match error {
+            EngineError::Log(LogError::Refused(refusal)) => return self.refused(refusal),
+            EngineError::NotOwner { step } => format!(
+                "`piton show {run} {step}` says who has it; `{}` asks for it",
+                self.ask_for(step, None)
+            ),
+            EngineError::NothingToStart { .. } => format!(
+                "others take them: `piton claim {run} --worktree .`; or give them `run`, or `prompt` \
+                 and an agent"
+            ),
+            EngineError::PlanChanged { .. } => {
+                let over = start_over(self.project, self.run);
+                format!(
+                    "go on with it as it is now: `{}`; or put the file back as it was; or start \
+                     over: `{over}` ({run} keeps its branch and snapshots)",
+                    again("--accept-plan")
+                )
+            }
+            EngineError::Unlanded(why) => return self.unlanded(why),
+            EngineError::Unverified { step, .. } => format!(
+                "the claim is still yours: mend it, commit, and `{} --commit \"$(git rev-parse HEAD)\"`",
+                self.write("complete", step)
+            ),
+            EngineError::VerifyEnded { .. } => {
+                format!("nothing was landed and the claim is still yours: `{}`", again(""))
+            }
+            EngineError::CompletedOtherwise { step, .. } => {
+                format!("to do it again: `piton reset {run} {step} --force --reason '…'`")
+            }
+            EngineError::KeeperLost { .. } => format!("`piton resume {run}` tries again"),
+            _ => return None,
+        })
+    }
+
+    fn refused(&self, refusal: &Refusal) -> Option<String> {
+        let run = &self.run.opened.handle;
+        Some(match refusal {
+            Refusal::StaleFence { step, given, .. } => format!(
+                "stop working on it; `piton show {run} {step}` says who has it, `{}` asks for it again",
+                self.ask_for(step, Some(*given))
+            ),
+            Refusal::ClaimOver { step, given } | Refusal::NotClaimed { step, given } => {
+                self.not_held(step, Some(*given))
+            }
+            Refusal::Pending(step) => self.not_held(step, None),
+            Refusal::Completed(step) | Refusal::CannotRelease(step) => {
+                match self.run.is_completed() {
+                    true => self.new_run(),
+                    false => {
+                        format!("to do it again: `piton reset {run} {step} --force --reason '…'`")
+                    }
+                }
+            }
+            Refusal::ResetNeedsReason(step) => {
+                format!("`piton reset {run} {step} --force --reason '…'`")
+            }
+            Refusal::RunCompleted => self.new_run(),
+            Refusal::OpenItems { step, items } => {
+                let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+                let check = self.write_with("check", step, &items.join(" "));
+                format!(
+                    "`{check} --done`; or `{check} --defer --reason '…'`; or complete it in spite \
+                     of them: `{} --force --reason '…'`",
+                    self.write("complete", step)
+                )
+            }
+            Refusal::OpenSubsteps { step, substeps } => {
+                let next = substeps.first().map(|substep| substep.as_str()).unwrap_or_default();
+                format!(
+                    "`{}`; or complete it in spite of them: `{} --force --reason '…'`",
+                    self.write_with("substep complete", step, next),
+                    self.write("complete", step)
+                )
+            }
+            Refusal::UnknownItem { step, .. } | Refusal::UnknownSubstep { step, .. } => {
+                format!("`piton show {run} {step}` lists its items and substeps")
+            }
+            Refusal::NotVerified { .. } => {
+                "piton completes what it runs itself, once the agent has ended".to_owned()
+            }
+            Refusal::PlanInUse { steps } => {
+                let ways: Vec<String> =
+                    steps.iter().take(NAMED_MAX).map(|s| self.free(s)).collect();
+                format!("put them back as they were; or first: {}", ways.join(", "))
+            }
+            Refusal::PlanFixed { .. } => {
+                let over = start_over(self.project, self.run);
+                format!("put it back as it was; or start over: `{over}`")
+            }
+            Refusal::QuestionOpen { step, question, .. } => {
+                let answers = self.answers(*question);
+                format!("{answers}; to go on without: `piton reset {run} {step}`")
+            }
+            Refusal::Unanswered { step, question } => format!(
+                "{}; or complete it without: `{} --force --reason '…'`",
+                self.answers(*question),
+                self.write("complete", step)
+            ),
+            Refusal::AnswerUnread { step, .. } => format!(
+                "`{} --read`; or complete it without: `{} --force --reason '…'`",
+                self.write("ask", step),
+                self.write("complete", step)
+            ),
+            Refusal::UnknownQuestion { .. }
+            | Refusal::NothingAsked { .. }
+            | Refusal::SeveralQuestions { .. }
+            | Refusal::QuestionVoid { .. } => format!("`piton questions {run} --all` lists them"),
+            Refusal::AnsweredOtherwise { question, .. } => {
+                let about = self.run.questions().find(|(_, asked)| asked.id == *question);
+                let step = about.map(|(step, _)| format!(" {}", step.step)).unwrap_or_default();
+                format!("the first answer stands; `piton show {run}{step}` shows what came of it")
+            }
+            Refusal::NotAChoice { question, .. } => self.answers(*question),
+            Refusal::StillHeld(step) => {
+                format!("wait for its holder; or first: {}", self.free(step))
+            }
+            _ => return None,
+        })
+    }
+
+    fn unlanded(&self, why: &Unlanded) -> Option<String> {
+        let (step, _) = self.claim?;
+        let complete =
+            || format!("`{} --commit \"$(git rev-parse HEAD)\"`", self.write("complete", step));
+        Some(match why {
+            Unlanded::Conflict { branch, .. } => format!(
+                "the claim is still yours: `git merge {branch}` in your worktree, solve it, then {}",
+                complete()
+            ),
+            Unlanded::Unrelated { branch, .. } => format!(
+                "the claim is still yours: bring the work onto it, as by `git merge \
+                 --allow-unrelated-histories {branch}` in your worktree, then {}",
+                complete()
+            ),
+            Unlanded::Busy { .. } => format!("`{}`", again("")),
+            Unlanded::CheckedOut { .. } | Unlanded::Rewound { .. } => return None,
+        })
+    }
+
+    /// What makes a step that nobody holds one's own.
+    fn not_held(&self, step: &StepId, given: Option<Fence>) -> String {
+        let run = &self.run.opened.handle;
+        let ask = self.ask_for(step, given);
+        match self.run.step(step) {
+            Some((plan, Step { phase: Phase::Failed { .. }, failures, .. }))
+                if *failures > plan.retries =>
+            {
+                format!("it has no retries left: `piton reset {run} {step}`, then `{ask}`")
+            }
+            _ => format!("`{ask}` asks for it"),
+        }
+    }
+
+    /// What takes a step out of use.
+    fn free(&self, step: &StepId) -> String {
+        let run = &self.run.opened.handle;
+        match self.run.step(step) {
+            Some((_, state)) if state.is_completed() => {
+                format!("`piton reset {run} {step} --force --reason '…'`")
+            }
+            _ => format!("`piton release {run} {step} --force`"),
+        }
+    }
+
+    fn new_run(&self) -> String {
+        format!("a new run: `{}`", begin(self.project, self.run))
+    }
+
+    /// The claim that asks for a step: from the worktree that the command was about.
+    fn ask_for(&self, step: &StepId, given: Option<Fence>) -> String {
+        let named = self.claim.and_then(|(_, by)| by.worktree.as_deref());
+        let from = named.map(Path::display).map(|path| path.to_string());
+        let from = from.or_else(|| self.place_of(step, given?));
+        let from = from.map_or_else(|| ".".to_owned(), |path| word(&path));
+        format!("piton claim {} --step {step} --worktree {from}", self.run.opened.handle)
+    }
+
+    /// Where the work under a fence was done.
+    fn place_of(&self, step: &StepId, fence: Fence) -> Option<String> {
+        let (_, state) = self.run.step(step)?;
+        let past = state.history.iter().map(|past| &past.attempt);
+        let attempt = past.chain(state.attempt()).find(|attempt| attempt.fence == fence)?;
+        match &attempt.holder {
+            Holder::External { worktree, .. } => Some(worktree.clone()),
+            Holder::Keeper { .. } => None,
+        }
+    }
+
+    /// A write to a step under the claim that was named; inside an attempt nothing has to be.
+    fn write(&self, verb: &str, step: &StepId) -> String {
+        self.write_with(verb, step, "")
+    }
+
+    fn write_with(&self, verb: &str, step: &StepId, words: &str) -> String {
+        let claim = match self.claim.map(|(_, by)| (by.fence, by.worktree.as_deref())) {
+            Some((Some(fence), _)) => format!("--fence {fence}"),
+            Some((None, Some(path))) => format!("--worktree {}", word(&path.display().to_string())),
+            Some((None, None)) | None => String::new(),
+        };
+        let run = self.run.opened.handle.as_str();
+        let parts = ["piton", verb, run, step.as_str(), words, &claim];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Every answer that a question has.
+    fn answers(&self, question: QuestionId) -> String {
+        let asked = self.run.questions().find(|(_, asked)| asked.id == question);
+        let choices = asked.map_or(&[][..], |(_, asked)| &asked.choices);
+        let commands = answers(self.run.opened.handle.as_str(), question, choices);
+        commands.iter().map(|command| format!("`{command}`")).collect::<Vec<_>>().join(" or ")
+    }
+}
+
+/// What to type to answer a question.
+pub(crate) fn answers(run: &str, question: QuestionId, choices: &[String]) -> Vec<String> {
+    let command = |answer: &str| format!("piton answer {run} {question} {answer}");
+    match choices {
+        [] => vec![command("'…'")],
+        choices => choices.iter().map(|choice| command(&word(&plain(choice)))).collect(),
+    }
+}
+
+/// What leaves a run aside and begins its plan anew.
+pub(crate) fn start_over(project: &Project, run: &Run) -> String {
+    format!("{} --fresh", begin(project, run))
+}
+
+/// As [`start_over`], for a run that is shown.
+pub(crate) fn start_over_shown(project: &Project, view: &RunView) -> String {
+    let by_hand = view.steps.iter().any(|step| step.kind == StepKind::ByHand);
+    format!("{} --fresh", begin_as(project, &view.plan_path, by_hand))
+}
+
+fn begin(project: &Project, run: &Run) -> String {
+    let by_hand = run.plan().steps.iter().any(|step| step.work == Work::ByHand);
+    begin_as(project, &run.opened.plan_path, by_hand)
+}
+
+/// What begins a run of a plan: what has nothing to start is claimed by others.
+fn begin_as(project: &Project, plan_path: &str, by_hand: bool) -> String {
+    let verb = if by_hand { "open" } else { "run" };
+    format!("piton {verb} {}", plan_from_here(project, plan_path))
+}
+
+/// What was typed, with more words behind it.
+pub(crate) fn again(more: &str) -> String {
+    let typed = std::env::args_os().skip(1);
+    let words = typed.map(|text| word(&text.to_string_lossy())).chain([more.to_owned()]);
+    let words: Vec<String> = words.filter(|word| !word.is_empty()).collect();
+    format!("piton {}", words.join(" "))
+}

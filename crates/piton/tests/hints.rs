@@ -1,0 +1,219 @@
+//! What piton tells people and agents to type next, with the real binary: every command that it quotes has
+//! the real run, step and claim in it, is one that the parser takes, and works where it is said to.
+
+use piton::reference::accepts;
+use piton_testkit::Sandbox;
+use piton_testkit::runs::{agent_step, data, lay_plan, plan, step, tree, view};
+use serde_json::Value;
+
+const PLAN: &str = "\
+[plan]
+name = 'auth'
+
+[[step]]
+id = 'jwt'
+items = ['signature check', 'expiry check']
+substeps = [{ id = 'validate', title = 'validateToken' }, { id = 'refresh', title = 'r' }]
+
+[[step]]
+id = 'docs'
+
+[[step]]
+id = 'routes'
+needs = ['jwt']
+";
+
+/// Words that stand for something in a usage line, and for nothing in a command.
+const PLACEHOLDERS: [&str; 12] = [
+    "RUN", "STEP", "PLAN", "PATH", "WHY", "ITEM", "SUBSTEP", "ANSWER", "NAME", "TEXT", "VERB",
+    "OID",
+];
+
+/// What is between backticks.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// A command line as a shell reads it.
+#[track_caller]
+fn words(sandbox: &Sandbox, command: &str) -> Vec<String> {
+    let script = format!("set -- {command}; printf '%s\\n' \"$@\"");
+    let read = sandbox.command("sh").args(["-c", &script]).output().expect("a shell");
+    assert!(read.status.success(), "{command}");
+    String::from_utf8(read.stdout).expect("text").lines().map(str::to_owned).collect()
+}
+
+/// Every command in a text can be pasted.
+#[track_caller]
+fn assert_pasteable(sandbox: &Sandbox, text: &str) {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    for word in text.split(|c: char| !is_word(c)) {
+        assert!(!PLACEHOLDERS.contains(&word), "{word} is nobody's name: {text}");
+    }
+    for command in quoted(text).into_iter().filter(|command| command.starts_with("piton ")) {
+        if let Err(why) = accepts(&words(sandbox, command)) {
+            panic!("`{command}` is no command: {why}");
+        }
+    }
+}
+
+/// A command that is refused with this code; its hint, which can be pasted.
+#[track_caller]
+fn hint(sandbox: &Sandbox, code: &str, args: &[&str]) -> String {
+    let out = sandbox.piton(args).arg("--json").output();
+    let told = out.json();
+    assert_eq!(told["issues"][0]["code"], code, "{args:?}\n{out}");
+    let hint = told["issues"][0]["hint"].as_str();
+    let hint = hint.unwrap_or_else(|| panic!("no hint: {out}")).to_owned();
+    assert_pasteable(sandbox, &hint);
+    hint
+}
+
+/// Does what a hint says: its n-th command.
+#[track_caller]
+fn paste(sandbox: &Sandbox, hint: &str, n: usize) -> Value {
+    let commands: Vec<&str> =
+        quoted(hint).into_iter().filter(|command| command.starts_with("piton ")).collect();
+    let words = words(sandbox, commands.get(n).unwrap_or_else(|| panic!("no command {n}: {hint}")));
+    let words = words[1..].iter().map(String::as_str).filter(|word| *word != "--json");
+    data(sandbox, &words.collect::<Vec<_>>())
+}
+
+fn sandbox() -> (Sandbox, String, String) {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    lay_plan(&sandbox, PLAN);
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    (sandbox, one, two)
+}
+
+#[test]
+fn what_a_holder_is_told_can_be_pasted() {
+    let (sandbox, one, two) = sandbox();
+    let by = |tree: &str, args: &[&str]| data(&sandbox, &[args, &["--worktree", tree]].concat());
+    hint(&sandbox, "E064", &["show"]);
+    hint(&sandbox, "E071", &["claim", "plan.toml"]);
+    data(&sandbox, &["open", "plan.toml"]);
+
+    // Nobody has it, or somebody else.
+    let pending = hint(&sandbox, "E050", &["start", "plan.toml", "jwt", "--worktree", &one]);
+    assert_eq!(paste(&sandbox, &pending, 0)["step"], "jwt");
+    hint(&sandbox, "E050", &["release", "plan.toml", "docs", "--force"]);
+    let stranger = hint(&sandbox, "E049", &["start", "plan.toml", "jwt", "--worktree", &two]);
+    paste(&sandbox, &stranger, 0);
+    assert_eq!(paste(&sandbox, &stranger, 1)["claimed"], false);
+    hint(&sandbox, "E071", &["start", "plan.toml", "jwt"]);
+    hint(&sandbox, "E071", &["start", "plan.toml"]);
+    hint(&sandbox, "E059", &["start", "plan.toml", "nope", "--worktree", &one]);
+    hint(&sandbox, "E071", &["fail", "plan.toml", "jwt", "--worktree", &one]);
+    hint(&sandbox, "E071", &["check", "jwt", "--done"]);
+
+    // What is open.
+    let complete = ["complete", "plan.toml", "jwt", "--worktree", &one];
+    let parts = hint(&sandbox, "E052", &complete);
+    assert_eq!(paste(&sandbox, &parts, 0)["substep"], "validate");
+    let parts = hint(&sandbox, "E052", &complete);
+    assert_eq!(paste(&sandbox, &parts, 0)["substep"], "refresh");
+    let items = hint(&sandbox, "E051", &complete);
+    hint(&sandbox, "E076", &["check", "plan.toml", "jwt", "9", "--done", "--worktree", &one]);
+    let held = hint(&sandbox, "E073", &["reset", "plan.toml", "jwt"]);
+    assert!(held.contains("piton release"), "{held}");
+
+    // Questions.
+    let asked =
+        by(&one, &["ask", "plan.toml", "jwt", "Which?", "--choice", "it's a", "--choice", "b"]);
+    let vain =
+        ["ask", "plan.toml", "jwt", "Which?", "--choice", "it's a", "--choice", "b", "--wait=0s"];
+    hint(&sandbox, "E084", &[&vain[..], &["--worktree", &one]].concat());
+    assert_eq!(paste(&sandbox, &items, 0)["state"], "done");
+    let open = hint(&sandbox, "E078", &complete);
+    let question = asked["question"].as_str().expect("a name");
+    hint(&sandbox, "E071", &["answer", question, "c"]);
+    assert_eq!(paste(&sandbox, &open, 0)["answer"], "it's a");
+    let other = hint(&sandbox, "E077", &["answer", question, "b"]);
+    paste(&sandbox, &other, 0);
+    hint(&sandbox, "E079", &["answer", "q999", "b"]);
+    let unread = hint(&sandbox, "E078", &complete);
+    assert_eq!(paste(&sandbox, &unread, 0)["questions"][0]["answer"], "it's a");
+
+    // Who has lost it asks again, from where it was.
+    let first = step(&view(&sandbox), "jwt")["fence"].to_string();
+    by(&two, &["claim", "plan.toml", "--step", "jwt", "--force"]);
+    let lost = hint(&sandbox, "E049", &["start", "plan.toml", "jwt", "--fence", &first]);
+    by(&two, &["release", "plan.toml", "jwt"]);
+    let again = paste(&sandbox, &lost, 1);
+    assert_eq!((&again["claimed"], &again["step"]), (&true.into(), &"jwt".into()));
+    assert_eq!(step(&view(&sandbox), "jwt")["attempts"][2]["worktree"], one.as_str());
+
+    // What has ended.
+    let fail = ["fail", "plan.toml", "jwt", "--reason", "no API", "--worktree", &one];
+    data(&sandbox, &fail);
+    let failed = hint(&sandbox, "E049", &["start", "plan.toml", "jwt", "--worktree", &one]);
+    paste(&sandbox, &failed, 0);
+    assert_eq!(paste(&sandbox, &failed, 1)["step"], "jwt");
+    data(&sandbox, &fail);
+    let resume = hint(&sandbox, "E069", &["resume"]);
+    paste(&sandbox, &resume, 0);
+    paste(&sandbox, &resume, 1);
+    by(&one, &["claim", "plan.toml", "--step", "docs"]);
+    by(&one, &["complete", "plan.toml", "docs"]);
+    let done = hint(&sandbox, "E050", &["release", "plan.toml", "docs", "--worktree", &one]);
+    let reset = hint(&sandbox, "E073", &["reset", "plan.toml", "docs"]);
+    assert_eq!(paste(&sandbox, &done, 0)["reset"], true);
+    assert_pasteable(&sandbox, &reset);
+    let nothing = hint(&sandbox, "E060", &["resume"]);
+    assert_eq!(paste(&sandbox, &nothing, 0)["claimed"], true);
+    let nothing = hint(&sandbox, "E060", &["run", "plan.toml", "--trust"]);
+    assert_eq!(paste(&sandbox, &nothing, 0)["claimed"], true);
+    data(&sandbox, &["open", "plan.toml", "--fresh"]);
+    hint(&sandbox, "E073", &["log"]);
+}
+
+#[test]
+fn what_is_told_about_a_changed_plan_can_be_pasted() {
+    let (sandbox, one, _) = sandbox();
+    data(&sandbox, &["claim", "plan.toml", "--worktree", &one]);
+    let changed = PLAN.replace("expiry check", "another check");
+    sandbox.write("plan.toml", &changed);
+    let claim = ["claim", "plan.toml", "--worktree", &one];
+    for verb in [&claim[..], &["open", "plan.toml"], &["resume"]] {
+        hint(&sandbox, "E048", verb);
+    }
+    let used = hint(&sandbox, "E083", &["open", "plan.toml", "--accept-plan"]);
+    assert_eq!(paste(&sandbox, &used, 0)["released"], true);
+    let accept = hint(&sandbox, "E048", &claim);
+    assert_eq!(paste(&sandbox, &accept, 0)["claimed"], true, "with --accept-plan: {accept}");
+    data(&sandbox, &["release", "plan.toml", "jwt", "--worktree", &one]);
+
+    sandbox.write("plan.toml", &changed.replace("name = 'auth'", "name = 'auth'\nbase = 'HEAD~1'"));
+    let fixed = hint(&sandbox, "E083", &["open", "plan.toml", "--accept-plan"]);
+    sandbox.write("plan.toml", &changed.replace("'routes'", "'others'"));
+    let over = hint(&sandbox, "E048", &["open", "plan.toml"]);
+    let old = view(&sandbox)["run"].clone();
+    assert_ne!(paste(&sandbox, &over, 1)["run"]["run"], old, "started over: {over}");
+    assert_ne!(paste(&sandbox, &fixed, 0)["run"]["run"], old, "started over: {fixed}");
+}
+
+#[test]
+fn what_is_told_of_a_run_can_be_pasted() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let empty = data(&sandbox, &[]);
+    let script = "count {starts}; nth {starts} 1: sh piton ask 'Which?'; exit 3";
+    let steps = [agent_step(&sandbox, "jwt", script, "retries = 0")];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    hint(&sandbox, "E063", &["run", "plan.toml"]);
+    let waiting = hint(&sandbox, "E066", &["run", "plan.toml", "--trust"]);
+    let asked = data(&sandbox, &["questions"]);
+    let (shown, all) = (data(&sandbox, &["show"]), data(&sandbox, &["status", "--all"]));
+    assert_eq!(all["runs"][0]["status"], "waiting");
+    let commands = [&empty["next"], &shown["next"], &asked["questions"][0]["commands"]];
+    for command in commands.into_iter().flat_map(|list| list.as_array().expect("a list")) {
+        let command = command.as_str().expect("a command");
+        assert_pasteable(&sandbox, &format!("`{command}`"));
+    }
+    assert_eq!(paste(&sandbox, &waiting, 0)["state"], "answered");
+    // Told, it asks no more, and fails.
+    hint(&sandbox, "E069", &["resume"]);
+    let failed = hint(&sandbox, "E069", &["resume"]);
+    paste(&sandbox, &failed, 1);
+    assert_eq!(view(&sandbox)["status"], "open");
+}
