@@ -1,7 +1,11 @@
 //! What a store keeps beside a log so that nobody folds it from its beginning: made and read by the
 //! core alone. Losing any of it loses time and nothing else; what another version wrote is no use.
+//!
+//! A folded run is kept in a file: pages, then a head that says where they are, then a fixed number of
+//! bytes that say where the head is. Another head with the pages that changed is put behind them, and
+//! whoever read the old one still finds every page of it.
 
-use std::ops::RangeInclusive;
+use std::fmt::Debug;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,78 +13,187 @@ use crate::ids::{Hash, Position};
 
 /// The version of everything packed. The number grows with every change of what the fold keeps of a
 /// log: a run packed by other rules must not be gone on with.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " fold 9");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " fold 10");
 
-/// Loading a run again may cost folding as many events as packing it costs, within these bounds: packing
-/// few steps is cheap, and reading back many events never is.
-const DUE_AFTER: RangeInclusive<u64> = 16..=256;
+/// Loading a run may cost folding this many events: about what it costs to pack what they changed.
+const DUE_AFTER: u64 = 16;
 
-/// Packing so many steps costs what folding one event does.
-const STEPS_PER_EVENT: u64 = 4;
+/// A file in which superseded pages take more room than this, and more than twice what is needed, is
+/// replaced by a new one.
+const ROOM_FOR_OLD: u64 = 256 * 1024;
 
-/// What is kept of a run under this name; each replaces the one before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cached {
-    /// The folded run.
-    Run,
-    /// Its plan's graph.
-    Graph,
-    /// The plan's file as it was last read.
-    File,
+/// A file beside a log. It only grows until another takes its place, so that what was found in it stays
+/// there for whoever has it open.
+pub trait File: Debug + Send + Sync {
+    /// Tells files apart that are open at the same time.
+    fn id(&self) -> u64;
+
+    /// How long it was when it was opened.
+    fn size(&self) -> u64;
+
+    /// `None` where there is nothing to be read.
+    fn read(&self, at: u64, len: usize) -> Option<Vec<u8>>;
 }
 
-impl Cached {
-    /// What a store calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Cached::Run => "run",
-            Cached::Graph => "graph",
-            Cached::File => "file",
+/// Bytes for a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Keep {
+    /// Behind what is in it.
+    Behind(Vec<u8>),
+    /// In a new one that takes its place.
+    Instead(Vec<u8>),
+}
+
+/// Whether a batch between these positions packs the run again: one writer in every so many does,
+/// without anybody having to remember who did last.
+pub fn is_due(before: Position, after: Position) -> bool {
+    before.0 / DUE_AFTER != after.0 / DUE_AFTER
+}
+
+/// Whether a run that is not kept should be: a small one is folded as fast.
+pub fn is_worth_it(position: Position, steps: usize) -> bool {
+    position.0 + steps as u64 >= DUE_AFTER
+}
+
+/// Whether a file that needs this much has grown too long for another head.
+pub(crate) fn is_outgrown(size: u64, needed: u64) -> bool {
+    size > 3 * needed + ROOM_FOR_OLD
+}
+
+/// Where some bytes are in a file, and what tells that they are still what was kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    at: u64,
+    len: u32,
+    seal: [u8; 16],
+}
+
+impl Place {
+    /// Of no bytes, which need no place.
+    pub(crate) const EMPTY: Place = Place { at: 0, len: 0, seal: [0; 16] };
+
+    /// Bytes that a place is packed in.
+    pub(crate) const SIZE: usize = 8 + 4 + 16;
+
+    pub(crate) fn read(self, file: &dyn File) -> Option<Vec<u8>> {
+        let bytes = file.read(self.at, self.len as usize)?;
+        (seal(&bytes) == self.seal).then_some(bytes)
+    }
+
+    fn pack(self) -> [u8; Place::SIZE] {
+        let mut bytes = [0; Place::SIZE];
+        bytes[..8].copy_from_slice(&self.at.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.len.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.seal);
+        bytes
+    }
+
+    fn unpack(bytes: &[u8; Place::SIZE]) -> Place {
+        Place {
+            at: u64::from_le_bytes(std::array::from_fn(|n| bytes[n])),
+            len: u32::from_le_bytes(std::array::from_fn(|n| bytes[8 + n])),
+            seal: std::array::from_fn(|n| bytes[12 + n]),
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(self, bytes: &[u8]) -> Option<&[u8]> {
+        let at = usize::try_from(self.at).ok()?;
+        bytes.get(at..at + self.len as usize).filter(|bytes| seal(bytes) == self.seal)
     }
 }
 
-/// Bytes for a store to keep. Only the core makes them.
+/// A checksum; half of a hash is plenty against accidents.
+fn seal(bytes: &[u8]) -> [u8; 16] {
+    let hash = Hash::of(bytes);
+    std::array::from_fn(|n| hash.as_bytes()[n])
+}
+
+/// Places one after another.
+pub(crate) fn pack_places(places: &[Place], bytes: &mut Vec<u8>) {
+    places.iter().for_each(|place| bytes.extend(place.pack()));
+}
+
+/// Takes so many places off the front of some bytes.
+pub(crate) fn take_places(bytes: &mut &[u8], count: usize) -> Option<Vec<Place>> {
+    let (places, rest) = bytes.split_at_checked(count.checked_mul(Place::SIZE)?)?;
+    *bytes = rest;
+    Some(places.as_chunks().0.iter().map(Place::unpack).collect())
+}
+
+/// Pages on their way into a file.
+pub(crate) struct Sheaf {
+    after: u64,
+    bytes: Vec<u8>,
+}
+
+impl Sheaf {
+    /// To be put behind so many bytes.
+    pub(crate) fn after(after: u64) -> Sheaf {
+        Sheaf { after, bytes: Vec::new() }
+    }
+
+    pub(crate) fn page(&mut self, bytes: &[u8]) -> Place {
+        if bytes.is_empty() {
+            return Place::EMPTY;
+        }
+        let at = self.after + self.bytes.len() as u64;
+        let len = u32::try_from(bytes.len()).expect("a page is smaller than 4 GiB");
+        self.bytes.extend_from_slice(bytes);
+        Place { at, len, seal: seal(bytes) }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// With the head, from which everything is found.
+    pub(crate) fn under(mut self, head: &[u8]) -> Vec<u8> {
+        let place = self.page(head).pack();
+        self.bytes.extend_from_slice(&place);
+        self.bytes.extend_from_slice(&seal(&place));
+        self.bytes
+    }
+
+    #[cfg(test)]
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// The newest head in a file; `None` where its end is not as it was written.
+pub(crate) fn head(file: &dyn File) -> Option<Vec<u8>> {
+    const END: usize = Place::SIZE + 16;
+    let end = file.read(file.size().checked_sub(END as u64)?, END)?;
+    let (place, sealed) = end.split_first_chunk::<{ Place::SIZE }>()?;
+    if seal(place) != sealed {
+        return None;
+    }
+    Place::unpack(place).read(file)
+}
+
+/// Something small for a store to keep under a name, where it replaces what was there. Only the core
+/// makes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    what: Cached,
+    name: &'static str,
     bytes: Vec<u8>,
 }
 
 impl Packed {
-    pub(crate) fn run(bytes: Vec<u8>) -> Packed {
-        Packed { what: Cached::Run, bytes }
-    }
-
-    pub(crate) fn graph(bytes: Vec<u8>) -> Packed {
-        Packed { what: Cached::Graph, bytes }
-    }
-
     /// Bytes of anything, for suites that test stores: never in a product build.
     #[cfg(feature = "conformance")]
-    pub fn raw(what: Cached, bytes: Vec<u8>) -> Packed {
-        Packed { what, bytes }
+    pub fn raw(name: &'static str, bytes: Vec<u8>) -> Packed {
+        Packed { name, bytes }
     }
 
-    pub fn what(&self) -> Cached {
-        self.what
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
-}
-
-/// Whether a batch between these positions packs the run again: one writer in every so many does,
-/// without anybody having to remember who did last.
-pub fn is_due(before: Position, after: Position, steps: usize) -> bool {
-    let every = (steps as u64 / STEPS_PER_EVENT).clamp(*DUE_AFTER.start(), *DUE_AFTER.end());
-    before.0 / every != after.0 / every
-}
-
-/// Whether a run that is not packed should be: a small one is folded as fast.
-pub fn is_worth_it(position: Position, steps: usize) -> bool {
-    position.0 + steps as u64 >= *DUE_AFTER.start()
 }
 
 /// A plan file that was read: what its bytes were, and which plan that is. As long as the file has these
@@ -93,6 +206,9 @@ pub struct PlanFile {
 }
 
 impl PlanFile {
+    /// What a store keeps it as.
+    pub const NAME: &str = "file";
+
     pub fn new(bytes: &[u8], plan: Hash) -> PlanFile {
         PlanFile { version: VERSION.to_owned(), raw: Hash::of(bytes), plan }
     }
@@ -104,7 +220,7 @@ impl PlanFile {
 
     pub fn pack(&self) -> Packed {
         let bytes = postcard::to_stdvec(self).expect("two hashes can be packed");
-        Packed { what: Cached::File, bytes }
+        Packed { name: PlanFile::NAME, bytes }
     }
 
     pub fn unpack(bytes: &[u8]) -> Option<PlanFile> {

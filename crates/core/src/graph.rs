@@ -1,16 +1,15 @@
 //! A plan with its graph worked out: which step has which id, what needs what, who names which lock.
 //! Worked out once per plan and then read packed, so that finding a step among thousands reads a few.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cache::{Packed, VERSION, as_json};
+use crate::cache::{Place, Sheaf, as_json, pack_places, take_places};
 use crate::ids::{GroupId, Hash, LockName, StepId, SubstepId};
-use crate::list::{List, Numbers, Parts, Slices, Unpack};
+use crate::list::{Extent, List, Pack, Pages, Source, pages_for};
 use crate::plan::{Need, Plan, PlanStep, PlanSubstep, Work};
 
 /// What a run is folded over. Nodes are the steps, then the groups: a group is done when its steps are,
@@ -19,49 +18,43 @@ use crate::plan::{Need, Plan, PlanStep, PlanSubstep, Work};
 pub struct Graph {
     plan: Arc<Plan>,
     hash: Hash,
-    /// Indices of the steps in the order of their ids.
-    by_id: Numbers,
-    needs: Edges,
-    dependants: Edges,
+    nodes: List<Node>,
+    /// Which index a step's id has: each is in the bucket that its hash names.
+    ids: List<Bucket>,
     locks: BTreeMap<LockName, Vec<u32>>,
 }
 
-/// What each node leads to.
-#[derive(Debug, Clone)]
-struct Edges {
-    starts: Numbers,
-    ends: Numbers,
+/// What a step or group needs, and what needs it, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Node {
+    needs: Vec<u32>,
+    dependants: Vec<u32>,
 }
 
-impl Edges {
-    fn of(&self, node: usize) -> impl Iterator<Item = usize> {
-        let at = |node| self.starts.get(node).unwrap_or_default();
-        self.ends.within(at(node), at(node + 1))
-    }
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Bucket(Vec<(StepId, u32)>);
 
-    fn from_lists(all: &[BTreeSet<usize>]) -> Edges {
-        let mut starts = vec![0];
-        let mut ends = Vec::new();
-        for nodes in all {
-            ends.extend(nodes.iter().map(|node| number(*node)));
-            starts.push(number(ends.len()));
-        }
-        Edges { starts: starts.into(), ends: ends.into() }
-    }
-}
+/// Ids that share a bucket, about.
+const IDS_PER_BUCKET: usize = 8;
 
-/// How a packed graph begins; the tables follow, and the steps.
+/// How a packed graph begins; where its steps, nodes and ids are follows.
 #[derive(Serialize, Deserialize)]
 struct Head {
-    version: String,
     plan: Hash,
     /// The plan without its steps.
     #[serde(with = "as_json")]
     outline: Plan,
     steps: usize,
-    groups: usize,
-    edges: usize,
+    nodes: usize,
     locks: BTreeMap<LockName, Vec<u32>>,
+}
+
+/// The lists of a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Steps,
+    Nodes,
+    Ids,
 }
 
 impl Graph {
@@ -69,12 +62,11 @@ impl Graph {
         let hash = plan.hash();
         let ids: BTreeMap<&StepId, usize> =
             plan.steps.iter().enumerate().map(|(index, step)| (&step.id, index)).collect();
-        let needs = needs(&plan, &ids);
-        let mut dependants = vec![BTreeSet::new(); needs.len()];
-        for (node, needed) in needs.iter().enumerate() {
-            for other in needed {
-                dependants[*other].insert(node);
-            }
+        let nodes = nodes(&plan, &ids);
+        let mut buckets = vec![Bucket::default(); buckets_for(ids.len())];
+        for (id, index) in ids {
+            let bucket = bucket_of(id, buckets.len());
+            buckets[bucket].0.push((id.clone(), number(index)));
         }
         let mut locks: BTreeMap<LockName, Vec<u32>> = BTreeMap::new();
         for (index, step) in plan.steps.iter().enumerate() {
@@ -82,9 +74,7 @@ impl Graph {
                 locks.entry(lock.clone()).or_default().push(number(index));
             }
         }
-        let by_id: Vec<u32> = ids.into_values().map(number).collect();
-        let (needs, dependants) = (Edges::from_lists(&needs), Edges::from_lists(&dependants));
-        Graph { plan, hash, by_id: by_id.into(), needs, dependants, locks }
+        Graph { plan, hash, nodes: nodes.into(), ids: buckets.into(), locks }
     }
 
     pub fn plan(&self) -> &Plan {
@@ -97,35 +87,31 @@ impl Graph {
     }
 
     pub(crate) fn index_of(&self, id: &StepId) -> Option<usize> {
-        let (mut from, mut to) = (0, self.by_id.len());
-        while from < to {
-            let middle = from.midpoint(to);
-            let index = self.by_id.get(middle)?;
-            match self.plan.steps.get(index)?.id.cmp(id) {
-                Ordering::Equal => return Some(index),
-                Ordering::Less => from = middle + 1,
-                Ordering::Greater => to = middle,
-            }
-        }
-        None
+        let Bucket(ids) = &self.ids[bucket_of(id, self.ids.len())];
+        ids.iter().find(|(known, _)| known == id).map(|(_, index)| *index as usize)
     }
 
     pub(crate) fn nodes(&self) -> usize {
-        self.needs.starts.len() - 1
+        self.nodes.len()
+    }
+
+    /// Which of the groups a node is; none where it is a step.
+    pub(crate) fn group(&self, node: usize) -> Option<usize> {
+        node.checked_sub(self.plan.steps.len())
     }
 
     pub(crate) fn is_step(&self, node: usize) -> bool {
-        node < self.plan.steps.len()
+        self.group(node).is_none()
     }
 
     /// The nodes that must be done before this one.
-    pub(crate) fn needs(&self, node: usize) -> impl Iterator<Item = usize> {
-        self.needs.of(node)
+    pub(crate) fn needs(&self, node: usize) -> impl DoubleEndedIterator<Item = usize> {
+        self.nodes[node].needs.iter().map(|need| *need as usize)
     }
 
     /// The nodes that wait for this one.
     pub(crate) fn dependants(&self, node: usize) -> impl Iterator<Item = usize> {
-        self.dependants.of(node)
+        self.nodes[node].dependants.iter().map(|dependant| *dependant as usize)
     }
 
     /// The steps that must be completed before this one, groups spelled out.
@@ -142,66 +128,91 @@ impl Graph {
         self.locks.iter().map(|(lock, steps)| (lock, steps.iter().map(|step| *step as usize)))
     }
 
-    /// For a store to keep beside the run.
-    pub fn pack(&self) -> Packed {
+    /// All of it, for a file; says where its head is.
+    pub(crate) fn pack(&self, sheaf: &mut Sheaf) -> Place {
         let head = Head {
-            version: VERSION.to_owned(),
             plan: self.hash,
             outline: Plan { steps: List::from(Vec::new()), ..(*self.plan).clone() },
             steps: self.plan.steps.len(),
-            groups: self.nodes() - self.plan.steps.len(),
-            edges: self.needs.ends.len(),
+            nodes: self.nodes(),
             locks: self.locks.clone(),
         };
-        let (starts, steps) = self.plan.steps.pack(pack_step);
         let mut bytes = postcard::to_stdvec(&head).expect("numbers and names can be packed");
-        for table in [&starts.into(), &self.by_id]
-            .into_iter()
-            .chain([&self.needs.starts, &self.needs.ends])
-            .chain([&self.dependants.starts, &self.dependants.ends])
-        {
-            bytes.extend_from_slice(table.as_bytes());
-        }
-        bytes.extend_from_slice(&steps);
-        Packed::graph(bytes)
+        pack_places(&self.plan.steps.pack(sheaf, Extent::Whole), &mut bytes);
+        pack_places(&self.nodes.pack(sheaf, Extent::Whole), &mut bytes);
+        pack_places(&self.ids.pack(sheaf, Extent::Whole), &mut bytes);
+        sheaf.page(&bytes)
     }
 
-    /// Reads back what [`Graph::pack`] made of the plan with this hash. `None` where the bytes are
-    /// another version's or another plan's.
-    pub fn unpack(bytes: Vec<u8>, plan: Hash) -> Option<Graph> {
-        // Whatever else stands in another version's bytes, its name comes first.
-        let (version, _): (String, _) = postcard::take_from_bytes(&bytes).ok()?;
-        if version != VERSION {
-            return None;
+    /// Reads back what [`Graph::pack`] made; `source` is where the pages of each part are.
+    pub(crate) fn unpack(bytes: &[u8], source: impl Fn(Part) -> Arc<dyn Source>) -> Option<Graph> {
+        let (head, mut places): (Head, _) = postcard::take_from_bytes(bytes).ok()?;
+        let mut pages = |part: Part, len: usize| {
+            let places = take_places(&mut places, pages_for(len))?;
+            Some((len, Pages { source: source(part), places }))
+        };
+        let steps = pages(Part::Steps, head.steps)?;
+        let nodes = pages(Part::Nodes, head.nodes)?;
+        let ids = pages(Part::Ids, buckets_for(head.steps))?;
+        let plan = Arc::new(Plan { steps: List::kept(steps.0, steps.1), ..head.outline });
+        let (nodes, ids) = (List::kept(nodes.0, nodes.1), List::kept(ids.0, ids.1));
+        Some(Graph { plan, hash: head.plan, nodes, ids, locks: head.locks })
+    }
+
+    /// A page of one of its lists.
+    pub(crate) fn page(&self, part: Part, number: usize) -> Vec<u8> {
+        match part {
+            Part::Steps => self.plan.steps.page(number),
+            Part::Nodes => self.nodes.page(number),
+            Part::Ids => self.ids.page(number),
         }
-        let (head, tables): (Head, _) = postcard::take_from_bytes(&bytes).ok()?;
-        if head.plan != plan {
-            return None;
-        }
-        let from = bytes.len() - tables.len();
-        let bytes = Arc::new(bytes);
-        let mut parts = Parts::new(Arc::clone(&bytes), from);
-        let nodes = head.steps.checked_add(head.groups)?;
-        let starts = parts.numbers(head.steps + 1)?;
-        let by_id = parts.numbers(head.steps)?;
-        let mut edges =
-            || Some(Edges { starts: parts.numbers(nodes + 1)?, ends: parts.numbers(head.edges)? });
-        let (needs, dependants) = (edges()?, edges()?);
-        let steps = List::packed(Slices { bytes, starts, from: parts.rest() });
-        let plan = Arc::new(Plan { steps, ..head.outline });
-        Some(Graph { plan, hash: head.plan, by_id, needs, dependants, locks: head.locks })
     }
 }
 
-/// For every step what it needs; then for every group its steps.
-fn needs(plan: &Plan, ids: &BTreeMap<&StepId, usize>) -> Vec<BTreeSet<usize>> {
+fn buckets_for(steps: usize) -> usize {
+    steps.div_ceil(IDS_PER_BUCKET).max(1)
+}
+
+fn bucket_of(id: &StepId, buckets: usize) -> usize {
+    let hash = Hash::of(id.as_str().as_bytes());
+    let first = u32::from_le_bytes(std::array::from_fn(|n| hash.as_bytes()[n]));
+    first as usize % buckets
+}
+
+impl Pack for Node {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        pack_fields(self, bytes);
+    }
+
+    fn unpack(bytes: &[u8]) -> Option<Node> {
+        postcard::from_bytes(bytes).ok()
+    }
+}
+
+impl Pack for Bucket {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        pack_fields(self, bytes);
+    }
+
+    fn unpack(bytes: &[u8]) -> Option<Bucket> {
+        postcard::from_bytes(bytes).ok()
+    }
+}
+
+fn pack_fields(all: &impl Serialize, bytes: &mut Vec<u8>) {
+    let packed = postcard::to_stdvec(all).expect("texts and numbers can be packed");
+    bytes.extend_from_slice(&packed);
+}
+
+/// For every step what it needs, then for every group its steps; and the other way round.
+fn nodes(plan: &Plan, ids: &BTreeMap<&StepId, usize>) -> Vec<Node> {
     let steps = plan.steps.len();
     let named = plan.steps.iter().filter_map(|step| step.group.as_ref());
     let names: BTreeSet<&GroupId> = plan.groups.keys().chain(named).collect();
     let groups: BTreeMap<&GroupId, usize> = names.into_iter().zip(steps..).collect();
-    let mut all = vec![BTreeSet::new(); steps + groups.len()];
+    let mut needs = vec![BTreeSet::new(); steps + groups.len()];
     for (index, step) in plan.steps.iter().enumerate() {
-        all[index] = step
+        needs[index] = step
             .needs
             .iter()
             .filter_map(|need| match need {
@@ -210,10 +221,17 @@ fn needs(plan: &Plan, ids: &BTreeMap<&StepId, usize>) -> Vec<BTreeSet<usize>> {
             })
             .collect();
         if let Some(group) = &step.group {
-            all[groups[group]].insert(index);
+            needs[groups[group]].insert(index);
         }
     }
-    all
+    let mut nodes = vec![Node::default(); needs.len()];
+    for (node, needed) in needs.into_iter().enumerate() {
+        for &other in &needed {
+            nodes[other].dependants.push(number(node));
+        }
+        nodes[node].needs = needed.into_iter().map(number).collect();
+    }
+    nodes
 }
 
 /// A step with nothing left out, as packed bytes need it: in the order of its fields.
@@ -223,27 +241,26 @@ type WholeStep = (
     (Vec<String>, Vec<(SubstepId, String, Vec<String>)>, BTreeSet<LockName>),
 );
 
-fn pack_step(step: &PlanStep, bytes: &mut Vec<u8>) {
-    // Every field is named, so that a new one is not forgotten.
-    #[rustfmt::skip]
-    let PlanStep {
-        id, title, group, needs, work, verify, timeout, retries, env, items, substeps, locks,
-    } = step;
-    let substep = |substep: &PlanSubstep| {
-        let PlanSubstep { id, title, items } = substep.clone();
-        (id, title, items)
-    };
-    let substeps: Vec<_> = substeps.iter().map(substep).collect();
-    let whole = (
-        (id, title, group, needs, work),
-        (verify, timeout, retries, env),
-        (items, substeps, locks),
-    );
-    let packed = postcard::to_stdvec(&whole).expect("texts and numbers can be packed");
-    bytes.extend_from_slice(&packed);
-}
+impl Pack for PlanStep {
+    fn pack(&self, bytes: &mut Vec<u8>) {
+        // Every field is named, so that a new one is not forgotten.
+        #[rustfmt::skip]
+        let PlanStep {
+            id, title, group, needs, work, verify, timeout, retries, env, items, substeps, locks,
+        } = self;
+        let substep = |substep: &PlanSubstep| {
+            let PlanSubstep { id, title, items } = substep.clone();
+            (id, title, items)
+        };
+        let substeps: Vec<_> = substeps.iter().map(substep).collect();
+        let whole = (
+            (id, title, group, needs, work),
+            (verify, timeout, retries, env),
+            (items, substeps, locks),
+        );
+        pack_fields(&whole, bytes);
+    }
 
-impl Unpack for PlanStep {
     fn unpack(bytes: &[u8]) -> Option<PlanStep> {
         let whole: WholeStep = postcard::from_bytes(bytes).ok()?;
         let ((id, title, group, needs, work), (verify, timeout, retries, env), rest) = whole;

@@ -23,7 +23,7 @@ use crate::question::{Question, QuestionState};
 use crate::record::{Cursor, Record};
 use crate::time::{Millis, Moment};
 
-pub use packed::PackedRun;
+pub use packed::{Again, PackedRun};
 
 mod packed;
 
@@ -42,8 +42,9 @@ pub struct Run {
     graph: Arc<Graph>,
     steps: List<Step>,
     sets: Sets,
-    /// For every node of the graph, how many of those it needs are not done.
-    waits: Vec<u32>,
+    /// For every group, how many of its steps are not completed.
+    open: Vec<u32>,
+    home: Option<packed::Home>,
 }
 
 /// Sets of steps by index, kept so that no question about the whole run walks all of it.
@@ -316,12 +317,15 @@ impl Run {
             stop: None,
             landed: None,
             cursor: first.cursor(),
-            waits: waits(&graph, &FixedBitSet::with_capacity(steps)),
+            open: open(&graph, &FixedBitSet::with_capacity(steps)),
             graph: Arc::new(graph),
             steps: List::of_nothing(steps),
             sets: Sets::none_of(steps),
+            home: None,
         };
-        run.sets.free.extend((0..steps).filter(|step| run.waits[*step] == 0));
+        let free = (0..steps).filter(|step| run.has_needs_met(*step)).collect();
+        run.sets.free = free;
+        run.sets.free.grow(steps);
         Ok(run)
     }
 
@@ -371,7 +375,7 @@ impl Run {
 
     /// Steps that must complete before this one and have not.
     pub fn unmet(&self, index: usize) -> Vec<StepId> {
-        if self.waits[index] == 0 {
+        if self.has_needs_met(index) {
             return Vec::new();
         }
         let needed = self.graph.needed_steps(index).into_iter();
@@ -545,7 +549,7 @@ impl Run {
         let steps: List<Step> = graph.plan().steps.iter().map(carried).collect();
         self.sets = Sets::none_of(steps.len());
         self.sets.completed.extend((0..steps.len()).filter(|step| steps[*step].is_completed()));
-        self.waits = waits(&graph, &self.sets.completed);
+        self.open = open(&graph, &self.sets.completed);
         self.graph = Arc::new(graph);
         self.steps = steps;
         for index in 0..self.steps.len() {
@@ -574,22 +578,32 @@ impl Run {
     fn tell_dependants(&mut self, node: usize, done: bool) {
         let graph = Arc::clone(&self.graph);
         for dependant in graph.dependants(node) {
-            let before = self.waits[dependant];
-            self.waits[dependant] = if done { before - 1 } else { before + 1 };
-            let turned = if done { before == 1 } else { before == 0 };
-            match graph.is_step(dependant) {
-                true if turned => self.count_free_again(dependant),
-                false if turned => self.tell_dependants(dependant, done),
-                true | false => {}
+            let Some(group) = graph.group(dependant) else {
+                self.count_free_again(dependant);
+                continue;
+            };
+            let before = self.open[group];
+            self.open[group] = if done { before - 1 } else { before + 1 };
+            if before == u32::from(done) {
+                self.tell_dependants(dependant, done);
             }
         }
     }
 
+    /// Whether everything that a step needs is done. What comes late in the plan is done late, so that
+    /// asking from the end is over soon.
+    fn has_needs_met(&self, index: usize) -> bool {
+        self.graph.needs(index).rev().all(|need| match self.graph.group(need) {
+            None => self.sets.completed[need],
+            Some(group) => self.open[group] == 0,
+        })
+    }
+
     fn count_free_again(&mut self, index: usize) {
-        let (plan, step) = (&self.graph.plan().steps[index], &self.steps[index]);
-        let free = self.waits[index] == 0
-            && !matches!(step.phase, Phase::Held(_))
-            && entry_of(plan, step).is_ok();
+        let free = self.has_needs_met(index) && {
+            let (plan, step) = (&self.graph.plan().steps[index], &self.steps[index]);
+            !matches!(step.phase, Phase::Held(_)) && entry_of(plan, step).is_ok()
+        };
         self.sets.free.set(index, free);
     }
 
@@ -629,19 +643,11 @@ impl Run {
     }
 }
 
-/// How many of a node's needs are not done, for every node.
-fn waits(graph: &Graph, completed: &FixedBitSet) -> Vec<u32> {
-    let mut waits = vec![0; graph.nodes()];
-    // Groups are behind the steps and need only steps: from the back, each is known before it is asked.
-    for node in (0..graph.nodes()).rev() {
-        let open = |need: &usize| match graph.is_step(*need) {
-            true => !completed[*need],
-            false => waits[*need] > 0,
-        };
-        let open = graph.needs(node).filter(open).count();
-        waits[node] = u32::try_from(open).unwrap_or(u32::MAX);
-    }
-    waits
+/// How many steps of each group are not completed.
+fn open(graph: &Graph, completed: &FixedBitSet) -> Vec<u32> {
+    let groups = graph.plan().steps.len()..graph.nodes();
+    let open = |group: usize| graph.needs(group).filter(|step| !completed[*step]).count();
+    groups.map(|group| u32::try_from(open(group)).unwrap_or(u32::MAX)).collect()
 }
 
 fn stronger(run: Option<Stop>, own: Option<Stop>) -> Option<Stop> {

@@ -6,16 +6,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_core::cache::{Cached, Packed, is_due, is_worth_it};
+use piton_core::cache::{Packed, is_due, is_worth_it};
 use piton_core::decide::{Command, Refusal, decide, open};
 use piton_core::event::{Event, RunOpened};
-use piton_core::graph::Graph;
-use piton_core::ids::{Hash, Position, RunId};
+use piton_core::ids::{Position, RunId};
 use piton_core::plan::Plan;
 use piton_core::record::{Cursor, Record};
-use piton_core::run::{FoldError, PackedRun, Run};
+use piton_core::run::{Again, FoldError, Run};
 use piton_core::time::Moment;
-use piton_store::{Created, NewRun, Store, StoreError};
+use piton_store::{Another, Created, NewRun, Store, StoreError};
 
 /// Why a log could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -44,8 +43,6 @@ pub enum LogError {
 pub struct Log {
     store: Arc<dyn Store>,
     run: Run,
-    /// The plan whose graph is kept beside the log, if the run was loaded from what is kept there.
-    kept: Option<Hash>,
     /// What the next append keeps beside the log.
     remember: Vec<Packed>,
 }
@@ -79,29 +76,20 @@ impl Log {
 
     /// Loads a run: from what is kept beside its log and the records since, or from all of them.
     pub fn load(store: Arc<dyn Store>, run: RunId) -> Result<Log, LogError> {
-        match kept(&*store, run)? {
-            Some(run) => {
-                let kept = Some(run.graph().hash());
-                Ok(Log { kept, ..Log::folded(store, run) })
-            }
+        match kept(&store, run)? {
+            Some(run) => Ok(Log::folded(store, run)),
             None => Log::fold(store, run),
         }
     }
 
     /// Reads and folds a run from its first record.
     pub fn fold(store: Arc<dyn Store>, run: RunId) -> Result<Log, LogError> {
-        let records = store.read(run, Cursor::START)?;
-        let first = records.first().ok_or(LogError::Empty(run))?;
-        let plan = Run::plan_of(first).map_err(|source| damaged(run, source))?;
-        let plan = Plan::from_bytes(&store.text(plan)?)
-            .map_err(|source| LogError::Plan { run, source })?;
-        let mut folded = Run::open(Arc::new(plan), first).map_err(|source| damaged(run, source))?;
-        fold(&mut folded, &records[1..])?;
+        let folded = fold_to(&*store, run, Position(u64::MAX))?;
         Ok(Log::folded(store, folded))
     }
 
     fn folded(store: Arc<dyn Store>, run: Run) -> Log {
-        Log { store, run, kept: None, remember: Vec::new() }
+        Log { store, run, remember: Vec::new() }
     }
 
     /// Keeps this beside the log with the next append, if there is one.
@@ -142,8 +130,8 @@ impl Log {
     /// the run is folded up to what it was refused on.
     pub fn submit(&mut self, command: &Command) -> Result<Vec<Event>, LogError> {
         let (id, after) = (self.run.opened.run, self.run.cursor);
-        let (run, kept, remember) = (&mut self.run, &mut self.kept, &self.remember);
-        let mut packed = None;
+        let (run, remember) = (&mut self.run, &self.remember);
+        let mut decided_at = None;
         let mut events = Vec::new();
         let mut refused: Result<(), LogError> = Ok(());
         let records = self.store.transact(id, after, &mut |tail| {
@@ -154,9 +142,8 @@ impl Log {
                 // Nothing is written for the sake of the cache alone.
                 Ok(decided) if decided.bodies().is_empty() => Some(decided),
                 Ok(decided) => {
-                    let due = due(run, *kept, decided.bodies().len());
-                    packed = (!due.is_empty()).then(|| run.graph().hash());
-                    Some(decided.with_cache(due).with_cache(remember.clone()))
+                    decided_at = Some(run.cursor.position);
+                    Some(decided.with_cache(remember.clone()))
                 }
                 Err(error) => {
                     refused = Err(error);
@@ -164,25 +151,82 @@ impl Log {
                 }
             }
         })?;
-        if let Some(graph) = packed {
-            *kept = Some(graph);
-        }
         catch_up(run, &records, &mut events)?;
         if !events.is_empty() {
             self.remember.clear();
         }
+        if let Some(before) = decided_at {
+            self.keep_if_due(before);
+        }
         refused.map(|()| events)
+    }
+
+    /// Keeps the run beside its log, now and then.
+    fn keep_if_due(&mut self, before: Position) {
+        let (position, steps) = (self.run.cursor.position, self.run.plan().steps.len());
+        let missing = !self.run.has_file() && is_worth_it(position, steps);
+        if !missing && !is_due(before, position) {
+            return;
+        }
+        let mut packed = None;
+        let run = &self.run;
+        let file = self.store.keep(run.opened.run, &mut |present| {
+            let (keep, now) = run.pack(present);
+            packed = Some(now);
+            keep
+        });
+        if let (Some(file), Some(packed)) = (file, packed) {
+            let again = Refold::of(&self.store, run.opened.run);
+            self.run.is_kept(packed, file, again);
+        }
     }
 }
 
+/// Folds a run from its first record once more, where a page of what is kept of it is damaged. That is
+/// found out in the middle of a question, perhaps within a transaction, so that it looks for itself.
+struct Refold {
+    store: Another,
+    run: RunId,
+}
+
+impl Refold {
+    fn of(store: &Arc<dyn Store>, run: RunId) -> Arc<Refold> {
+        Arc::new(Refold { store: store.another(), run })
+    }
+}
+
+impl std::fmt::Debug for Refold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Refold").field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+impl Again for Refold {
+    fn fold(&self, at: Cursor) -> Run {
+        let store = (self.store)().map_err(LogError::from);
+        let folded = store.and_then(|store| fold_to(&*store, self.run, at.position));
+        // The log was read when the run was loaded. If it is gone too, nothing is known any more.
+        folded.unwrap_or_else(|error| panic!("the log of run {} is lost: {error}", self.run))
+    }
+}
+
+/// A run from its first record up to a position.
+fn fold_to(store: &dyn Store, run: RunId, to: Position) -> Result<Run, LogError> {
+    let mut records = store.read(run, Cursor::START)?;
+    records.retain(|record| record.position <= to);
+    let first = records.first().ok_or(LogError::Empty(run))?;
+    let plan = Run::plan_of(first).map_err(|source| damaged(run, source))?;
+    let plan =
+        Plan::from_bytes(&store.text(plan)?).map_err(|source| LogError::Plan { run, source })?;
+    let mut folded = Run::open(Arc::new(plan), first).map_err(|source| damaged(run, source))?;
+    fold(&mut folded, &records[1..])?;
+    Ok(folded)
+}
+
 /// The run from what is kept beside its log; nothing where that is of no use, whatever the reason.
-fn kept(store: &dyn Store, id: RunId) -> Result<Option<Run>, LogError> {
-    let Some(packed) = store.cached(id, Cached::Run.name())?.and_then(PackedRun::read) else {
-        return Ok(None);
-    };
-    let Some(graph) = store.cached(id, Cached::Graph.name())? else { return Ok(None) };
-    let graph = Graph::unpack(graph, packed.plan());
-    let Some(mut run) = graph.and_then(|graph| packed.over(graph)) else { return Ok(None) };
+fn kept(store: &Arc<dyn Store>, id: RunId) -> Result<Option<Run>, LogError> {
+    let unpack = |file| Run::unpack(file, Refold::of(store, id));
+    let Some(mut run) = store.kept(id).and_then(unpack) else { return Ok(None) };
     match store.read(id, run.cursor) {
         Ok(_) if run.opened.run != id => Ok(None),
         // What does not fit is looked at from the beginning.
@@ -191,19 +235,6 @@ fn kept(store: &dyn Store, id: RunId) -> Result<Option<Run>, LogError> {
         Err(StoreError::CursorNotInChain { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
-}
-
-/// What is kept beside the log with a batch of this many events: the run as it was before it.
-fn due(run: &Run, kept: Option<Hash>, events: usize) -> Vec<Packed> {
-    let Position(before) = run.cursor.position;
-    let after = Position(before + events as u64);
-    let (position, steps) = (run.cursor.position, run.plan().steps.len());
-    let missing = kept.is_none() && is_worth_it(position, steps);
-    if !missing && !is_due(position, after, steps) {
-        return Vec::new();
-    }
-    let graph = (kept != Some(run.graph().hash())).then(|| run.graph().pack());
-    std::iter::once(run.pack()).chain(graph).collect()
 }
 
 /// Folds the records that the run does not have yet.

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use piton_core::cache::{Cached, PlanFile};
+use piton_core::cache::PlanFile;
 use piton_core::decide::Command;
 use piton_core::event::{Cause, Haste, Repository, RunOpened, Scope};
 use piton_core::ids::{AgentName, Handle, Oid, RunId, StepId, StepRef};
@@ -132,7 +132,7 @@ pub fn find_unchanged(
     let mut rows = store.runs(&Runs::Active)?;
     rows.retain(|row| path_in(&row.key) == Some(&within));
     let [row] = rows.as_slice() else { return Ok(None) };
-    let Some(read) = store.cached(row.run, Cached::File.name())? else { return Ok(None) };
+    let Some(read) = store.cached(row.run, PlanFile::NAME)? else { return Ok(None) };
     let read = PlanFile::unpack(&read);
     let Some(plan) = read.and_then(|read| read.plan_in(&plan_bytes(plan_path).ok()?)) else {
         return Ok(None);

@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_core::cache::Cached;
-use piton_core::decide::{Command, Insist, decide};
-use piton_core::event::{Cause, Haste, Scope};
+use piton_core::cache::Keep;
+use piton_core::decide::Insist;
 use piton_core::ids::RunId;
 use piton_core::run::Run;
 use piton_engine::claims::{self, ClaimAsk};
@@ -57,7 +56,7 @@ fn long() -> Long {
         work_off(&project, &mut log);
         if n == DONE / 2 {
             half = Some(log.run().clone());
-            keep_aside(&sandbox);
+            fs::copy(beside(&sandbox), aside(&sandbox)).expect("a copy");
         }
     }
     assert_eq!(log.run().cursor.position.0, RECORDS);
@@ -80,28 +79,28 @@ fn work_off(project: &Project, log: &mut Log) {
 }
 
 fn aside(sandbox: &Sandbox) -> PathBuf {
-    sandbox.root().join("aside.db")
+    sandbox.root().join("aside")
 }
 
-/// Copies what is kept beside the log out of the store.
-fn keep_aside(sandbox: &Sandbox) {
-    let aside = aside(sandbox);
-    let copy = "CREATE TABLE old.cache AS SELECT * FROM main.cache";
-    sql(&store_file(sandbox), &format!("ATTACH '{}' AS old; {copy}", aside.display()));
+/// The file beside the only log.
+fn beside(sandbox: &Sandbox) -> PathBuf {
+    let state = fs::read_dir(sandbox.path(".git/piton")).expect("a folder");
+    let mut files = state.map(|entry| entry.expect("an entry").path());
+    files.find(|path| path.extension() == Some("kept".as_ref())).expect("a run is kept")
 }
 
 impl Long {
-    fn store(&self) -> Arc<dyn Store> {
-        self.project.store(Access::Look).expect("a store")
-    }
-
-    fn kept(&self, what: Cached) -> Option<Vec<u8>> {
-        self.store().cached(self.run, what.name()).expect("a known run")
+    /// Whether the run is read from what is kept.
+    fn is_kept(&self) -> bool {
+        let store: Arc<dyn Store> = self.project.store(Access::Look).expect("a store");
+        Log::load(store, self.run).expect("a run").run().has_file()
     }
 
     /// What verbs say; the store is then as it was before they were asked.
     fn answers(&self) -> Vec<Value> {
         let before = fs::read(store_file(&self.sandbox)).expect("a file");
+        let kept = beside(&self.sandbox);
+        let kept = (fs::read(&kept).expect("a file"), kept);
         let head = fs::read(self.sandbox.path(".git/piton/store.head")).expect("a file");
         let ask = |words: &[&str]| data(&self.sandbox, words);
         let mut claim = ask(&["claim", &self.handle, "--worktree", "."]);
@@ -116,11 +115,8 @@ impl Long {
         }
         fs::write(store_file(&self.sandbox), before).expect("a file");
         fs::write(self.sandbox.path(".git/piton/store.head"), head).expect("a file");
+        fs::write(kept.1, kept.0).expect("a file");
         answers
-    }
-
-    fn sql(&self, statements: &str) {
-        sql(&store_file(&self.sandbox), statements);
     }
 }
 
@@ -143,37 +139,61 @@ fn forget_times(value: &mut Value) {
 #[test]
 fn verbs_answer_the_same_whatever_became_of_what_is_kept_beside_a_log() {
     let long = long();
-    assert!(long.kept(Cached::Run).is_some() && long.kept(Cached::Graph).is_some());
-    let newest = long.kept(Cached::Run);
+    assert!(long.is_kept());
     let expected = long.answers();
     assert_eq!(expected[0]["step"], format!("s{DONE}"));
     assert_eq!(expected[0]["total_remaining"], STEPS - DONE);
+    let file = beside(&long.sandbox);
+    let newest = fs::read(&file).expect("a file");
+    let put = |bytes: &[u8]| fs::write(&file, bytes).expect("a file");
 
-    // As a store that was restored in part would have it: true, but long ago.
-    let aside = aside(&long.sandbox);
-    let old = "DELETE FROM cache; INSERT INTO cache SELECT * FROM old.cache";
-    long.sql(&format!("ATTACH '{}' AS old; {old}", aside.display()));
-    assert!(long.kept(Cached::Run).is_some_and(|old| Some(old) != newest));
+    // As a folder that was restored in part would have it: true, but long ago.
+    let old = fs::read(aside(&long.sandbox)).expect("a copy");
+    assert_ne!(old, newest);
+    put(&old);
+    assert!(long.is_kept());
     assert_eq!(long.answers(), expected, "what was kept when half was done");
 
-    for (what, statements) in [
-        ("a flipped bit", "UPDATE cache SET bytes = CAST(x'00' || substr(bytes, 2) AS BLOB)"),
-        ("cut off", "UPDATE cache SET bytes = substr(bytes, 1, length(bytes) - 1)"),
-        (
-            "under each other's name",
-            "UPDATE cache SET name = 'x' WHERE name = 'run';
-             UPDATE cache SET name = 'run' WHERE name = 'graph';
-             UPDATE cache SET name = 'graph' WHERE name = 'x'",
-        ),
-        ("gone", "DELETE FROM cache; DELETE FROM names"),
-    ] {
-        long.sql(statements);
-        assert_eq!(long.kept(Cached::Run), None, "{what}: it was taken away");
+    // The first steps are lost and what says where they are is not: the log is asked for them.
+    let mut pages = newest.clone();
+    pages[..512].fill(0xff);
+    put(&pages);
+    assert!(long.is_kept());
+    assert_eq!(long.answers(), expected, "damaged pages");
+
+    let mut flipped = newest.clone();
+    *flipped.last_mut().expect("bytes") ^= 1;
+    let cut = &newest[..newest.len() - 1];
+    let other = b"something else altogether, for which nobody has asked".repeat(9);
+    for (what, bytes) in
+        [("a flipped bit", &flipped[..]), ("cut", cut), ("other", &other), ("", b"")]
+    {
+        put(bytes);
+        assert!(!long.is_kept(), "{what}: it is of no use");
         assert_eq!(long.answers(), expected, "{what}");
     }
+    sql(&store_file(&long.sandbox), "DELETE FROM cache; DELETE FROM names");
+    fs::remove_file(&file).expect("it is there");
+    assert!(!long.is_kept());
     // Whoever folds everything keeps it again.
-    data(&long.sandbox, &["claim", &long.handle, "--worktree", "."]);
-    assert!(long.kept(Cached::Run).is_some() && long.kept(Cached::Graph).is_some());
+    let claim = data(&long.sandbox, &["claim", &long.handle, "--worktree", "."]);
+    assert_eq!(claim["step"], expected[0]["step"]);
+    assert!(long.is_kept());
+}
+
+#[test]
+fn nothing_is_kept_where_something_foreign_stands() {
+    let long = long();
+    let file = beside(&long.sandbox);
+    let elsewhere = long.sandbox.root().join("elsewhere");
+    fs::rename(&file, &elsewhere).expect("it moves");
+    std::os::unix::fs::symlink(&elsewhere, &file).expect("a link");
+    let before = fs::read(&elsewhere).expect("a file");
+    assert!(!long.is_kept(), "a link is not followed");
+    for _ in 0..3 {
+        data(&long.sandbox, &["claim", &long.handle, "--worktree", "."]);
+    }
+    assert_eq!(fs::read(&elsewhere).expect("a file"), before);
 }
 
 #[test]
@@ -185,12 +205,11 @@ fn the_doctor_compares_what_is_kept_with_the_log() {
     let log = Log::load(Arc::clone(&store), long.run).expect("a run");
     let mut forged = long.half.clone();
     forged.cursor = log.run().cursor;
-    let stop = Command::Stop { scope: Scope::Run, cause: Cause::Unknown, haste: Haste::Graceful };
-    let append = store.transact(long.run, log.run().cursor, &mut |tail| {
-        let decided = decide(log.run(), &stop, tail.leases, tail.now).expect("it can be stopped");
-        Some(decided.with_cache([forged.pack()]))
+    let kept = store.keep(long.run, &mut |_| match forged.pack(None) {
+        (Keep::Instead(bytes), _) => Keep::Instead(bytes),
+        (Keep::Behind(_), _) => panic!("there is no file to put it behind"),
     });
-    append.expect("an append");
+    assert!(kept.is_some());
     let told = long.sandbox.piton(&["doctor", "--json"]).output().expect_code(74);
     assert!(told.stdout.contains("what is kept beside its log says something else"), "{told}");
 }

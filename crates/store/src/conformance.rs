@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use piton_core::cache::{Cached, Packed};
+use piton_core::cache::{File, Keep, Packed};
 use piton_core::decided::{Decided, KeyFate, Lease};
 use piton_core::ids::{Fence, Hash, Position, RunId};
 use piton_core::record::{Cursor, Record};
@@ -72,6 +72,8 @@ cases! { $
     runs_are_found_by_name,
     what_is_kept_beside_a_log_is_replaced_by_name,
     what_is_kept_beside_a_log_comes_with_its_batch,
+    a_file_beside_a_log_grows_and_is_replaced_under_its_readers,
+    another_handle_reads_what_is_there,
     waiting_ends_when_the_log_grows,
     waiting_ends_when_the_time_is_over,
     an_unknown_run_is_an_error,
@@ -452,8 +454,8 @@ mod suite {
         assert_eq!(all, ["run-1", "run-2", "run-1"].map(|name| Some(name.to_owned())));
     }
 
-    fn caching(what: Cached, bytes: &[u8]) -> Decided {
-        bodies(&[b"body"]).with_cache([Packed::raw(what, bytes.to_vec())])
+    fn caching(name: &'static str, bytes: &[u8]) -> Decided {
+        bodies(&[b"body"]).with_cache([Packed::raw(name, bytes.to_vec())])
     }
 
     pub(super) fn what_is_kept_beside_a_log_is_replaced_by_name(fixture: Fixture<'_>) {
@@ -461,30 +463,79 @@ mod suite {
         create(&*store, &new_run(1, "k"), &[b"a"]);
         create(&*store, &new_run(2, "l"), &[b"b"]);
         let large: Vec<u8> = (0..300_000_u32).map(|n| n.to_le_bytes()[n as usize % 3]).collect();
-        append(&*store, run_id(1), Cursor::START, &caching(Cached::Run, b"first"));
-        append(&*store, run_id(1), Cursor::START, &caching(Cached::Graph, &large));
-        append(&*store, run_id(2), Cursor::START, &caching(Cached::Run, b"another run's"));
-        append(&*store, run_id(1), Cursor::START, &caching(Cached::Run, b"second"));
+        append(&*store, run_id(1), Cursor::START, &caching("run", b"first"));
+        append(&*store, run_id(1), Cursor::START, &caching("graph", &large));
+        append(&*store, run_id(2), Cursor::START, &caching("run", b"another run's"));
+        append(&*store, run_id(1), Cursor::START, &caching("run", b"second"));
         let other = fixture();
-        let kept = |run, what: Cached| other.cached(run_id(run), what.name()).expect("known runs");
-        assert_eq!(kept(1, Cached::Run).as_deref(), Some(&b"second"[..]));
-        assert_eq!(kept(1, Cached::Graph), Some(large));
-        assert_eq!(kept(2, Cached::Run).as_deref(), Some(&b"another run's"[..]));
-        assert_eq!(kept(2, Cached::Graph), None);
-        let unknown = other.cached(run_id(9), Cached::Run.name());
+        let kept = |run, name: &str| other.cached(run_id(run), name).expect("known runs");
+        assert_eq!(kept(1, "run").as_deref(), Some(&b"second"[..]));
+        assert_eq!(kept(1, "graph"), Some(large));
+        assert_eq!(kept(2, "run").as_deref(), Some(&b"another run's"[..]));
+        assert_eq!(kept(2, "graph"), None);
+        let unknown = other.cached(run_id(9), "run");
         assert!(matches!(unknown, Err(StoreError::UnknownRun { .. })));
     }
 
     pub(super) fn what_is_kept_beside_a_log_comes_with_its_batch(fixture: Fixture<'_>) {
         let store = fixture();
-        let first = caching(Cached::File, b"with the run");
+        let first = caching("file", b"with the run");
         let created = store.create_run(&new_run(1, "k"), &first).expect("a new run");
         assert!(matches!(created, Created::New(_)));
-        let refused = store.create_run(&new_run(2, "k"), &caching(Cached::File, b"no"));
+        let refused = store.create_run(&new_run(2, "k"), &caching("file", b"no"));
         assert!(matches!(refused, Ok(Created::KeyHeldBy(_))));
         store.transact(run_id(1), Cursor::START, &mut |_| None).expect("asking is fine");
-        let kept = store.cached(run_id(1), Cached::File.name()).expect("a known run");
+        let kept = store.cached(run_id(1), "file").expect("a known run");
         assert_eq!(kept.as_deref(), Some(&b"with the run"[..]));
+    }
+
+    fn whole(file: &dyn File) -> Vec<u8> {
+        file.read(0, usize::try_from(file.size()).expect("a small file")).expect("what is there")
+    }
+
+    pub(super) fn a_file_beside_a_log_grows_and_is_replaced_under_its_readers(
+        fixture: Fixture<'_>,
+    ) {
+        let store = fixture();
+        create(&*store, &new_run(1, "k"), &[b"a"]);
+        create(&*store, &new_run(2, "l"), &[b"b"]);
+        assert!(store.kept(run_id(1)).is_none());
+        let mut shown = None;
+        let mut keep = |keep: Keep| {
+            let kept = store.keep(run_id(1), &mut |file| {
+                shown = file.map(|file| (file.id(), whole(file)));
+                keep.clone()
+            });
+            let kept = kept.expect("nobody is in the way");
+            (kept.id(), whole(&*kept), shown.take(), kept)
+        };
+        let (first, bytes, shown, _) = keep(Keep::Instead(b"one".to_vec()));
+        assert_eq!((bytes, shown), (b"one".to_vec(), None));
+        let (same, bytes, shown, old) = keep(Keep::Behind(b" two".to_vec()));
+        assert_eq!(
+            (same, bytes, shown),
+            (first, b"one two".to_vec(), Some((first, b"one".to_vec())))
+        );
+        let reader = fixture().kept(run_id(1)).expect("another handle sees it");
+        assert_eq!((reader.id(), whole(&*reader)), (first, b"one two".to_vec()));
+        keep(Keep::Behind(b" three".to_vec()));
+        let (other, bytes, shown, _) = keep(Keep::Instead(b"four".to_vec()));
+        assert_eq!((bytes, shown), (b"four".to_vec(), Some((first, b"one two three".to_vec()))));
+        assert_ne!(other, first);
+        for reader in [&reader, &old] {
+            assert_eq!(whole(&**reader), b"one two", "as it was when it was opened");
+            assert_eq!((reader.read(4, 3), reader.read(4, 4)), (Some(b"two".to_vec()), None));
+        }
+        assert!(store.kept(run_id(2)).is_none(), "each run has its own");
+    }
+
+    pub(super) fn another_handle_reads_what_is_there(fixture: Fixture<'_>) {
+        let store = fixture();
+        create(&*store, &new_run(1, "k"), &[b"a", b"b"]);
+        let another = store.another()().expect("it can be opened again");
+        assert_eq!(another.id(), store.id());
+        let records = |store: &dyn Store| store.read(run_id(1), Cursor::START).expect("a log");
+        assert_eq!(records(&*another), records(&*store));
     }
 
     pub(super) fn a_missing_text_is_an_error(fixture: Fixture<'_>) {

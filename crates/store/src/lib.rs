@@ -4,8 +4,10 @@
 //! Reading order: this file (the contract), [`mem`], [`sqlite`], `conformance` (what every store is
 //! held to).
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use piton_core::cache::{File, Keep};
 use piton_core::decided::{Decided, Lease};
 use piton_core::ids::{Fence, Hash, Position, RunId, StoreId};
 use piton_core::record::{Cursor, Record};
@@ -90,6 +92,9 @@ pub enum Renewal {
     NotRenewed,
 }
 
+/// Opens a store once more.
+pub type Another = Arc<dyn Fn() -> Result<Arc<dyn Store>, StoreError> + Send + Sync>;
+
 /// A store. Every method that returns `Ok` after a write has made it durable.
 pub trait Store: Send + Sync {
     fn id(&self) -> StoreId;
@@ -135,6 +140,22 @@ pub trait Store: Send + Sync {
     /// What the newest batch with something under this name kept beside a run's log. Losing it loses
     /// time and nothing else: what does not match its checksum is not there.
     fn cached(&self, run: RunId, name: &str) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// The file that was last kept beside a run's log, if it is there. It may be anything: whoever reads
+    /// it knows what it must hold.
+    fn kept(&self, run: RunId) -> Option<Arc<dyn File>>;
+
+    /// Shows `pack` that file and keeps what it returns; says what the file is then. `None` where
+    /// nothing was kept: nobody waits for it and nothing depends on it.
+    fn keep(
+        &self,
+        run: RunId,
+        pack: &mut dyn FnMut(Option<&dyn File>) -> Keep,
+    ) -> Option<Arc<dyn File>>;
+
+    /// How to get another handle on the same store, for looking: it can be used while this one is in a
+    /// transaction, or closed.
+    fn another(&self) -> Another;
 
     /// Waits until the run's log is longer than `after`, at most `timeout`; says whether it is.
     fn changed(&self, run: RunId, after: Position, timeout: Duration) -> Result<bool, StoreError>;

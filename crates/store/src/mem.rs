@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use piton_core::cache::{File, Keep};
 use piton_core::decided::{Decided, KeyFate, Lease};
 use piton_core::ids::{Fence, Hash, Position, RunId, StoreId};
 use piton_core::record::{Cursor, Record};
@@ -12,7 +13,7 @@ use piton_core::time::{Millis, Moment};
 use uuid::Uuid;
 
 use crate::clock;
-use crate::{Created, NewRun, Renewal, RunKey, RunRow, Runs, Store, StoreError, Tail};
+use crate::{Another, Created, NewRun, Renewal, RunKey, RunRow, Runs, Store, StoreError, Tail};
 
 /// A handle; clones share one content.
 #[derive(Debug, Clone)]
@@ -45,6 +46,29 @@ struct Log {
     records: Vec<Record>,
     leases: BTreeMap<String, Lease>,
     cache: BTreeMap<&'static str, Vec<u8>>,
+    kept: Option<Kept>,
+}
+
+/// The file beside a log: as it was for whoever has it.
+#[derive(Debug, Clone)]
+struct Kept {
+    id: u64,
+    bytes: Arc<Vec<u8>>,
+}
+
+impl File for Kept {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read(&self, at: u64, len: usize) -> Option<Vec<u8>> {
+        let at = usize::try_from(at).ok()?;
+        self.bytes.get(at..at.checked_add(len)?).map(<[u8]>::to_vec)
+    }
 }
 
 impl MemStore {
@@ -116,7 +140,7 @@ impl Content {
             }
         }
         for packed in batch.cache() {
-            log.cache.insert(packed.what().name(), packed.bytes().to_vec());
+            log.cache.insert(packed.name(), packed.bytes().to_vec());
         }
         if batch.key() == KeyFate::Freed {
             log.active = false;
@@ -182,6 +206,7 @@ impl Store for MemStore {
             records: Vec::new(),
             leases: BTreeMap::new(),
             cache: BTreeMap::new(),
+            kept: None,
         });
         content.keep(new.run, first, &now)?;
         let records = content.log(new.run)?.records.clone();
@@ -253,6 +278,35 @@ impl Store for MemStore {
 
     fn cached(&self, run: RunId, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.content().log(run)?.cache.get(name).cloned())
+    }
+
+    fn kept(&self, run: RunId) -> Option<Arc<dyn File>> {
+        Some(Arc::new(self.content().log(run).ok()?.kept.clone()?))
+    }
+
+    fn keep(
+        &self,
+        run: RunId,
+        pack: &mut dyn FnMut(Option<&dyn File>) -> Keep,
+    ) -> Option<Arc<dyn File>> {
+        let mut content = self.content();
+        let log = content.log_mut(run).ok()?;
+        let present = log.kept.take();
+        let kept = match (pack(present.as_ref().map(|kept| kept as &dyn File)), present) {
+            (Keep::Behind(bytes), Some(Kept { id, bytes: there })) => {
+                Kept { id, bytes: Arc::new([&there[..], &bytes].concat()) }
+            }
+            (Keep::Behind(bytes) | Keep::Instead(bytes), present) => {
+                let id = present.map_or(0, |kept| kept.id + 1);
+                Kept { id, bytes: Arc::new(bytes) }
+            }
+        };
+        Some(Arc::new(log.kept.insert(kept).clone()))
+    }
+
+    fn another(&self) -> Another {
+        let another = self.clone();
+        Arc::new(move || Ok(Arc::new(another.clone())))
     }
 
     fn changed(&self, run: RunId, after: Position, timeout: Duration) -> Result<bool, StoreError> {

@@ -2,14 +2,15 @@
 //! disk and back unchanged; what they mean it refuses to know.
 //!
 //! Reading order: this file, `home` (the folder), `header` and `wal` (the raw files), `open`, `schema`,
-//! `rows`, `lock`, `sidecar`, `flaw`.
+//! `rows`, `beside`, `lock`, `sidecar`, `flaw`.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use piton_core::cache::{File, Keep};
 use piton_core::decided::{Decided, KeyFate, Lease};
 use piton_core::ids::{Fence, Hash, Position, RunId, StoreId};
 use piton_core::record::{Cursor, Record};
@@ -17,7 +18,7 @@ use piton_core::time::Moment;
 use rusqlite::Connection;
 
 use crate::clock::HostClock;
-use crate::{Created, Damage, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail};
+use crate::{Another, Created, Damage, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail};
 use flaw::Flaw;
 use home::Home;
 use lock::{PATIENCE, WriteLock};
@@ -25,6 +26,7 @@ use open::Link;
 use rows::RunEntry;
 use schema::Meta;
 
+mod beside;
 mod flaw;
 mod header;
 mod home;
@@ -299,7 +301,7 @@ fn keep(
         rows::set_lease(conn, entry, lease, now)?;
     }
     for packed in batch.cache() {
-        rows::keep_cached(conn, entry, packed.what().name(), packed.bytes())?;
+        rows::keep_cached(conn, entry, packed.name(), packed.bytes())?;
     }
     rows::update_head(conn, entry)?;
     if batch.key() == KeyFate::Freed && entry.row.active {
@@ -419,6 +421,24 @@ impl Store for SqliteStore {
 
     fn cached(&self, run: RunId, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         self.reading(|conn| rows::cached(conn, &rows::known_run(conn, run)?, name))
+    }
+
+    fn kept(&self, run: RunId) -> Option<Arc<dyn File>> {
+        Some(Arc::new(beside::open(&self.home, run)?))
+    }
+
+    fn keep(
+        &self,
+        run: RunId,
+        pack: &mut dyn FnMut(Option<&dyn File>) -> Keep,
+    ) -> Option<Arc<dyn File>> {
+        self.lock.as_ref()?;
+        Some(Arc::new(beside::keep(&self.home, run, pack)?))
+    }
+
+    fn another(&self) -> Another {
+        let dir = self.home.dir.clone();
+        Arc::new(move || Ok(Arc::new(SqliteStore::open(&dir, Access::Look)?)))
     }
 
     fn changed(&self, run: RunId, after: Position, timeout: Duration) -> Result<bool, StoreError> {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use piton_core::cache::{File, Keep};
 use piton_core::claim::{Asker, lease_key};
 use piton_core::decide::{
     AgentExit, Claim, Command, Corpse, Insist, Refusal, Urge, Which, decide, open,
@@ -15,7 +16,6 @@ use piton_core::event::{
     Cause, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, Priority, ReleasedBy, Report,
     Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth,
 };
-use piton_core::graph::Graph;
 use piton_core::ids::{
     AgentName, AttemptId, BootId, Fence, GroupId, Handle, Hash, HostId, ItemRef, LockName, Oid,
     QuestionId, RunId, StepId, StepRef, SubstepId,
@@ -24,7 +24,7 @@ use piton_core::plan::{Group, Isolation, Need, Plan, PlanStep, PlanSubstep, Work
 use piton_core::question::WhichQuestion;
 use piton_core::record::{Cursor, Record};
 use piton_core::recover::{Observed, Sighting};
-use piton_core::run::{PackedRun, Run};
+use piton_core::run::{Again, Run};
 use piton_core::time::{Millis, Moment};
 use uuid::Uuid;
 
@@ -343,12 +343,59 @@ impl History {
     }
 }
 
-/// A run as somebody else loads it from a store.
+/// A file in memory.
+#[derive(Debug, Clone)]
+pub(crate) struct Paper {
+    id: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl File for Paper {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read(&self, at: u64, len: usize) -> Option<Vec<u8>> {
+        let at = usize::try_from(at).ok()?;
+        self.bytes.get(at..at.checked_add(len)?).map(<[u8]>::to_vec)
+    }
+}
+
+/// Where every page can be read.
+#[derive(Debug)]
+struct Never;
+
+impl Again for Never {
+    fn fold(&self, _: Cursor) -> Run {
+        panic!("a page that was just kept cannot be read")
+    }
+}
+
+/// The file after a run was kept in it, by somebody who goes on with that run.
+pub(crate) fn kept(run: &mut Run, file: Option<&Paper>) -> Paper {
+    let (keep, packed) = run.pack(file.map(|file| file as &dyn File));
+    let paper = match (keep, file) {
+        (Keep::Behind(more), Some(Paper { id, bytes })) => {
+            Paper { id: *id, bytes: [&bytes[..], &more].concat() }
+        }
+        (Keep::Behind(_), None) => panic!("there is nothing to put it behind"),
+        (Keep::Instead(bytes), file) => Paper { id: file.map_or(0, |file| file.id + 1), bytes },
+    };
+    run.is_kept(packed, Arc::new(paper.clone()), Arc::new(Never));
+    paper
+}
+
+/// A run as somebody else loads it from a file.
+pub(crate) fn loaded(file: &Paper) -> Run {
+    Run::unpack(Arc::new(file.clone()), Arc::new(Never)).expect("it was just kept")
+}
+
 pub(crate) fn repacked(run: &Run) -> Run {
-    let graph = run.graph().pack().bytes().to_vec();
-    let packed = PackedRun::read(run.pack().bytes().to_vec()).expect("it was just packed");
-    let graph = Graph::unpack(graph, packed.plan()).expect("its own plan");
-    packed.over(graph).expect("its own plan")
+    loaded(&kept(&mut run.clone(), None))
 }
 
 /// What comes of a command, in a few words.

@@ -24,7 +24,7 @@ use piton_core::view::view;
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use crate::history::{History, host, id, item, oid, outside, plan, repacked};
+use crate::history::{self, History, host, id, item, kept, oid, outside, plan, repacked};
 
 const STEPS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const ITEMS: [&str; 6] = ["1", "2", "3", "one.1", "two.1", "nowhere.1"];
@@ -685,9 +685,12 @@ proptest! {
     fn random_histories_stay_lawful(moves in moves(), seen in sighting()) {
         let mut history = history();
         let mut beside = Beside::default();
-        // Folded by somebody who has it from a store each time, and by one who asks nothing before the end.
+        // Folded by somebody who has it from a store each time, by one who asks nothing before the end,
+        // and by one who keeps it in the same file each time.
         let mut loaded = repacked(&history.run);
         let mut unread = repacked(&history.run);
+        let mut keeper = history.run.clone();
+        let mut file = kept(&mut keeper, None);
         for (number, made) in moves.iter().enumerate() {
             match made.ask {
                 Ask::Wait(seconds) => history.pass(Duration::from_secs(seconds)),
@@ -716,6 +719,13 @@ proptest! {
                             beside.heard(event, record.position.0, history.run.plan());
                             loaded.apply(record).unwrap();
                             unread.apply(record).unwrap();
+                            keeper.apply(record).unwrap();
+                        }
+                        file = kept(&mut keeper, Some(&file));
+                        let found = history::loaded(&file);
+                        prop_assert!(found == history.run, "{found:?}");
+                        if number % 3 == 0 {
+                            keeper = found;
                         }
                         prop_assert!(loaded == history.run, "{loaded:?}");
                         (loaded, unread) = (repacked(&loaded), repacked(&unread));

@@ -6,6 +6,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use piton_core::ids::RunId;
+
 use super::Access;
 use crate::{ALLOW_NETWORK_FS, Damage, StoreError, Unsafe, os};
 
@@ -13,7 +15,7 @@ use crate::{ALLOW_NETWORK_FS, Damage, StoreError, Unsafe, os};
 pub(super) const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_DIR: u32 = 0o700;
 const OTHERS: u32 = 0o077;
-const OTHERS_WRITE: u32 = 0o022;
+pub(super) const OTHERS_WRITE: u32 = 0o022;
 
 #[derive(Debug, Clone)]
 pub(super) struct Home {
@@ -37,6 +39,11 @@ impl Home {
             lock: dir.join("write.lock"),
             dir,
         })
+    }
+
+    /// What is kept beside the log of a run.
+    pub(super) fn beside(&self, run: RunId) -> PathBuf {
+        self.dir.join(format!("run-{run}.kept"))
     }
 
     /// Makes the folder if it may be made, and refuses one that others could have tampered with.

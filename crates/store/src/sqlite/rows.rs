@@ -470,22 +470,11 @@ pub(super) fn cached(
     entry: &RunEntry,
     name: &str,
 ) -> Result<Option<Vec<u8>>, Flaw> {
-    let found: Option<(i64, Seal)> = conn
-        .prepare_cached("SELECT id, seal FROM cache WHERE run = ?1 AND name = ?2")?
+    let found: Option<(Vec<u8>, Seal)> = conn
+        .prepare_cached("SELECT bytes, seal FROM cache WHERE run = ?1 AND name = ?2")?
         .query_row((entry.seq, name), |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    let Some((id, seal)) = found else { return Ok(None) };
-    let bytes = blob(conn, "cache", id)?;
-    Ok((cache_seal(entry, name, &bytes) == seal).then_some(bytes))
-}
-
-/// The column `bytes` of a row. Read in place: as a column of a query it would be copied twice, and what
-/// is kept beside a large run is megabytes.
-fn blob(conn: &Connection, table: &str, id: i64) -> Result<Vec<u8>, Flaw> {
-    let blob = conn.blob_open(rusqlite::MAIN_DB, table, "bytes", id, true)?;
-    let mut bytes = vec![0; blob.len()];
-    blob.read_at_exact(&mut bytes, 0)?;
-    Ok(bytes)
+    Ok(found.filter(|(bytes, seal)| cache_seal(entry, name, bytes) == *seal).map(|found| found.0))
 }
 
 fn cache_seal(entry: &RunEntry, name: &str, bytes: &[u8]) -> Seal {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use piton_core::cache::{Cached, Packed};
+use piton_core::cache::Packed;
 use piton_core::decided::{Decided, KeyFate, Lease};
 use piton_core::ids::{Fence, Hash, RunId};
 use piton_core::record::{Cursor, Record};
@@ -58,7 +58,7 @@ pub(crate) fn fill(store: &dyn Store) {
             };
             let mut batch = Decided::raw(vec![body], vec![lease], vec![], KeyFate::Kept);
             if nth == 9 {
-                batch = batch.with_cache([Packed::raw(Cached::Run, kept_beside(number))]);
+                batch = batch.with_cache([Packed::raw("run", kept_beside(number))]);
             }
             store.transact(run_id(number), Cursor::START, &mut |_| Some(batch.clone())).unwrap();
         }
@@ -130,7 +130,7 @@ pub(crate) fn truth(store: &dyn Store) -> Result<Truth, StoreError> {
         truth.logs.push(store.read(run_id(number), Cursor::START)?);
         truth.leases.push(store.leases(run_id(number))?);
         truth.named.push(store.runs(&Runs::Named(format!("run-{number}")))?);
-        truth.cached.push(store.cached(run_id(number), Cached::Run.name())?);
+        truth.cached.push(store.cached(run_id(number), "run")?);
         truth.texts.push(store.text(Hash::of(format!("plan {number}").as_bytes()))?);
     }
     Ok(truth)
@@ -176,7 +176,7 @@ pub(crate) fn fill_sample(store: &dyn Store) {
         vec![b"a text".to_vec()],
         KeyFate::Kept,
     );
-    let claimed = claimed.with_cache([Packed::raw(Cached::Run, b"a packed run".to_vec())]);
+    let claimed = claimed.with_cache([Packed::raw("run", b"a packed run".to_vec())]);
     let ended = Decided::raw(vec![b"ended".to_vec()], vec![], vec![], KeyFate::Freed);
     for batch in [claimed, ended] {
         store.transact(run_id(1), Cursor::START, &mut |_| Some(batch.clone())).unwrap();

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use piton_core::cache::{Cached, Packed};
+use piton_core::cache::Packed;
 use piton_core::decided::{Decided, KeyFate, Lease};
 use piton_core::ids::{Fence, Hash, RunId};
 use piton_core::record::{Cursor, Record};
@@ -64,7 +64,7 @@ impl Batch {
             self.texts.iter().map(|&text| text_of(text)).collect(),
             if self.frees { KeyFate::Freed } else { KeyFate::Kept },
         )
-        .with_cache(self.beside.map(|number| Packed::raw(Cached::Run, text_of(number))))
+        .with_cache(self.beside.map(|number| Packed::raw("run", text_of(number))))
     }
 }
 
@@ -185,7 +185,7 @@ fn portrait(store: &dyn Store) -> Vec<String> {
         let log = store.read(run, Cursor::START);
         lines.push(log.map_or_else(error, |log| format!("{:?}", plain(&log))));
         lines.push(store.leases(run).map_or_else(error, |leases| format!("{leases:?}")));
-        let beside = store.cached(run, Cached::Run.name());
+        let beside = store.cached(run, "run");
         lines.push(beside.map_or_else(error, |bytes| format!("{bytes:?}")));
     }
     for text in (0..TEXTS).map(text_of) {

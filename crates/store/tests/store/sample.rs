@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use piton_core::cache::Cached;
 use piton_core::ids::{Fence, Hash};
 use piton_core::record::Cursor;
 use piton_store::conformance::{bodies, new_run, run_id};
@@ -48,7 +47,7 @@ fn opens(schema: &str, name: Option<&str>) {
         assert_eq!(leases[0].until, far_future());
         assert_eq!(store.text(Hash::of(b"a text")).unwrap(), b"a text");
         assert_eq!(runs[0].name.as_deref(), name);
-        let packed = store.cached(run_id(1), Cached::Run.name()).unwrap();
+        let packed = store.cached(run_id(1), "run").unwrap();
         assert_eq!(packed.as_deref(), name.map(|_| &b"a packed run"[..]));
     }
     let store = open(dir.path(), Access::Existing);
