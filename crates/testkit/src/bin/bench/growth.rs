@@ -50,6 +50,7 @@ fn thousand_checkpoints(bench: &Bench) -> Row {
 
 /// Sizes of a store's files in KiB, after everything is in the database.
 struct Size {
+    /// With what is kept beside it.
     database: f64,
     log: f64,
 }
@@ -60,6 +61,10 @@ impl Size {
         let conn = rusqlite::Connection::open(&path).expect("the store");
         conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).expect("a checkpoint");
         let kib = |path: &Path| fs::metadata(path).map_or(0.0, |found| found.len() as f64 / 1024.0);
-        Size { database: kib(&path), log: kib(&path.with_extension("db-wal")) }
+        let all = fs::read_dir(&lab.project.state).expect("the store's folder");
+        let beside = all.flatten().map(|entry| entry.path());
+        let kept = beside.filter(|path| path.extension() == Some("kept".as_ref()));
+        let kept: f64 = kept.map(|path| kib(&path)).sum();
+        Size { database: kib(&path) + kept, log: kib(&path.with_extension("db-wal")) }
     }
 }
