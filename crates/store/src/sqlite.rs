@@ -19,12 +19,13 @@ use rusqlite::Connection;
 
 use crate::clock::HostClock;
 use crate::{Another, Created, Damage, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail};
-use flaw::Flaw;
+use flaw::{BUSY_TIMEOUT, Flaw};
 use home::Home;
 use lock::{PATIENCE, WriteLock};
 use open::Link;
 use rows::RunEntry;
 use schema::Meta;
+use wal::Survey;
 
 mod beside;
 mod flaw;
@@ -47,6 +48,10 @@ const WAL_FRAMES_MAX: i64 = 16 * WAL_FRAMES;
 
 /// Whoever committed no more than this has not made a short write-ahead log long.
 const FEW_COMMITS: u64 = 2;
+
+/// The same where nobody else has the database open. What is known of the log then ends with this
+/// process: the next one reads it from its beginning, and never begins it anew.
+const WAL_FRAMES_ALONE: u32 = 32;
 
 /// A write-ahead log with fewer commits was begun anew not long ago.
 const YOUNG_LOG: u32 = 3;
@@ -464,10 +469,18 @@ impl Store for SqliteStore {
     fn tidy(&self) {
         let Some(lock) = &self.lock else { return };
         // No answer waits for this and the next verb tries again, so failures are not reported.
-        let link = self.link();
-        let seen = i64::from(link.log.frames);
-        if seen < WAL_FRAMES && self.commits.load(Ordering::Acquire) <= FEW_COMMITS {
-            return;
+        let mut link = self.link();
+        if self.commits.load(Ordering::Acquire) <= FEW_COMMITS {
+            let seen = link.log.frames;
+            if seen >= WAL_FRAMES_ALONE && wal::is_ours_alone(&self.home.shm) {
+                empty(&link.conn);
+                link.log = Survey::default();
+                self.remember.store(true, Ordering::Release);
+                return;
+            }
+            if i64::from(seen) < WAL_FRAMES {
+                return;
+            }
         }
         let Ok(backlog) = backlog(&link.conn) else { return };
         drop(link);
@@ -487,6 +500,13 @@ fn backlog(conn: &Connection) -> rusqlite::Result<i64> {
     conn.prepare_cached("SELECT runs FROM meta")?.query_row([], |_| Ok(()))?;
     conn.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?
         .query_row([], |row| Ok(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?))
+}
+
+/// Moves everything into the database and leaves an empty log; whoever is in the way is not waited for.
+fn empty(conn: &Connection) {
+    let _ = conn.busy_timeout(Duration::ZERO);
+    let _ = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    let _ = conn.busy_timeout(BUSY_TIMEOUT);
 }
 
 /// Moves what it can into the database without making anybody wait. Failing loses nothing: the log is

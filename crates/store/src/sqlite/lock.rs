@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,54 +20,65 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct WriteLock {
     path: PathBuf,
     /// Behind a mutex because a lock belongs to an open file: two threads would both have it.
-    file: Mutex<File>,
+    own: Mutex<Own>,
+}
+
+#[derive(Debug)]
+struct Own {
+    file: File,
+    /// Who waits for us, once somebody had to.
+    waiter: Option<Waiter>,
 }
 
 /// The right to write, until dropped.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
-    own: MutexGuard<'a, File>,
-    /// Set when the turn was waited for: then this file, opened by the waiter, is the locked one.
-    waited: Option<File>,
+    own: MutexGuard<'a, Own>,
 }
 
 impl WriteLock {
     pub(super) fn open(path: PathBuf) -> Result<WriteLock, StoreError> {
         match open(&path) {
-            Ok(file) => Ok(WriteLock { path, file: Mutex::new(file) }),
+            Ok(file) => Ok(WriteLock { path, own: Mutex::new(Own { file, waiter: None }) }),
             Err(source) => Err(StoreError::CannotOpen { path, source }),
         }
     }
 
     /// Takes the turn at once if nobody has it, else queues for it.
     pub(super) fn take(&self, patience: Duration) -> Result<Turn<'_>, StoreError> {
-        let own = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = |source| StoreError::Io { doing: "taking the write lock", source };
-        let waited = match own.try_lock() {
-            Ok(()) => None,
-            Err(TryLockError::WouldBlock) => Some(self.queue(patience)?),
+        match own.file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => self.queue(&mut own, patience)?,
             Err(TryLockError::Error(source)) => return Err(failed(source)),
-        };
-        sign(waited.as_ref().unwrap_or(&own)).map_err(failed)?;
-        Ok(Turn { own, waited })
+        }
+        sign(&own.file).map_err(failed)?;
+        Ok(Turn { own })
     }
 
-    /// Waits in the kernel's queue, in a thread because that wait has no deadline of its own. If we
-    /// give up first, the thread cannot be called back: it ends when it gets the lock and, finding
-    /// nobody to hand it to, drops it.
-    fn queue(&self, patience: Duration) -> Result<File, StoreError> {
-        let begun = Instant::now();
-        let (give, receive) = mpsc::sync_channel(0);
-        let path = self.path.clone();
-        thread::spawn(move || give.send(wait_for(&path)));
+    /// Waits in the kernel's queue, in a thread because that wait has no deadline of its own.
+    fn queue(&self, own: &mut Own, patience: Duration) -> Result<(), StoreError> {
         let failed = |source| StoreError::Io { doing: "waiting for the write lock", source };
-        match receive.recv_timeout(patience) {
-            Ok(got) => got.map_err(failed),
-            Err(RecvTimeoutError::Timeout) => Err(StoreError::Busy {
-                path: self.path.clone(),
-                holder: holder(&self.path),
-                waited: begun.elapsed(),
-            }),
+        let begun = Instant::now();
+        let waiter = match own.waiter.take() {
+            Some(waiter) => waiter,
+            None => Waiter::start(&own.file).map_err(failed)?,
+        };
+        match waiter.wait(patience) {
+            Ok(got) => {
+                own.waiter = Some(waiter);
+                got.map_err(failed)
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                // The waiter goes on with the file that it has: this handle goes on with another.
+                own.file = open(&self.path).map_err(failed)?;
+                Err(StoreError::Busy {
+                    path: self.path.clone(),
+                    holder: holder(&self.path),
+                    waited: begun.elapsed(),
+                })
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 Err(failed(io::Error::other("the waiting thread ended")))
             }
@@ -77,10 +88,38 @@ impl WriteLock {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if self.waited.is_none() {
-            // Cannot fail on a file that is locked; if it did, closing the file would end the lock.
-            let _ = self.own.unlock();
-        }
+        // Cannot fail on a file that is locked; if it did, closing the file would end the lock.
+        let _ = self.own.file.unlock();
+    }
+}
+
+/// A thread that waits for the lock each time it is asked to. It shares the open file, and with it the
+/// lock. If we give up first it cannot be called back: it ends when it gets the lock and, finding nobody
+/// who listens, frees it.
+#[derive(Debug)]
+struct Waiter {
+    ask: Sender<()>,
+    heard: Receiver<io::Result<()>>,
+}
+
+impl Waiter {
+    fn start(file: &File) -> io::Result<Waiter> {
+        let (ask, asked) = mpsc::channel();
+        let (tell, heard) = mpsc::sync_channel(0);
+        let file = file.try_clone()?;
+        thread::spawn(move || {
+            while asked.recv().is_ok() {
+                if tell.send(wait_for(&file)).is_err() {
+                    let _ = file.unlock();
+                }
+            }
+        });
+        Ok(Waiter { ask, heard })
+    }
+
+    fn wait(&self, patience: Duration) -> Result<io::Result<()>, RecvTimeoutError> {
+        self.ask.send(()).map_err(|_| RecvTimeoutError::Disconnected)?;
+        self.heard.recv_timeout(patience)
     }
 }
 
@@ -94,13 +133,11 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-fn wait_for(path: &Path) -> io::Result<File> {
-    let file = open(path)?;
+fn wait_for(file: &File) -> io::Result<()> {
     loop {
         match file.lock() {
-            Ok(()) => return Ok(file),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            got => return got,
         }
     }
 }

@@ -8,6 +8,10 @@ use std::io::{self, BufReader, ErrorKind, Read};
 use std::ops::Range;
 use std::path::Path;
 
+use rustix::process::{Flock, FlockType};
+
+use super::header;
+
 const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
 const MAGIC: u32 = 0x377f_0682;
@@ -63,6 +67,16 @@ pub(super) fn holds(wal: &Path, page: usize, pages: Range<u32>) -> io::Result<bo
         held.insert(frame.page);
     }
     Ok(log.page == page && pages.into_iter().all(|number| held.contains(&number)))
+}
+
+/// Whether no other process has the database open: each holds a lock on this byte of the shared-memory
+/// file for as long as it does.
+pub(super) fn is_ours_alone(shm: &Path) -> bool {
+    const OPEN: u64 = 128;
+    let Ok(file) = header::keep_open(shm) else { return false };
+    let lock = Flock { start: OPEN, length: 1, ..Flock::from(FlockType::WriteLock) };
+    // Locks of this process are in nobody's way here.
+    matches!(rustix::process::fcntl_getlk(&*file, &lock), Ok(None))
 }
 
 /// What is different each time the log is begun anew: its header, which is written before the first

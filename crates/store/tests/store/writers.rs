@@ -198,6 +198,23 @@ fn tidying_keeps_the_log_small() {
 }
 
 #[test]
+fn processes_that_come_one_after_another_keep_the_log_small() {
+    let dir = with_a_run();
+    let wal = dir.path().join("store.db-wal");
+    let mut longest = 0;
+    for _ in 0..100 {
+        let store = open(dir.path(), Access::Existing);
+        append(&store, run_id(1), Cursor::START, &[7; 300]);
+        store.tidy();
+        // As the end of a process does, closing forgets what is known of the log.
+        drop(store);
+        longest = longest.max(fs::metadata(&wal).unwrap().len());
+    }
+    assert!(longest < 200_000, "the log had {longest} bytes");
+    assert_eq!(open(dir.path(), Access::Look).read(run_id(1), Cursor::START).unwrap().len(), 101);
+}
+
+#[test]
 fn a_log_that_nobody_tidies_is_bounded() {
     let dir = with_a_run();
     let store = open(dir.path(), Access::Existing);
