@@ -213,9 +213,9 @@ impl PlanFile {
         PlanFile { version: VERSION.to_owned(), raw: Hash::of(bytes), plan }
     }
 
-    /// The plan that is in a file with these bytes, if this is that file.
-    pub fn plan_in(&self, bytes: &[u8]) -> Option<Hash> {
-        (self.version == VERSION && self.raw == Hash::of(bytes)).then_some(self.plan)
+    /// The plan that is in a file whose bytes have this hash, if this is that file.
+    pub fn plan_in(&self, raw: Hash) -> Option<Hash> {
+        (self.version == VERSION && self.raw == raw).then_some(self.plan)
     }
 
     pub fn pack(&self) -> Packed {

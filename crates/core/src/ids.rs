@@ -389,6 +389,20 @@ impl Hash {
     }
 }
 
+/// A hash of bytes that come in pieces.
+#[derive(Debug, Clone, Default)]
+pub struct Hashing(blake3::Hasher);
+
+impl Hashing {
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub fn hash(&self) -> Hash {
+        Hash(*self.0.finalize().as_bytes())
+    }
+}
+
 impl TryFrom<String> for Hash {
     type Error = BadName;
     fn try_from(text: String) -> Result<Hash, BadName> {

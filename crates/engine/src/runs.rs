@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use piton_core::cache::PlanFile;
 use piton_core::decide::Command;
 use piton_core::event::{Cause, Haste, Repository, RunOpened, Scope};
-use piton_core::ids::{AgentName, Handle, Oid, RunId, StepId, StepRef};
+use piton_core::ids::{AgentName, Handle, Hash, Hashing, Oid, RunId, StepId, StepRef};
 use piton_core::limits::PLAN_BYTES_MAX;
 use piton_core::plan::{self, Plan, Work};
 use piton_core::recover::Sighting;
@@ -107,18 +109,34 @@ fn read_plan_file(path: &Path) -> Result<(Plan, PlanFile), EngineError> {
     Ok((plan, read))
 }
 
-/// At most a little more than a plan may have is ever read.
 fn plan_bytes(path: &Path) -> Result<Vec<u8>, EngineError> {
-    use std::io::Read as _;
     let unreadable = |source| EngineError::PlanFile { path: path.to_owned(), source };
-    // Opening a pipe would wait for somebody to write into it.
-    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(unreadable(std::io::Error::other("it is not a regular file")));
-    }
-    let file = std::fs::File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
-    file.take(PLAN_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    open_plan(path).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(unreadable)?;
     Ok(bytes)
+}
+
+/// The hash of a plan file's bytes. Piece by piece, because memory for all of a large plan costs more
+/// than reading it.
+fn hash_of(path: &Path) -> io::Result<Hash> {
+    let mut file = open_plan(path)?;
+    let mut hashing = Hashing::default();
+    let mut piece = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(hashing.hash()),
+            got => hashing.add(&piece[..got]),
+        }
+    }
+}
+
+/// At most a little more than a plan may have is ever read.
+fn open_plan(path: &Path) -> io::Result<io::Take<File>> {
+    // Opening a pipe would wait for somebody to write into it.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    Ok(File::open(path)?.take(PLAN_BYTES_MAX as u64 + 1))
 }
 
 /// The unfinished run of a plan whose file has the bytes that were read when it was last compared. It
@@ -134,7 +152,7 @@ pub fn find_unchanged(
     let [row] = rows.as_slice() else { return Ok(None) };
     let Some(read) = store.cached(row.run, PlanFile::NAME)? else { return Ok(None) };
     let read = PlanFile::unpack(&read);
-    let Some(plan) = read.and_then(|read| read.plan_in(&plan_bytes(plan_path).ok()?)) else {
+    let Some(plan) = read.and_then(|read| read.plan_in(hash_of(plan_path).ok()?)) else {
         return Ok(None);
     };
     let log = Log::load(Arc::clone(store), row.run)?;
@@ -209,7 +227,7 @@ pub fn open(
         repository,
         base: opening.base,
         inputs: opening.inputs,
-        settings: piton_core::ids::Hash::of(&settings),
+        settings: Hash::of(&settings),
         host: project.host.clone(),
     };
     let name = opened.handle.to_string();

@@ -75,7 +75,8 @@ fn what_another_version_packed_is_not_read() {
     assert!(with_version(&VERSION.replace("fold", "told")).is_none());
     let hash = Hash::of(b"the plan");
     let file = PlanFile::new(b"[plan]", hash).pack();
-    let read = |bytes: &[u8]| PlanFile::unpack(bytes).and_then(|file| file.plan_in(b"[plan]"));
+    let read =
+        |bytes: &[u8]| PlanFile::unpack(bytes).and_then(|file| file.plan_in(Hash::of(b"[plan]")));
     assert_eq!(read(file.bytes()), Some(hash));
     let mut other = file.bytes().to_vec();
     other[1] ^= 1;
@@ -130,7 +131,8 @@ fn a_damaged_file_is_no_file_or_the_log_tells_what_it_lost() {
 fn a_plan_file_is_known_by_its_bytes() {
     let hash = Hash::of(b"the plan");
     let file = PlanFile::new(b"one", hash);
-    assert_eq!((file.plan_in(b"one"), file.plan_in(b"two")), (Some(hash), None));
+    let plan_in = |bytes| file.plan_in(Hash::of(bytes));
+    assert_eq!((plan_in(b"one"), plan_in(b"two")), (Some(hash), None));
 }
 
 #[test]
