@@ -73,20 +73,32 @@ pub(crate) fn red(text: &str) -> String {
 
 /// Rows under one another; the last column is as long as it is. Widths are counted without colours.
 pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |text: &String| anstream::adapter::strip_str(text).to_string().chars().count();
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| rows.iter().filter_map(|row| row.get(column)).map(width).max().unwrap_or(0))
-        .collect();
-    let line = |row: &Vec<String>| {
-        let last = row.len().saturating_sub(1);
-        let cells = row.iter().enumerate().map(|(column, text)| match column == last {
-            true => text.clone(),
-            false => format!("{text}{}", " ".repeat(widths[column] - width(text))),
-        });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    let widths: Vec<Vec<usize>> =
+        rows.iter().map(|row| row.iter().map(|text| width(text)).collect()).collect();
+    let columns = widths.iter().map(Vec::len).max().unwrap_or(0);
+    let widest = |column: usize| widths.iter().filter_map(|row| row.get(column)).copied().max();
+    let wide: Vec<usize> = (0..columns).map(|column| widest(column).unwrap_or(0)).collect();
+    let line = |(row, widths): (&Vec<String>, &Vec<usize>)| {
+        let mut line = String::new();
+        let mut gap = 0;
+        for (column, text) in row.iter().enumerate() {
+            line.extend(std::iter::repeat_n(' ', gap));
+            line.push_str(text);
+            gap = wide[column] - widths[column] + 2;
+        }
+        line.truncate(line.trim_end().len());
+        line
     };
-    rows.iter().map(line).collect()
+    rows.iter().zip(&widths).map(line).collect()
+}
+
+/// How many characters of a text are seen.
+fn width(text: &str) -> usize {
+    const ESCAPE: char = '\u{1b}';
+    match text.contains(ESCAPE) {
+        true => anstream::adapter::strip_str(text).to_string().chars().count(),
+        false => text.chars().count(),
+    }
 }
 
 /// Keeps colours and line ends; any other control character is spelled out, so that a text from a

@@ -93,13 +93,25 @@ impl Ui {
         }
     }
 
+    /// Many lines at once: thousands of small writes are slow.
+    pub(crate) fn lines(&self, lines: &[String]) -> Result<(), Problem> {
+        match self.form {
+            Form::People => self.print(lines.iter().map(String::as_str)),
+            Form::Json => Ok(()),
+        }
+    }
+
     /// A line of a stream, in either form.
     pub(crate) fn data(&self, text: &str) -> Result<(), Problem> {
-        let mut line = harmless(text);
-        line.push('\n');
+        self.print([text])
+    }
+
+    fn print<'a>(&self, lines: impl IntoIterator<Item = &'a str>) -> Result<(), Problem> {
+        let text: String = lines.into_iter().flat_map(|line| [line, "\n"]).collect();
+        let text = harmless(&text);
         let written = self.live.suspend(|| {
             let mut out = AutoStream::new(io::stdout().lock(), self.colour);
-            out.write_all(line.as_bytes()).and_then(|()| out.flush())
+            out.write_all(text.as_bytes()).and_then(|()| out.flush())
         });
         self.noted(written)
     }

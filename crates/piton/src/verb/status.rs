@@ -49,13 +49,15 @@ fn one(ui: &Ui, project: &Project, asked: &str) -> Result<Answer, Problem> {
         ui.line(line)?;
     }
     let rows: Vec<Vec<String>> = view.steps.iter().map(|step| step_row(step, now)).collect();
-    for line in table(&rows) {
-        ui.line(line)?;
-    }
+    ui.lines(&table(&rows))?;
     if let Some(command) = next_commands(project, &view).first() {
         ui.hint(format!("`{command}`"));
     }
-    Ok(Answer::on_demand(ui, || json!({ "run": view, "next": next_commands(project, &view) })))
+    let data = || json!({ "run": view, "next": next_commands(project, &view) });
+    let answer = Answer::on_demand(ui, data);
+    // The process ends with its answer: taking thousands of steps apart would only take time.
+    std::mem::forget((log, view));
+    Ok(answer)
 }
 
 fn many(ui: &Ui, project: &Project, all: bool) -> Result<Answer, Problem> {
@@ -68,9 +70,7 @@ fn many(ui: &Ui, project: &Project, all: bool) -> Result<Answer, Problem> {
         let start = "`piton run --help` says how to start one";
         ui.hint(if all { start.to_owned() } else { format!("`piton status --all`; {start}") });
     } else {
-        for line in table(&[vec![head], rows].concat()) {
-            ui.line(line)?;
-        }
+        ui.lines(&table(&[vec![head], rows].concat()))?;
     }
     let damaged: Vec<_> =
         found.damaged.iter().map(|damaged| json!({ "run": damaged.row.run })).collect();
