@@ -18,9 +18,9 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " fold 10");
 /// Loading a run may cost folding this many events: about what it costs to pack what they changed.
 const DUE_AFTER: u64 = 16;
 
-/// A file in which superseded pages take more room than this, and more than twice what is needed, is
-/// replaced by a new one.
-const ROOM_FOR_OLD: u64 = 256 * 1024;
+/// Superseded pages may take this much room, and as much again as what is needed: then the file is
+/// replaced.
+const ROOM_FOR_OLD: u64 = 64 * 1024;
 
 /// A file beside a log. It only grows until another takes its place, so that what was found in it stays
 /// there for whoever has it open.
@@ -57,7 +57,7 @@ pub fn is_worth_it(position: Position, steps: usize) -> bool {
 
 /// Whether a file that needs this much has grown too long for another head.
 pub(crate) fn is_outgrown(size: u64, needed: u64) -> bool {
-    size > 3 * needed + ROOM_FOR_OLD
+    size > 2 * needed + ROOM_FOR_OLD
 }
 
 /// Where some bytes are in a file, and what tells that they are still what was kept.
