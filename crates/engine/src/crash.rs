@@ -50,6 +50,13 @@ pub const POINTS: &[(&str, Who)] = &[
     ("undo.filled", Who::Undoer),
     ("undo.listed", Who::Undoer),
     ("undo.tree-back", Who::Undoer),
+    ("restore.kept", Who::Restorer),
+    ("restore.intended", Who::Restorer),
+    ("restore.file", Who::Restorer),
+    ("restore.files-put", Who::Restorer),
+    ("restore.index-put", Who::Restorer),
+    ("restore.head-moved", Who::Restorer),
+    ("restore.flushed", Who::Restorer),
 ];
 
 /// Whose code a point is in.
@@ -64,6 +71,8 @@ pub enum Who {
     Tidier,
     /// Somebody who undoes a clean-up.
     Undoer,
+    /// Somebody who puts a snapshot back.
+    Restorer,
 }
 
 #[cfg(not(feature = "crash-points"))]

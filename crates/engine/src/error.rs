@@ -13,6 +13,7 @@ use piton_store::StoreError;
 use crate::git::GitError;
 use crate::land::Unlanded;
 use crate::log::LogError;
+use crate::snapshot::PutError;
 use crate::undo::NotUndone;
 
 #[derive(Debug, thiserror::Error)]
@@ -83,8 +84,32 @@ pub enum EngineError {
         #[source]
         source: io::Error,
     },
+    #[error("step {step} of {handle} is at work in {}", path.display())]
+    TreeInUse { handle: Handle, step: StepId, path: PathBuf },
+    #[error("the run's worktree has the unfinished work of step {other}")]
+    TreeOfOther { step: StepId, other: StepId },
+    #[error("there is no worktree at {}", path.display())]
+    NoTree { path: PathBuf },
+    #[error("its worktree is on another host: {host}")]
+    OtherHost { host: String },
+    #[error("{} changed since the last snapshot", files(paths))]
+    NewerEdits { paths: Vec<String> },
+    #[error("the snapshot was not put back")]
+    NotPutBack {
+        /// The snapshot of what was there before.
+        before: String,
+        #[source]
+        source: PutError,
+    },
     #[error("the keeper of step {step} did not start: {detail}")]
     KeeperLost { step: StepId, detail: String },
+}
+
+fn files(paths: &[String]) -> String {
+    match paths {
+        [one] => one.clone(),
+        several => format!("{} files", several.len()),
+    }
 }
 
 fn names(handles: &[Handle]) -> String {
@@ -221,6 +246,28 @@ impl EngineError {
             EngineError::Stays { .. } => Some("`piton clean` says what can go".into()),
             EngineError::NotUndone(why) => not_undone_hint(why),
             EngineError::Io { .. } => None,
+            EngineError::TreeInUse { handle, step, .. } => Some(format!(
+                "stop it first: `piton stop {handle} {step}`; or put the files elsewhere: --to DIR"
+            )),
+            EngineError::TreeOfOther { other, .. } => Some(format!(
+                "put the files elsewhere: --to DIR; or finish or reset step {other} first"
+            )),
+            EngineError::NoTree { .. } | EngineError::OtherHost { .. } => {
+                Some("put the files elsewhere: --to DIR".into())
+            }
+            EngineError::NewerEdits { .. } => Some(
+                "they are kept in a snapshot first: add --yes; or put the files elsewhere: --to DIR"
+                    .into(),
+            ),
+            EngineError::NotPutBack { before, source } => Some(match source {
+                PutError::TakenBack(_) => {
+                    format!("everything is as it was, and also kept as {before}")
+                }
+                PutError::Torn { .. } => {
+                    format!("what was there is kept as {before}; say it again to go on")
+                }
+            }),
+            EngineError::KeeperLost { .. } => Some("`piton resume` tries again".into()),
         }
     }
 }

@@ -69,6 +69,8 @@ pub enum GitError {
     Foreign { path: PathBuf, why: String },
     #[error("{refname} cannot be read back: {why}")]
     Damaged { refname: String, why: String },
+    #[error("{} is not an empty folder", path.display())]
+    NotEmpty { path: PathBuf },
     #[error("{command} failed ({status}): {stderr}")]
     Failed { command: String, status: ExitStatus, stderr: String },
     #[error("{command} answered what piton does not understand: {what}")]
@@ -109,6 +111,7 @@ impl GitError {
             GitError::BranchElsewhere { worktree, .. } => {
                 format!("switch {} to another branch", worktree.display())
             }
+            GitError::NotEmpty { .. } => "name a folder that is new or empty".to_owned(),
             GitError::Foreign { path, .. } => {
                 format!("piton leaves it alone: move {} away and try again", path.display())
             }
@@ -254,6 +257,14 @@ impl Git {
             true => call,
             false => call.env("GIT_COMMON_DIR", self.common_dir()),
         }
+    }
+
+    /// A call whose new objects go elsewhere.
+    pub(crate) fn call_apart(&self, objects: &Path) -> Call {
+        // Quoted, because a colon stands between two of them.
+        let own = names::quoted(names::bytes(&self.common_dir().join("objects")));
+        let call = self.call().env("GIT_OBJECT_DIRECTORY", objects);
+        call.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", names::path(&own))
     }
 
     /// A call that could set off a hook: those that a configuration defines are turned off by name.
@@ -425,6 +436,22 @@ impl Git {
         let row = answer.text("git for-each-ref")?.trim_end().rsplit_once(' ');
         row.map(|(name, tree)| Ok((name.to_owned(), oid(tree.as_bytes(), "git for-each-ref")?)))
             .transpose()
+    }
+
+    /// The commits with a ref below a folder, such as `refs/piton/`: ref, id, and when they were made, in
+    /// seconds.
+    pub(crate) fn commits_under(&self, folder: &str) -> Result<Vec<(String, Oid, i64)>, GitError> {
+        let format = "--format=%(objecttype) %(committerdate:unix) %(objectname) %(refname)";
+        let answer = self.call().args(&["for-each-ref", format, "--", folder]).run()?;
+        let mut found = Vec::new();
+        for row in answer.text("git for-each-ref")?.lines() {
+            let words: Vec<&str> = row.splitn(4, ' ').collect();
+            if let &["commit", at, id, refname] = words.as_slice() {
+                let id = oid(id.as_bytes(), "git for-each-ref")?;
+                found.push((refname.to_owned(), id, at.parse().unwrap_or(0)));
+            }
+        }
+        Ok(found)
     }
 
     /// Whether any ref begins with this folder, such as `refs/piton/`.

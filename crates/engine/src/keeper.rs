@@ -378,6 +378,20 @@ pub(crate) fn snapshot_ref(log: &Log, step: &StepRef, fence: Fence, number: u64)
     format!("refs/piton/{handle}/{name}/{fence}/{number}")
 }
 
+/// Why a snapshot was taken, as its message says it.
+const REASONS: [(SnapshotReason, &str); 4] = [
+    (SnapshotReason::Cadence, "in progress"),
+    (SnapshotReason::End, "at the end of an attempt"),
+    (SnapshotReason::Recovery, "of an interrupted attempt"),
+    (SnapshotReason::Reset, "before a reset"),
+];
+
+/// Why a snapshot was taken, from its message.
+pub(crate) fn reason_in(message: &str) -> Option<SnapshotReason> {
+    let first = message.lines().next()?;
+    REASONS.iter().find(|(_, why)| first.ends_with(why)).map(|(reason, _)| *reason)
+}
+
 /// A snapshot says what it is of, for people who meet it in git: also what was reported about the
 /// work, `fresh` included.
 pub(crate) fn snapshot_message(
@@ -387,12 +401,7 @@ pub(crate) fn snapshot_message(
     fresh: Option<&Report>,
 ) -> String {
     let handle = &log.run().opened.handle;
-    let why = match reason {
-        SnapshotReason::Cadence => "in progress",
-        SnapshotReason::End => "at the end of an attempt",
-        SnapshotReason::Recovery => "of an interrupted attempt",
-        SnapshotReason::Reset => "before a reset",
-    };
+    let why = REASONS.iter().find(|(known, _)| *known == reason).map_or("", |(_, why)| why);
     let state = log.run().step(&step.step).map(|(_, state)| state);
     let mut report = state.map(|state| state.report.clone()).unwrap_or_default();
     if let Some(fresh) = fresh {

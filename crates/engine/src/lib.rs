@@ -25,6 +25,7 @@ pub mod project;
 pub mod questions;
 pub mod runs;
 pub mod snapshot;
+pub mod snapshots;
 mod transcript;
 pub mod trust;
 pub mod undo;

@@ -1,7 +1,8 @@
 //! Snapshots: a commit of everything in a worktree that is not ignored, under a piton ref, while
 //! HEAD, index, branch and files stay as they are. Files are kept byte for byte, no filter runs, and
-//! one bad path never costs the rest: what could not be kept is listed. The first parent is HEAD; where
-//! something is staged, the second is a commit of the index.
+//! one bad path never costs the rest: what could not be kept is listed. The first parent is HEAD, or an
+//! empty commit where there is none yet; where something is staged, the second is a commit of the index;
+//! where there are conflicts, the third has their sides.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,24 +16,35 @@ use piton_core::limits::OMISSIONS_MAX;
 
 use crate::git::hash::Format;
 use crate::git::keep::{TRIES, check, is_about_an_object};
-use crate::git::pack::{Change, Entry, Mode, Packed, Start};
+use crate::git::pack::{Change, Entry, Mode, Packed, Parent, Start};
 use crate::git::{Call, Git, GitError, flush, names};
 use crate::worktree::{Worktree, differing, is_unfinished};
 
+mod beneath;
+mod compare;
+mod export;
 mod glob;
 mod ignore;
 mod known;
 mod omitted;
 mod packs;
+mod put;
 mod read;
 mod restore;
 mod staged;
 mod walk;
 
+pub use compare::{
+    ChangeKind, Difference, FileChange, between, changed_paths, unkept_edits, with_files,
+};
+pub use export::{export, has_path};
 pub use omitted::keep_omitted;
 pub use packs::consolidate;
-pub use restore::{read_back, rebuild};
+pub(crate) use put::is_meant;
+pub use put::{PutBack, PutError, Putting, finish_putting, lock_tree, put_back};
+pub use restore::{read_back, rebuild, told};
 
+use beneath::Root;
 use ignore::Rules;
 use known::{Base, Differing, Known, KnownFile};
 use read::{CHANGING, Reader, Sink};
@@ -52,6 +64,7 @@ const STAGED_TURNS: usize = 3;
 const PREVIOUS: &str = "Piton-Previous";
 const NESTED: &str = "Piton-Nested";
 const EMPTY_FOLDER: &str = "Piton-Empty-Folder";
+const LEFT_OUT: &str = "Piton-Left-Out";
 
 /// What is asked of a snapshot.
 pub struct Ask<'a> {
@@ -126,12 +139,6 @@ impl Memory {
         })
     }
 
-    /// Of a tree whose files are all to be read.
-    fn of(call: Call, tree: &Oid) -> Result<Memory, GitError> {
-        let known = Known::of(files_of(call, tree)?, &Known::default());
-        Ok(Memory { known, ..Memory::default() })
-    }
-
     fn is_held(&self, git: &Git) -> bool {
         self.base.as_ref().is_some_and(|base| {
             git.ref_target(&base.refname).is_ok_and(|found| found.as_ref() == Some(&base.commit))
@@ -194,13 +201,21 @@ impl Taking<'_> {
         }
         let mut pack = sink.into_pack()?;
         let message = message(ask, memory, &capture);
-        let (head, changes) = (self.head, capture.changes.as_slice());
+        let changes = capture.changes.as_slice();
+        let parent = match self.head {
+            Some(head) => Parent::Commit(head),
+            None => pack.root("unborn", &[]),
+        };
         let start = memory.base.as_ref().map_or(Start::Parent, |base| Start::Tree(&base.tree));
-        let entry = Entry { message: &message, head, start, changes };
-        let staging =
-            Entry { message: "index", head, start: Start::Parent, changes: &memory.staged.changes };
-        let is_staged = head.is_some() && !memory.staged.changes.is_empty() && !memory.staged.torn;
-        pack.commit(&entry, is_staged.then_some(&staging));
+        let staged_now = Some(&memory.staged).filter(|staged| !staged.torn);
+        let staging = staged_now.filter(|staged| !staged.changes.is_empty()).map(|staged| {
+            let changes = &staged.changes;
+            pack.side(&Entry { message: "index", parent, start: Start::Parent, changes })
+        });
+        let sides = staged_now.filter(|staged| !staged.sides.is_empty());
+        let sides = sides.map(|staged| pack.root("conflicts", &staged.sides));
+        let merges: Vec<Parent<'_>> = staging.into_iter().chain(sides).collect();
+        pack.commit(&Entry { message: &message, parent, start, changes }, &merges);
         if let Some(from) = &counted {
             pack.ask(from, changes.iter().map(|(path, _)| path.as_slice()));
         }
@@ -253,7 +268,9 @@ impl Taking<'_> {
             return Ok(None);
         };
         let staged = match parents.as_slice() {
-            [head, index, ..] => digest_between(self.call(), head, index)?,
+            [head, index, more @ ..] => {
+                digest_between(|| self.call(), (head, index), more.first())?
+            }
             _ => Staged::default().digest(),
         };
         let (tree, head) = (tree.clone(), parents.into_iter().next());
@@ -275,7 +292,9 @@ impl Taking<'_> {
     fn capture(&self, memory: &mut Memory, sink: &Sink<'_>) -> Result<Capture, GitError> {
         let began = SystemTime::now();
         let Memory { known, staged, indexes, .. } = memory;
-        let (git, root) = (self.tree.git(), self.tree.path());
+        let git = self.tree.git();
+        let failed = |source| GitError::io("look into", self.tree.path(), source);
+        let root = &Root::open(self.tree.path()).map_err(failed)?;
         let (tracked, user) = (&staged.tracked, &user_rules()?);
         let mut seen = walk::walk(&Ground { git, root, known, tracked, user, indexes })?;
         let format = format(self.tree, self.head);
@@ -301,9 +320,7 @@ impl Taking<'_> {
             drop_known(known, path, &mut changes);
         }
         for (path, mode, id) in &staged.tracked.sparse {
-            if known.get(path).is_none()
-                && fs::symlink_metadata(root.join(names::path(path))).is_err()
-            {
+            if known.get(path).is_none() && root.spot(path).and_then(|spot| spot.look()).is_err() {
                 let kept = KnownFile { mode: *mode, id: *id, print: None, tracked: true };
                 put(known, path.clone(), kept, &mut changes);
             }
@@ -390,6 +407,12 @@ fn message(ask: &Ask<'_>, memory: &Memory, capture: &Capture) -> String {
     let mut lines: Vec<String> = Vec::new();
     lines.extend(memory.base.as_ref().map(|base| format!("{PREVIOUS}: {}", base.commit)));
     lines.extend(capture.trailers.iter().cloned());
+    // So that it is also known where nothing was recorded.
+    let row = |left: Omission| match left.path.as_str() {
+        "" => format!("{LEFT_OUT}: {}", left.why),
+        path => format!("{LEFT_OUT}: {} {}", quoted(path.as_bytes()), left.why.replace('\n', " ")),
+    };
+    lines.extend(omissions(left_out(memory, capture)).into_iter().map(row));
     let message = ask.message.trim_end();
     let gap = if message.contains("\n\n") { "\n" } else { "\n\n" };
     match lines.is_empty() {
@@ -410,19 +433,22 @@ fn snapshot(ask: &Ask<'_>, memory: &mut Memory, capture: &Capture, packed: Packe
         changed = differing.paths.len() as u64;
         commits = differing.commits.as_ref().map_or(0, |(_, count)| *count);
     }
-    let mut left_out = capture.left_out.clone();
-    let why = "a conflict: its file is kept, of its sides in the index only one";
-    left_out.extend(memory.staged.unmerged.iter().map(|path| LeftOut::new(path, why)));
-    if memory.staged.torn {
-        left_out.push(LeftOut::new(
-            b".git/index",
-            "it or what it names cannot be read: what was staged is not kept",
-        ));
-    }
     let refname = ask.refname.clone();
-    let (reason, omitted) = (ask.reason, omissions(left_out));
+    let (reason, omitted) = (ask.reason, omissions(left_out(memory, capture)));
     let Packed { commit, tree, .. } = packed;
     Snapshot { commit, tree, refname, changed, omitted, reason, head: None, commits }
+}
+
+/// Everything that a snapshot has not, sorted, once each.
+fn left_out(memory: &Memory, capture: &Capture) -> Vec<LeftOut> {
+    let mut left_out = capture.left_out.clone();
+    if memory.staged.torn {
+        let why = "it or what it names cannot be read: what was staged is not kept";
+        left_out.push(LeftOut::new(b".git/index", why));
+    }
+    left_out.sort();
+    left_out.dedup_by(|a, b| a.path == b.path);
+    left_out
 }
 
 fn says(text: &str, signs: &[&str]) -> bool {
@@ -482,17 +508,19 @@ fn default_excludes() -> PathBuf {
     config.unwrap_or_default().join("git/ignore")
 }
 
+fn quoted(path: &[u8]) -> String {
+    String::from_utf8_lossy(&names::quoted(path)).into_owned()
+}
+
 /// What a tree cannot say, for the message. A list that is too long is left out, and says so.
 fn trailers(seen: &mut Seen) -> Vec<String> {
-    let quoted = |path: &[u8]| String::from_utf8_lossy(&names::quoted(path)).into_owned();
     seen.nested.sort();
     seen.empty.sort();
     let mut lines = Vec::new();
     for nested in &seen.nested {
         let head = nested.head.as_ref().map_or("no commit", Oid::as_str);
         lines.push(format!("{NESTED}: {head} {}", quoted(&nested.path)));
-        if nested.holds_history {
-            let why = "the history of a nested repository: only its files are kept";
+        if let Some(why) = nested.unkept {
             seen.left_out.push(LeftOut::new(&known::join(&nested.path, b".git"), why));
         }
     }
@@ -509,10 +537,8 @@ fn trailers(seen: &mut Seen) -> Vec<String> {
     lines
 }
 
-/// Sorted, once each, and not more than an event may hold.
+/// Not more than an event may hold.
 fn omissions(mut left_out: Vec<LeftOut>) -> Vec<Omission> {
-    left_out.sort();
-    left_out.dedup_by(|a, b| a.path == b.path);
     let more = left_out.len().saturating_sub(OMISSIONS_MAX);
     if more > 0 {
         left_out.truncate(OMISSIONS_MAX - 1);

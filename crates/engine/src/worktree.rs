@@ -293,7 +293,7 @@ impl Worktree {
         self.git.call_in(dir).option("--work-tree=", &self.path).inside(&self.path)
     }
 
-    fn clear_locks(&self, dir: &Path) -> Result<(), GitError> {
+    pub(crate) fn clear_locks(&self, dir: &Path) -> Result<(), GitError> {
         let locks = ["index.lock", "HEAD.lock"];
         locks.iter().try_for_each(|name| locks::clear_in_tree(&self.git, &dir.join(name)))
     }
@@ -315,7 +315,7 @@ impl Worktree {
         Ok(())
     }
 
-    fn end_merges(&self, dir: &Path) -> Result<(), GitError> {
+    pub(crate) fn end_merges(&self, dir: &Path) -> Result<(), GitError> {
         for name in MERGES {
             let path = dir.join(name);
             if fs::symlink_metadata(&path).is_ok() {
@@ -378,6 +378,11 @@ impl Worktree {
 pub(crate) struct Aside(Option<PathBuf>);
 
 impl Aside {
+    /// Where the paths are, if there were any.
+    pub(crate) fn place(&self) -> Option<&Path> {
+        self.0.as_deref()
+    }
+
     pub(crate) fn put(&mut self, tree: &Worktree, path: &Path) -> Result<(), GitError> {
         let into = match &self.0 {
             Some(into) => into,

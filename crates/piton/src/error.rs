@@ -84,6 +84,10 @@ kinds! {
     PlanInUse, "E083", BadPlan, "the changed plan cannot be accepted: what it changes is in use";
     NoAnswerYet, "E084", NeedsPerson, "what was asked has no answer yet";
     CompletedOtherwise, "E085", Failed, "the step was completed with another commit, or without one";
+    NoSuchSnapshot, "E096", Usage, "there is no such snapshot, or more than one, or it has no such path";
+    TreeInUse, "E097", Failed, "the worktree is in use, or not one that a snapshot can be put into";
+    NewerEdits, "E098", NeedsPerson, "files that changed since the last snapshot would be replaced";
+    NotRestored, "E099", Failed, "a snapshot could not be put back; what was there is kept";
     NoSuchAct, "E100", Usage, "there is no such act to undo";
     InTheWay, "E101", Failed, "something newer is in the way of undoing";
     JournalDamaged, "E102", Corrupt, "what was written down for undoing cannot be read";
@@ -263,6 +267,12 @@ fn kind_of(error: &EngineError) -> Kind {
         EngineError::Settings(_) => Kind::StoreCorrupt,
         EngineError::Io { .. } => Kind::Io,
         EngineError::KeeperLost { .. } => Kind::SetupFailed,
+        EngineError::TreeInUse { .. }
+        | EngineError::TreeOfOther { .. }
+        | EngineError::NoTree { .. }
+        | EngineError::OtherHost { .. } => Kind::TreeInUse,
+        EngineError::NewerEdits { .. } => Kind::NewerEdits,
+        EngineError::NotPutBack { .. } => Kind::NotRestored,
     }
 }
 
@@ -270,6 +280,7 @@ fn git_kind(error: &GitError) -> Kind {
     match error {
         GitError::NotARepository { .. } => Kind::NotRepository,
         GitError::UnknownCommit { .. } | GitError::AmbiguousCommit { .. } => Kind::NoSuchCommit,
+        GitError::NotEmpty { .. } => Kind::Usage,
         _ => Kind::GitFailed,
     }
 }

@@ -138,6 +138,22 @@ impl Ui {
         Ok(out.flush()?)
     }
 
+    /// A patch: as it is into a pipe or file; harmless and in colour on a terminal.
+    pub(crate) fn patch(&self, bytes: &[u8]) -> Result<(), Problem> {
+        if !io::stdout().is_terminal() {
+            return self.foreign(bytes);
+        }
+        for line in text::stripped(bytes).lines() {
+            self.data(&match line.as_bytes().first() {
+                Some(b'+') => text::green(line),
+                Some(b'-') => text::red(line),
+                Some(b'd' | b'@') => text::bold(line),
+                _ => line.to_owned(),
+            })?;
+        }
+        Ok(())
+    }
+
     /// A line of talk. Nobody listening is no error: the work matters more.
     pub(crate) fn talk(&self, text: impl AsRef<str>) {
         let mut line = harmless(text.as_ref());

@@ -49,6 +49,7 @@ pub(crate) mod reset;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod show;
+pub(crate) mod snapshot;
 pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;

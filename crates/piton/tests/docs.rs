@@ -147,7 +147,7 @@ fn crash_points_are_named_as_they_are() {
     let words = page.split('`').skip(1).step_by(2);
     let named: BTreeSet<&str> = words
         .filter(|word| {
-            ["worker.", "keeper.", "bury.", "land.", "complete.", "outside."]
+            ["worker.", "keeper.", "bury.", "land.", "complete.", "outside.", "restore."]
                 .iter()
                 .any(|who| word.starts_with(who))
         })
@@ -181,7 +181,9 @@ fn commands_in_the_documentation_exist() {
         let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
         let verb: &[&str] = match words.as_slice() {
             [] | [_] => continue,
-            [_, noun @ ("plan" | "item" | "substep" | "worktree"), sub, ..] => &[noun, sub],
+            [_, noun @ ("plan" | "item" | "substep" | "worktree" | "snapshot"), sub, ..] => {
+                &[noun, sub]
+            }
             [_, verb, ..] => &[verb],
         };
         let help = sandbox.piton(verb).arg("--help").output();

@@ -61,11 +61,28 @@ pub(crate) enum Start<'a> {
     Tree(&'a Oid),
 }
 
+/// A parent of a commit to be made.
+#[derive(Clone, Copy)]
+pub(crate) enum Parent<'a> {
+    Commit(&'a Oid),
+    /// One that is made in the same pack.
+    Made(u32),
+}
+
+impl std::fmt::Display for Parent<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Parent::Commit(id) => id.fmt(f),
+            Parent::Made(mark) => write!(f, ":{mark}"),
+        }
+    }
+}
+
 /// A commit to be made.
 pub(crate) struct Entry<'a> {
     pub(crate) message: &'a str,
     /// The first parent.
-    pub(crate) head: Option<&'a Oid>,
+    pub(crate) parent: Parent<'a>,
     pub(crate) start: Start<'a>,
     pub(crate) changes: &'a [Change],
 }
@@ -79,6 +96,7 @@ pub(crate) struct Pack<'a> {
     written: HashSet<Id>,
     unsaid: io::Result<()>,
     asked: usize,
+    marks: u32,
 }
 
 /// What became of it.
@@ -91,7 +109,12 @@ pub(crate) struct Packed {
     pub(crate) found: Vec<Option<(Mode, Id)>>,
 }
 
-impl Pack<'_> {
+impl<'g> Pack<'g> {
+    /// The repository, and the ref that it is for.
+    pub(crate) fn place(&self) -> (&'g Git, &'g str) {
+        (self.git, self.refname)
+    }
+
     /// Begins a pack; nothing is visible before [`Pack::finish`].
     pub(crate) fn begin<'a>(git: &'a Git, refname: &'a str) -> Result<Pack<'a>, GitError> {
         let home = home(git)?;
@@ -106,7 +129,24 @@ impl Pack<'_> {
         // Only what ends with "done" counts: a writer that is killed leaves no half commit.
         let running = call.args(&["fast-import", "--done", "--depth=0"]).start()?;
         let (written, unsaid) = (HashSet::new(), Ok(()));
-        Ok(Pack { git, refname, running, home, written, unsaid, asked: 0 })
+        Ok(Pack { git, refname, running, home, written, unsaid, asked: 0, marks: 0 })
+    }
+
+    /// Begins a pack of files alone, in another place for objects: no commit and no ref comes of it.
+    pub(crate) fn apart<'a>(git: &'a Git, objects: &Path) -> Result<Pack<'a>, GitError> {
+        let call = git
+            .call_apart(objects)
+            .config("fastimport.unpackLimit", "0")
+            .config("core.bigFileThreshold", BIG)
+            .config("pack.packSizeLimit", "0");
+        let running = call.args(&["fast-import", "--done", "--depth=0", "--quiet"]).start()?;
+        let (written, unsaid, home) = (HashSet::new(), Ok(()), objects.to_owned());
+        Ok(Pack { git, refname: "", running, home, written, unsaid, asked: 0, marks: 0 })
+    }
+
+    pub(crate) fn finish_apart(mut self) -> Result<(), GitError> {
+        self.say(b"done\n");
+        self.running.finish(self.unsaid).map(drop)
     }
 
     fn say(&mut self, bytes: &[u8]) {
@@ -154,43 +194,52 @@ impl Pack<'_> {
         failed
     }
 
-    /// The snapshot's commit; `side` becomes its second parent.
-    pub(crate) fn commit(&mut self, entry: &Entry<'_>, side: Option<&Entry<'_>>) {
-        if let Some(side) = side {
-            self.entry(side, 2, false);
-        }
-        self.entry(entry, 1, side.is_some());
-        self.say(b"get-mark :1\nls :1 \"\"\n");
+    /// The snapshot's commit, with further parents.
+    pub(crate) fn commit(&mut self, entry: &Entry<'_>, merges: &[Parent<'_>]) {
+        self.marks += 1;
+        let mark = self.marks;
+        self.entry(entry, mark, merges);
+        self.say(format!("get-mark :{mark}\nls :{mark} \"\"\n").as_bytes());
     }
 
-    fn entry(&mut self, entry: &Entry<'_>, mark: u32, merges: bool) {
+    /// A commit for the snapshot's one to have as a parent.
+    pub(crate) fn side(&mut self, entry: &Entry<'_>) -> Parent<'static> {
+        self.marks += 1;
+        self.entry(entry, self.marks, &[]);
+        Parent::Made(self.marks)
+    }
+
+    /// The same without a parent of its own.
+    pub(crate) fn root(&mut self, message: &str, changes: &[Change]) -> Parent<'static> {
+        self.marks += 1;
+        // Else it would go on from the commit before it.
+        let mut text = format!("reset {}\n", self.refname).into_bytes();
+        text.extend(self.head(message, self.marks));
+        text.extend(changed(changes));
+        self.say(&text);
+        Parent::Made(self.marks)
+    }
+
+    fn head(&self, message: &str, mark: u32) -> Vec<u8> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let message = format!("{}\n", entry.message.trim_end());
+        let message = format!("{}\n", message.trim_end());
         let (refname, len) = (self.refname, message.len());
         let mut text = format!("commit {refname}\nmark :{mark}\n").into_bytes();
         text.extend(format!("committer {NAME} <{EMAIL}> {now} +0000\ndata {len}\n").bytes());
         text.extend(message.bytes());
-        if let Some(head) = entry.head {
-            text.extend(format!("from {head}\n").bytes());
-        }
-        if merges {
-            text.extend(b"merge :2\n");
+        text
+    }
+
+    fn entry(&mut self, entry: &Entry<'_>, mark: u32, merges: &[Parent<'_>]) {
+        let mut text = self.head(entry.message, mark);
+        text.extend(format!("from {}\n", entry.parent).bytes());
+        for other in merges {
+            text.extend(format!("merge {other}\n").bytes());
         }
         if let Start::Tree(tree) = entry.start {
             text.extend(format!("M 040000 {tree} \"\"\n").bytes());
         }
-        // What goes makes room for what comes: a file may take the place of a folder.
-        for (path, _) in entry.changes.iter().filter(|(_, to)| to.is_none()) {
-            text.extend([b"D ", names::quoted(path).as_slice(), b"\n"].concat());
-        }
-        for (path, to) in entry.changes {
-            if let Some((mode, id)) = to {
-                text.extend(format!("M {} {id} ", mode.text()).bytes());
-                text.extend(names::quoted(path));
-                text.push(b'\n');
-            }
-        }
-        text.push(b'\n');
+        text.extend(changed(entry.changes));
         self.say(&text);
     }
 
@@ -222,6 +271,23 @@ impl Pack<'_> {
             }
         }
     }
+}
+
+/// What goes makes room for what comes: a file may take the place of a folder.
+fn changed(changes: &[Change]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (path, _) in changes.iter().filter(|(_, to)| to.is_none()) {
+        text.extend([b"D ", names::quoted(path).as_slice(), b"\n"].concat());
+    }
+    for (path, to) in changes {
+        if let Some((mode, id)) = to {
+            text.extend(format!("M {} {id} ", mode.text()).bytes());
+            text.extend(names::quoted(path));
+            text.push(b'\n');
+        }
+    }
+    text.push(b'\n');
+    text
 }
 
 fn read(answer: &Answer, asked: usize) -> Result<Packed, GitError> {

@@ -28,6 +28,9 @@ use crate::worktree::TreeState;
 impl Keeper {
     /// From the attempt's entry to `Completed`.
     pub(super) fn stages(&mut self) -> Result<(), End> {
+        if self.entry != Entry::Land {
+            self.await_restore()?;
+        }
         match self.entry {
             Entry::Fresh | Entry::Continue => {
                 let lookout = Lookout::start(&self.project.git, self.sender.clone());
@@ -53,6 +56,13 @@ impl Keeper {
             }
             None => Ok(()),
         }
+    }
+
+    /// Whoever puts a snapshot back is waited for, and what they began and left is finished.
+    fn await_restore(&self) -> Result<(), End> {
+        let _alone = snapshot::lock_tree(&self.tree)?;
+        snapshot::finish_putting(&self.tree)?;
+        Ok(())
     }
 
     /// Makes the tree what the entry promises; returns the step's base.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use piton_core::ids::Oid;
+use rustix::fs::Stat;
 
 use crate::git::hash::Id;
 use crate::git::pack::{Change, Mode};
@@ -40,6 +41,21 @@ impl Print {
             changed: (found.ctime(), found.ctime_nsec() as u32),
             inode: found.ino(),
             mode: found.mode(),
+        }
+    }
+
+    #[expect(
+        clippy::unnecessary_cast,
+        clippy::useless_conversion,
+        reason = "the fields have other types on other systems"
+    )]
+    pub(super) fn of_stat(found: &Stat) -> Print {
+        Print {
+            size: found.st_size as u64,
+            modified: (found.st_mtime as i64, found.st_mtime_nsec as u32),
+            changed: (found.st_ctime as i64, found.st_ctime_nsec as u32),
+            inode: found.st_ino as u64,
+            mode: u32::from(found.st_mode),
         }
     }
 
@@ -210,8 +226,12 @@ pub(super) struct Differing {
 
 /// Where a worktree's file is.
 pub(super) fn file(git: &Git, root: &Path) -> PathBuf {
-    let name = blake3::hash(names::bytes(root)).to_hex();
-    git.state_dir().join("known").join(&name[..32])
+    git.state_dir().join("known").join(key(root))
+}
+
+/// A name for what is kept about a worktree.
+pub(super) fn key(root: &Path) -> String {
+    blake3::hash(names::bytes(root)).to_hex()[..32].to_owned()
 }
 
 /// Reads what another process has left; whatever is wrong with it, there is then nothing.

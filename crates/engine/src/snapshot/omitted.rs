@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use piton_core::event::Snapshot;
 
+use super::compare::on_top;
 use super::read::Sink;
 use super::walk::is_within;
-use super::{Memory, Taking};
 use crate::git::{GitError, is_missing, names};
 use crate::worktree::{Worktree, carry};
 
@@ -33,16 +33,7 @@ pub fn keep_omitted(tree: &Worktree, snapshot: &Snapshot, into: &Path) -> Result
 
 /// What cannot be kept, and what is not as the snapshot has it.
 fn unkept(tree: &Worktree, snapshot: &Snapshot) -> Result<Vec<PathBuf>, GitError> {
-    let dir = tree.git_dir()?;
-    let (head, _) = tree.position(&dir)?;
-    let mut memory = Memory::recall(tree);
-    if memory.base.as_ref().is_none_or(|base| base.tree != snapshot.tree) {
-        memory = Memory::of(tree.call_in(&dir), &snapshot.tree)?;
-    }
-    memory.staged.refresh(tree, &dir, head.as_ref())?;
-    memory.known.mark_tracked(memory.staged.tracked.paths());
-    let taking = Taking { tree, dir: &dir, head: head.as_ref(), turn: 0 };
-    let capture = taking.capture(&mut memory, &Sink::nowhere())?;
+    let (_, capture) = on_top(tree, &snapshot.tree, &Sink::nowhere())?;
     let changed = capture.changes.iter().map(|(path, _)| path);
     let left_out = capture.left_out.iter().map(|left| &left.path);
     let nested =

@@ -2,20 +2,20 @@
 //! changes under the reading is read again; what cannot be read says why. New bytes go straight into
 //! the pack, and large files are never held in memory.
 
-use std::fs::{self, File, Metadata};
+use std::fs::File;
 use std::io::{self, Read, Seek};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use rustix::fs::{FileType, Stat, fstat};
+
+use super::beneath::{Root, is_gone};
 use super::known::{Known, KnownFile, Print};
-use super::walk::{FILE_BYTES_MAX, open, special, too_large};
+use super::walk::unkept;
 use crate::git::hash::{self, Format, Hashing, Id};
 use crate::git::pack::{Mode, Pack};
-use crate::git::{Git, GitError, is_missing, names};
+use crate::git::{Git, GitError};
 
 /// How often a file that changes while it is read is read again.
 const ROUNDS: usize = 3;
@@ -37,6 +37,12 @@ impl<'a> Sink<'a> {
     /// Into a pack for a ref.
     pub(super) fn pack(git: &'a Git, refname: &'a str) -> Sink<'a> {
         Sink { to: Some((git, refname)), pack: Mutex::new(None) }
+    }
+
+    /// Into a pack that was begun.
+    pub(super) fn into(pack: Pack<'a>) -> Sink<'a> {
+        let (git, refname) = pack.place();
+        Sink { to: Some((git, refname)), pack: Mutex::new(Some(Ok(pack))) }
     }
 
     pub(super) fn nowhere() -> Sink<'a> {
@@ -75,7 +81,7 @@ pub(super) type Outcome = Result<Option<Reading>, String>;
 
 /// What is needed to read.
 pub(super) struct Reader<'a, 's> {
-    pub(super) root: &'a Path,
+    pub(super) root: &'a Root,
     pub(super) known: &'a Known,
     pub(super) format: Format,
     /// When the walk began.
@@ -114,12 +120,11 @@ impl Reader<'_, '_> {
 
     fn read(&self, path: &[u8]) -> Outcome {
         let known = self.known.get(path);
-        let file = self.root.join(names::path(path));
         let mut last = None;
         for _ in 0..ROUNDS {
-            match self.once(&file, known) {
+            match self.once(path, known) {
                 Ok(Some(reading)) if reading.torn => last = Some(reading),
-                Err(error) if is_missing(&error) => return Ok(last),
+                Err(error) if is_gone(&error) => return Ok(last),
                 Err(error) => return Err(said(&error)),
                 Ok(read) => return Ok(read),
             }
@@ -128,41 +133,39 @@ impl Reader<'_, '_> {
     }
 
     /// `None`: it is gone, or a folder by now.
-    fn once(&self, path: &Path, known: Option<&KnownFile>) -> io::Result<Option<Reading>> {
-        let found = fs::symlink_metadata(path)?;
-        if found.is_symlink() {
-            let target = fs::read_link(path)?;
-            let after = fs::symlink_metadata(path)?;
-            let bytes = target.as_os_str().as_bytes();
-            let id = hash::blob(self.format, bytes).map_err(io::Error::other)?;
-            self.offer(known, id, bytes);
+    fn once(&self, path: &[u8], known: Option<&KnownFile>) -> io::Result<Option<Reading>> {
+        let spot = self.root.spot(path)?;
+        let found = spot.look()?;
+        let kind = FileType::from_raw_mode(found.st_mode);
+        if kind.is_symlink() {
+            let bytes = spot.target()?;
+            let after = spot.look()?;
+            let id = hash::blob(self.format, &bytes).map_err(io::Error::other)?;
+            self.offer(known, id, &bytes);
             return Ok(Some(self.judged(&found, &after, (Mode::Link, id))));
         }
-        if found.is_dir() {
+        if kind.is_dir() {
             return Ok(None);
         }
-        if let Some(why) = special(found.file_type()) {
+        if let Some(why) = unkept(&found) {
             return Err(io::Error::other(why));
         }
-        let mut file = open(path)?;
-        let before = file.metadata()?;
-        if let Some(why) = special(before.file_type()) {
+        let mut file = spot.read()?;
+        let before = fstat(&file)?;
+        if let Some(why) = unkept(&before) {
             return Err(io::Error::other(why));
         }
-        if before.len() > FILE_BYTES_MAX {
-            return Err(io::Error::other(too_large()));
-        }
-        let mode = match before.permissions().mode() & 0o100 {
+        let mode = match before.st_mode & 0o100 {
             0 => Mode::File,
             _ => Mode::Program,
         };
-        if before.len() > HELD_MAX {
+        if before.st_size as u64 > HELD_MAX {
             return self.large(&mut file, &before, mode, known).map(Some);
         }
-        let mut bytes = Vec::with_capacity(before.len() as usize + 1);
+        let mut bytes = Vec::with_capacity(before.st_size as usize + 1);
         // One that grows is cut, and seen to have grown.
         (&mut file).take(HELD_MAX + 1).read_to_end(&mut bytes)?;
-        let after = file.metadata()?;
+        let after = fstat(&file)?;
         let id = hash::blob(self.format, &bytes).map_err(io::Error::other)?;
         self.offer(known, id, &bytes);
         Ok(Some(self.judged(&before, &after, (mode, id))))
@@ -175,9 +178,9 @@ impl Reader<'_, '_> {
         }
     }
 
-    fn judged(&self, before: &Metadata, after: &Metadata, (mode, id): (Mode, Id)) -> Reading {
-        let print = Print::of(after);
-        let torn = print != Print::of(before);
+    fn judged(&self, before: &Stat, after: &Stat, (mode, id): (Mode, Id)) -> Reading {
+        let print = Print::of_stat(after);
+        let torn = print != Print::of_stat(before);
         let settled = !torn && print.is_settled(self.began);
         Reading { mode, id, print: settled.then_some(print), torn }
     }
@@ -186,11 +189,11 @@ impl Reader<'_, '_> {
     fn large(
         &self,
         file: &mut File,
-        before: &Metadata,
+        before: &Stat,
         mode: Mode,
         known: Option<&KnownFile>,
     ) -> io::Result<Reading> {
-        let len = before.len();
+        let len = before.st_size as u64;
         let mut first = Tee { from: file, hashing: Hashing::blob(self.format, len), len: 0 };
         io::copy(&mut (&mut first).take(len), &mut io::sink())?;
         let (mut got, hashing) = (first.len, first.hashing);
@@ -213,7 +216,7 @@ impl Reader<'_, '_> {
                 id = again.hashing.id().map_err(io::Error::other)?;
             }
         }
-        let after = file.metadata()?;
+        let after = fstat(&file)?;
         let mut reading = self.judged(before, &after, (mode, id));
         reading.torn |= got != len;
         Ok(reading)

@@ -8,16 +8,17 @@ use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use piton_core::event::Snapshot;
+use piton_core::event::{Omission, Snapshot};
 use piton_core::ids::Oid;
 
-use super::EMPTY_FOLDER;
+use super::beneath::Root;
 use super::known::Known;
 use super::read::{Reader, Sink};
 use super::staged::{TrackedPaths, files_of};
+use super::{EMPTY_FOLDER, LEFT_OUT};
 use crate::git::hash::{Format, Id};
 use crate::git::pack::Mode;
-use crate::git::{Git, GitError, is_missing, names};
+use crate::git::{Git, GitError, is_missing, locks, names};
 use crate::worktree::{Aside, Worktree};
 
 /// Reads a snapshot back from disk: its ref, its commits, its trees and every file that HEAD does not
@@ -51,16 +52,23 @@ pub fn read_back(git: &Git, snapshot: &Snapshot) -> Result<(), GitError> {
     }
 }
 
+/// A snapshot's message, and what it says was left out.
+pub fn told(git: &Git, commit: &Oid) -> Result<(String, Vec<Omission>), GitError> {
+    let header = Header::read(git, commit)?;
+    let omitted = header.left_out();
+    Ok((header.message, omitted))
+}
+
 /// What a snapshot's commit says.
-struct Header {
+pub(super) struct Header {
     tree: Option<Oid>,
-    /// HEAD, and a commit of the index where something was staged.
-    parents: Vec<Oid>,
-    message: String,
+    /// HEAD, a commit of the index where something was staged, and one of the sides of conflicts.
+    pub(super) parents: Vec<Oid>,
+    pub(super) message: String,
 }
 
 impl Header {
-    fn read(git: &Git, commit: &Oid) -> Result<Header, GitError> {
+    pub(super) fn read(git: &Git, commit: &Oid) -> Result<Header, GitError> {
         let answer = git.call().args(&["cat-file", "commit", commit.as_str()]).run()?;
         let text = String::from_utf8_lossy(&answer.stdout).into_owned();
         let (head, message) = text.split_once("\n\n").unwrap_or((&text, ""));
@@ -72,7 +80,26 @@ impl Header {
         Ok(Header { tree: trees.into_iter().next(), parents, message: message.to_owned() })
     }
 
-    fn empty_folders(&self) -> impl Iterator<Item = PathBuf> {
+    fn left_out(&self) -> Vec<Omission> {
+        let rows = self.message.lines().filter_map(|line| line.strip_prefix(LEFT_OUT));
+        let read = |row: &str| match row.strip_prefix('"') {
+            // It ends at the first quote that nothing stands before.
+            Some(rest) => {
+                let mut escaped = false;
+                let end = rest.find(|letter| {
+                    let ends = letter == '"' && !escaped;
+                    escaped = letter == '\\' && !escaped;
+                    ends
+                })?;
+                let why = rest[end + 1..].trim_start().to_owned();
+                Some(Omission { path: unquoted(&rest[..end]), why })
+            }
+            None => Some(Omission { path: String::new(), why: row.to_owned() }),
+        };
+        rows.filter_map(|row| read(row.strip_prefix(": ")?)).collect()
+    }
+
+    pub(super) fn empty_folders(&self) -> impl Iterator<Item = PathBuf> {
         let rows = self.message.lines().filter_map(|line| line.strip_prefix(EMPTY_FOLDER));
         let quoted = rows.filter_map(|row| row.strip_prefix(": \"")?.strip_suffix('"'));
         quoted.map(|text| PathBuf::from(unquoted(text)))
@@ -154,12 +181,45 @@ fn put_back(tree: &Worktree, head: &Oid, snapshot: &Oid) -> Result<(), GitError>
         let folder = tree.path().join(folder);
         fs::create_dir_all(&folder).map_err(|source| GitError::io("make", &folder, source))?;
     }
-    if let Some(index) = header.parents.get(1) {
-        let call = tree.git().without_hooks(tree.call_in(&dir))?;
-        // Only the index: what it has of files that did not change stays known.
-        call.args(&["read-tree", "-i", "-m", index.as_str()]).run()?;
+    match header.parents.get(1) {
+        Some(_) => put_index(tree, &dir, &header),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// The index as it was: what was staged, with the sides of conflicts.
+pub(super) fn put_index(tree: &Worktree, dir: &Path, header: &Header) -> Result<(), GitError> {
+    let Some(index) = header.parents.get(1).or(header.parents.first()) else { return Ok(()) };
+    let call = || tree.git().without_hooks(tree.call_in(dir));
+    // Only the index: what it has of files that did not change stays known.
+    let read = |how: &[&str]| call()?.arg("read-tree").args(how).arg(index.as_str()).run();
+    let mut put = read(&["-i", "-m"]);
+    if matches!(put, Err(GitError::Failed { .. })) {
+        // It has conflicts.
+        put = read(&["-i", "--reset"]);
+    }
+    if matches!(put, Err(GitError::Failed { .. })) {
+        // It is torn.
+        locks::set_aside(tree.git(), &dir.join("index"))?;
+        put = read(&[]);
+    }
+    put.map(drop)?;
+    let Some(sides) = header.parents.get(2) else { return Ok(()) };
+    let mut rows = Vec::new();
+    let none = "0".repeat(sides.as_str().len());
+    for (path, to) in files_of(tree.call_in(dir), sides)? {
+        let (Some((mode, id)), [stage @ b'1'..=b'3', b'/', path @ ..]) = (to, path.as_slice())
+        else {
+            return Err(GitError::unexpected("git ls-tree", names::shown(&path)));
+        };
+        let stage = char::from(*stage);
+        rows.push([format!("0 {none}\t").as_bytes(), path, b"\0"].concat());
+        let row = format!("{} {id} {stage}\t", mode.text());
+        rows.push([row.as_bytes(), path, b"\0"].concat());
+    }
+    // Every side's path is cleared before the first side is put.
+    rows.sort_by_key(|row| !row.starts_with(b"0 "));
+    call()?.args(&["update-index", "-z", "--index-info"]).input(rows.concat()).run().map(drop)
 }
 
 /// A worktree being filled.
@@ -200,7 +260,8 @@ impl Place<'_> {
         format: Format,
     ) -> Result<(), GitError> {
         let (known, sink) = (Known::default(), Sink::nowhere());
-        let (root, began) = (self.tree.path(), SystemTime::now());
+        let failed = |source| GitError::io("look into", self.tree.path(), source);
+        let (root, began) = (&Root::open(self.tree.path()).map_err(failed)?, SystemTime::now());
         let read = Reader { root, known: &known, format, began, sink: &sink }.all(paths);
         let differing: Vec<(&[u8], Mode, Id)> = paths
             .iter()

@@ -1,9 +1,11 @@
 //! The worktree's index as git reads it: which paths it has, and what it stages against HEAD. Asked of
 //! git only when the index or HEAD is another one than before; no lock is taken or waited for.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use piton_core::ids::Oid;
 
@@ -21,8 +23,8 @@ pub(super) struct Staged {
     pub(super) tracked: Arc<TrackedPaths>,
     /// What a commit of the index would change in HEAD.
     pub(super) changes: Vec<Change>,
-    /// Paths with a conflict, of which the commit has one side only.
-    pub(super) unmerged: Vec<Vec<u8>>,
+    /// The sides of conflicts, each below a folder with its number; the commit has one of them.
+    pub(super) sides: Vec<Change>,
     /// Git cannot read the index; what is tracked is then what HEAD has.
     pub(super) torn: bool,
 }
@@ -94,32 +96,44 @@ impl Staged {
         dir: &Path,
         head: Option<&Oid>,
     ) -> Result<bool, GitError> {
-        let index = fs::symlink_metadata(dir.join("index"));
-        let now = (index.ok().as_ref().map(Print::of), head.cloned());
+        let began = SystemTime::now();
+        let index = fs::symlink_metadata(dir.join("index")).ok().as_ref().map(Print::of);
+        // One that was just written may be written again and look the same.
+        let settled = index.is_none_or(|print| print.is_settled(began));
+        let now = (index, head.cloned());
         if self.seen.as_ref() == Some(&now) {
             return Ok(false);
         }
         *self = look(tree, dir, head)?;
-        self.seen = Some(now);
+        self.seen = settled.then_some(now);
         Ok(true)
     }
 
-    /// A digest of what is staged.
+    /// A digest of what is staged; of conflicts their sides.
     pub(super) fn digest(&self) -> String {
-        digest(self.changes.clone())
+        digest(self.changes.iter().chain(&self.sides).cloned().collect())
     }
 }
 
-/// The same for what a commit has on top of another one.
-pub(super) fn digest_between(call: Call, from: &Oid, to: &Oid) -> Result<String, GitError> {
+/// The same for what a commit has on top of another one, with the sides of conflicts in a third.
+pub(super) fn digest_between(
+    call: impl Fn() -> Call,
+    (from, to): (&Oid, &Oid),
+    sides: Option<&Oid>,
+) -> Result<String, GitError> {
     let words = ["diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev"];
-    let call = call.args(&words).arg("--ignore-submodules=none");
-    let answer = call.args(&[from.as_str(), to.as_str(), "--"]).run()?;
+    let asked = call().args(&words).arg("--ignore-submodules=none");
+    let answer = asked.args(&[from.as_str(), to.as_str(), "--"]).run()?;
     let to = |to| match to {
         To::File(mode, id) => Some((mode, id)),
         To::Gone | To::Unmerged => None,
     };
-    Ok(digest(changed(&answer)?.into_iter().map(|(path, of)| (path, to(of))).collect()))
+    let mut all: Vec<Change> =
+        changed(&answer)?.into_iter().map(|(path, of)| (path, to(of))).collect();
+    if let Some(sides) = sides {
+        all.extend(files_of(call(), sides)?);
+    }
+    Ok(digest(all))
 }
 
 fn digest(mut changes: Vec<Change>) -> String {
@@ -168,6 +182,8 @@ fn look(tree: &Worktree, dir: &Path, head: Option<&Oid>) -> Result<Staged, GitEr
     };
     let (mut staged, mut tracked) = (Staged::default(), TrackedPaths::from_rows(&rows));
     let Some(head) = head else {
+        let all = rows.iter().filter(|row| row.stage == 0);
+        staged.changes = all.map(|row| (row.path.clone(), Some((row.mode, row.id)))).collect();
         staged.tracked = Arc::new(tracked);
         return Ok(staged);
     };
@@ -179,14 +195,17 @@ fn look(tree: &Worktree, dir: &Path, head: Option<&Oid>) -> Result<Staged, GitEr
         Err(GitError::Failed { .. }) => return without_index(tree, dir, Some(head)),
         Err(other) => return Err(other),
     };
+    let mut unmerged = BTreeSet::new();
     for (path, to) in changed(&answer)? {
         match to {
-            To::Unmerged => staged.unmerged.push(path),
+            To::Unmerged => {
+                unmerged.insert(path);
+            }
             To::Gone => staged.changes.push((path, None)),
             To::File(mode, id) => staged.changes.push((path, Some((mode, id)))),
         }
     }
-    settle(&mut staged, &rows);
+    settle(&mut staged, unmerged, &rows);
     let gone = staged.changes.iter().filter(|(_, to)| to.is_none());
     let gone: Vec<Vec<u8>> = gone.map(|(path, _)| path.clone()).collect();
     tracked.add(gone.into_iter());
@@ -194,15 +213,16 @@ fn look(tree: &Worktree, dir: &Path, head: Option<&Oid>) -> Result<Staged, GitEr
     Ok(staged)
 }
 
-/// A commit has one side of a conflict: ours, or theirs where we have none.
-fn settle(staged: &mut Staged, rows: &[Row]) {
-    staged.unmerged.sort();
-    staged.unmerged.dedup();
-    for path in &staged.unmerged {
-        staged.changes.retain(|(other, _)| other != path);
-        let side = |stage: u8| rows.iter().find(|row| row.path == *path && row.stage == stage);
+/// A commit has one side of a conflict: ours, or theirs where we have none. All of them are kept beside.
+fn settle(staged: &mut Staged, unmerged: BTreeSet<Vec<u8>>, rows: &[Row]) {
+    staged.changes.retain(|(path, _)| !unmerged.contains(path));
+    for path in unmerged {
+        let sides = || rows.iter().filter(|row| row.path == path && row.stage > 0);
+        let side = |stage: u8| sides().find(|row| row.stage == stage);
         let to = side(2).or_else(|| side(3)).map(|row| (row.mode, row.id));
-        staged.changes.push((path.clone(), to));
+        let below = |row: &Row| [&[b'0' + row.stage, b'/'], path.as_slice()].concat();
+        staged.sides.extend(sides().map(|row| (below(row), Some((row.mode, row.id)))));
+        staged.changes.push((path, to));
     }
 }
 

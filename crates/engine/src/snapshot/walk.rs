@@ -3,19 +3,21 @@
 //! nothing of objects: it says which files look other than they did.
 
 use std::collections::HashMap;
-use std::fs::{self, DirEntry, FileType, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use piton_core::ids::Oid;
+use rustix::fs::{Dir, DirEntry, FileType, Stat};
 
+use super::beneath::{self, Root, is_gone};
 use super::ignore::{Level, Rules};
 use super::known::{Folder, Known, Print, join};
 use super::staged::TrackedPaths;
-use crate::git::{Call, Git, GitError, is_missing, names, plain};
+use crate::git::{Call, Git, GitError, names, plain};
 
 /// The largest file a snapshot copies: every copy of it stays in the repository.
 pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -42,14 +44,14 @@ impl LeftOut {
 pub(super) struct Nested {
     pub(super) path: Vec<u8>,
     pub(super) head: Option<Oid>,
-    /// Its history is in the worktree, too, and in no snapshot.
-    pub(super) holds_history: bool,
+    /// Why its `.git` is in no snapshot, although it is in the worktree.
+    pub(super) unkept: Option<&'static str>,
 }
 
 /// What is walked, and what is known of it.
 pub(super) struct Ground<'a> {
     pub(super) git: &'a Git,
-    pub(super) root: &'a Path,
+    pub(super) root: &'a Root,
     pub(super) known: &'a Known,
     pub(super) tracked: &'a Arc<TrackedPaths>,
     /// The user's own excludes.
@@ -95,8 +97,8 @@ struct Job {
 
 /// Walks. Only a root that cannot be listed is an error.
 pub(super) fn walk(ground: &Ground<'_>) -> Result<Seen, GitError> {
-    let root = ground.root;
-    fs::read_dir(root).map_err(|source| GitError::io("list", root, source))?;
+    Listing::of(ground.root, b"")
+        .map_err(|source| GitError::io("list", ground.root.path(), source))?;
     let own = excludes(&ground.git.common_dir().join("info/exclude"));
     let user = Level::new(ground.user.clone(), b"", None);
     let level = Level::new(Arc::new(own), b"", Some(user));
@@ -153,17 +155,17 @@ pub(super) fn is_within(path: &[u8], other: &[u8]) -> bool {
 impl Ground<'_> {
     fn visit(&self, mut job: Job, seen: &mut Seen) -> Vec<Job> {
         let known = self.known.folder(&job.folder);
-        let entries = match list(&self.root.join(names::path(&job.folder))) {
-            Ok(entries) => entries,
-            Err(error) if is_missing(&error) => return Vec::new(),
+        let listing = match Listing::of(self.root, &job.folder) {
+            Ok(listing) => listing,
+            Err(error) if is_gone(&error) => return Vec::new(),
             Err(error) => {
                 seen.left_out
                     .push(LeftOut::new(&job.folder, format!("it cannot be listed: {error}")));
                 return Vec::new();
             }
         };
-        let has = |name: &str| entries.iter().any(|entry| entry.file_name() == name);
-        if has(".git") && !job.folder.is_empty() {
+        let has = |name: &[u8]| listing.entries.iter().any(|it| it.file_name().to_bytes() == name);
+        if has(b".git") && !job.folder.is_empty() {
             match self.enter(&job) {
                 Some((scope, level, nested)) => {
                     seen.nested.push(nested);
@@ -177,16 +179,17 @@ impl Ground<'_> {
             }
         }
         seen.visited.extend(known);
-        if entries.is_empty() && !job.ignored && !job.folder.is_empty() {
+        if listing.entries.is_empty() && !job.ignored && !job.folder.is_empty() {
             seen.empty.push(job.folder.clone());
         }
-        if has(".gitignore") && !job.ignored {
-            let found = rules(&self.root.join(names::path(&join(&job.folder, b".gitignore"))));
+        if has(b".gitignore") && !job.ignored {
+            let found = listing.read(c".gitignore");
+            let found = rules_in(found);
             if !found.is_empty() {
                 job.level = Level::new(Arc::new(found), &job.folder, Some(job.level));
             }
         }
-        self.sort(&job, known.map(|at| &self.known.folders[at]), &entries, seen)
+        self.sort(&job, known.map(|at| &self.known.folders[at]), &listing, seen)
     }
 
     /// Goes through a folder's entries; returns the folders among them.
@@ -194,21 +197,20 @@ impl Ground<'_> {
         &self,
         job: &Job,
         known: Option<&Folder>,
-        entries: &[DirEntry],
+        listing: &Listing,
         seen: &mut Seen,
     ) -> Vec<Job> {
         let mut met = vec![false; known.map_or(0, |folder| folder.files.len())];
         let mut folders = Vec::new();
-        for entry in entries {
-            let name = entry.file_name();
-            let name = name.as_bytes();
+        for entry in &listing.entries {
+            let name = entry.file_name().to_bytes();
             if name == b".git" {
                 continue;
             }
             let at = known.and_then(|folder| folder.find(name).ok());
-            let kind = match entry.file_type() {
+            let kind = match listing.kind(entry) {
                 Ok(kind) => kind,
-                Err(error) if is_missing(&error) => continue,
+                Err(error) if is_gone(&error) => continue,
                 Err(error) => {
                     let path = join(&job.folder, name);
                     at.into_iter().for_each(|at| met[at] = true);
@@ -220,7 +222,7 @@ impl Ground<'_> {
             // What the index has is in, whatever the rules say: they are not even asked.
             let tracked = !kind.is_dir() && kept.is_some_and(|kept| kept.tracked);
             if let (true, Some(at), Some(kept)) = (tracked, at, kept)
-                && let Ok(Some(print)) = look(entry, kind)
+                && let Ok(Some(print)) = listing.look(entry, kind)
                 && kept.print == Some(print)
             {
                 met[at] = true;
@@ -240,7 +242,7 @@ impl Ground<'_> {
                 folders.push(Job { folder: path, level, scope, ignored });
                 continue;
             }
-            match look(entry, kind) {
+            match listing.look(entry, kind) {
                 Ok(Some(print)) => {
                     at.into_iter().for_each(|at| met[at] = true);
                     if kept.is_none_or(|kept| kept.print != Some(print)) {
@@ -264,7 +266,7 @@ impl Ground<'_> {
 
     /// The rules and the index of a nested repository; `None` when it is another worktree of this one.
     fn enter(&self, job: &Job) -> Option<(Arc<Scope>, Arc<Level>, Nested)> {
-        let folder = self.root.join(names::path(&job.folder));
+        let folder = self.root.path().join(names::path(&job.folder));
         let dirs = plain::git_dirs(&folder);
         let own = self.git.common_dir();
         if dirs.as_ref().is_some_and(|(_, common)| common == own) {
@@ -276,8 +278,16 @@ impl Ground<'_> {
         let tracked = dirs.as_ref().map(|(dir, common)| self.indexes.tracked(&folder, dir, common));
         let scope = Scope { base: job.folder.len() + 1, tracked: tracked.unwrap_or_default() };
         let head = dirs.as_ref().and_then(|(dir, common)| head(&folder, dir, common));
-        let holds_history = dirs.is_some_and(|(_, common)| common.starts_with(&folder));
-        let nested = Nested { path: job.folder.clone(), head, holds_history };
+        let unkept = match &dirs {
+            Some((_, common)) if !common.starts_with(&folder) => None,
+            Some((dir, common))
+                if dir.join("HEAD").is_file() && common.join("objects").is_dir() =>
+            {
+                Some("the history of a nested repository: only its files are kept")
+            }
+            _ => Some("it is called .git and is no repository: git takes nothing of that name"),
+        };
+        let nested = Nested { path: job.folder.clone(), head, unkept };
         Some((Arc::new(scope), level, nested))
     }
 }
@@ -322,28 +332,64 @@ fn head(folder: &Path, git_dir: &Path, common: &Path) -> Option<Oid> {
     asked.line().ok().and_then(|line| Oid::new(line).ok())
 }
 
-fn list(folder: &Path) -> io::Result<Vec<DirEntry>> {
-    fs::read_dir(folder)?.collect()
+/// A folder's entries, and the folder itself to look at them from.
+struct Listing {
+    folder: OwnedFd,
+    entries: Vec<DirEntry>,
 }
 
-/// How a file looks; `None` when it vanished; the error says why it cannot be kept.
-fn look(entry: &DirEntry, kind: FileType) -> Result<Option<Print>, String> {
-    if let Some(why) = special(kind) {
-        return Err(why.to_owned());
+impl Listing {
+    fn of(root: &Root, folder: &[u8]) -> io::Result<Listing> {
+        let folder = root.folder(folder)?;
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&folder)? {
+            let entry = entry?;
+            if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                entries.push(entry);
+            }
+        }
+        Ok(Listing { folder, entries })
     }
-    let found = match entry.metadata() {
-        Ok(found) => found,
-        Err(error) if is_missing(&error) => return Ok(None),
-        Err(error) => return Err(cannot_look(&error)),
-    };
-    match special(found.file_type()) {
-        Some(why) => Err(why.to_owned()),
-        None if found.is_file() && found.len() > FILE_BYTES_MAX => Err(too_large()),
-        None => Ok(Some(Print::of(&found))),
+
+    fn kind(&self, entry: &DirEntry) -> io::Result<FileType> {
+        match entry.file_type() {
+            FileType::Unknown => {
+                let found = beneath::look(&self.folder, entry.file_name())?;
+                Ok(FileType::from_raw_mode(found.st_mode))
+            }
+            kind => Ok(kind),
+        }
+    }
+
+    /// How a file looks; `None` when it vanished; the error says why it cannot be kept.
+    fn look(&self, entry: &DirEntry, kind: FileType) -> Result<Option<Print>, String> {
+        if let Some(why) = special(kind) {
+            return Err(why.to_owned());
+        }
+        let found = match beneath::look(&self.folder, entry.file_name()) {
+            Ok(found) => found,
+            Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) => return Err(cannot_look(&error)),
+        };
+        unkept(&found).map_or_else(|| Ok(Some(Print::of_stat(&found))), Err)
+    }
+
+    fn read(&self, name: &std::ffi::CStr) -> io::Result<fs::File> {
+        beneath::read(&self.folder, name)
     }
 }
 
-pub(super) fn too_large() -> String {
+/// Why something cannot be kept, whatever it holds.
+pub(super) fn unkept(found: &Stat) -> Option<String> {
+    let kind = FileType::from_raw_mode(found.st_mode);
+    match special(kind) {
+        Some(why) => Some(why.to_owned()),
+        None if kind.is_file() && found.st_size as u64 > FILE_BYTES_MAX => Some(too_large()),
+        None => None,
+    }
+}
+
+fn too_large() -> String {
     format!("it is larger than {} MiB", FILE_BYTES_MAX >> 20)
 }
 
@@ -352,7 +398,7 @@ fn cannot_look(error: &io::Error) -> String {
 }
 
 /// Why git cannot keep a file of this kind.
-pub(super) fn special(kind: FileType) -> Option<&'static str> {
+fn special(kind: FileType) -> Option<&'static str> {
     if kind.is_fifo() {
         Some("a FIFO, not a file")
     } else if kind.is_socket() {
@@ -364,24 +410,13 @@ pub(super) fn special(kind: FileType) -> Option<&'static str> {
     }
 }
 
-/// Opened without following a link and without waiting: a path may have become anything since it was
-/// looked at.
-pub(super) fn open(path: &Path) -> io::Result<fs::File> {
-    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
-    OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)
-}
-
-/// The rules in a folder's file; none where it is no file or cannot be read.
-fn rules(path: &Path) -> Rules {
-    rules_in(open(path))
-}
-
 /// The user's or the repository's; unlike one in a folder it may be a link.
 pub(super) fn excludes(path: &Path) -> Rules {
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     rules_in(OpenOptions::new().read(true).custom_flags(flags).open(path))
 }
 
+/// The rules in a file; none where it is no file or cannot be read.
 fn rules_in(file: io::Result<fs::File>) -> Rules {
     let mut text = Vec::new();
     let read = file.and_then(|file| {
@@ -570,10 +605,11 @@ mod tests {
                 .expect("added");
             let expected = list(&["--cached", "--others", "--exclude-standard"]);
             let tracked = Arc::new(TrackedPaths::of(call()));
+            let root = Root::open(git.here()).expect("a folder");
             let walk = |known: &Known| {
                 let (user, indexes) = (&Arc::default(), &NestedIndexes::default());
                 let ground =
-                    Ground { git: &git, root: git.here(), known, tracked: &tracked, user, indexes };
+                    Ground { git: &git, root: &root, known, tracked: &tracked, user, indexes };
                 walk(&ground).expect("walked")
             };
             let seen = walk(&Known::default());

@@ -169,7 +169,7 @@ lab_test! {
 }
 
 lab_test! {
-    fn a_conflict_costs_its_sides_only(lab) {
+    fn a_conflict_comes_back_with_all_its_sides(lab) {
         let tree = lab.tree();
         put(&tree.path().join("README.md"), "ours\n");
         lab.commit_in(tree.path(), "ours");
@@ -178,12 +178,64 @@ lab_test! {
         lab.commit("theirs");
         assert!(lab.try_git_in(tree.path(), &["merge", "main"]).is_err(), "the fault");
         let (head, kept) = (lab.head(tree.path()), lab.taken(&tree, 1));
-        let omitted: Vec<&str> = kept.omitted.iter().map(|left| left.path.as_str()).collect();
-        assert_eq!(omitted, ["README.md"]);
+        assert_eq!(kept.omitted, []);
+        assert_eq!(lab.take_after(&tree, 2, Some(&kept.tree)).expect("taken"), None, "nothing new");
         assert_eq!(lab.git(&["show", &format!("{}^2:README.md", kept.commit)]), "ours");
+        let sides = |root: &Path| lab.git_in(root, &["ls-files", "--stage"]);
+        assert_eq!(sides(tree.path()).matches("README.md").count(), 3, "the fault");
         let second = second(lab, &head, &kept);
         assert!(read(&second.path().join("README.md")).contains("<<<<<<<"));
-        assert_eq!(lab.git_in(second.path(), &["diff", "--cached", "--name-only"]), "clean");
+        assert_eq!(sides(second.path()), sides(tree.path()));
+        lab.git(&["gc", "-q", "--prune=now"]);
+        read_back(&lab.found(), &kept).expect("whole");
+    }
+}
+
+lab_test! {
+    fn what_is_staged_before_the_first_commit_is_kept(lab) {
+        let tree = lab.tree();
+        lab.git_in(tree.path(), &["switch", "-q", "--orphan", "fresh"]);
+        put(&tree.path().join("both"), "staged\n");
+        lab.git_in(tree.path(), &["add", "both"]);
+        put(&tree.path().join("both"), "and changed\n");
+        put(&tree.path().join("new"), "not staged\n");
+        let index = lab.git_in(tree.path(), &["ls-files", "--stage"]);
+        let ask = Ask {
+            refname: "refs/piton/x/a/7/1".to_owned(),
+            base: None,
+            message: "snapshot",
+            reason: SnapshotReason::Cadence,
+            last: None,
+        };
+        let kept = snapshot::take(&tree, &ask).expect("taken").expect("something");
+        assert_eq!((kept.head.clone(), kept.omitted.clone()), (None, vec![]));
+        assert_eq!(lab.paths_of(&kept.commit), ["both", "new"]);
+        read_back(&lab.found(), &kept).expect("whole");
+        let again = Ask { refname: "refs/piton/x/a/7/2".to_owned(), last: Some(&kept.tree), ..ask };
+        assert_eq!(snapshot::take(&tree, &again).expect("taken"), None);
+        let stand_in = lab.found().commit(&format!("{}^", kept.commit)).expect("a parent");
+        assert_eq!(lab.paths_of(&stand_in), Vec::<String>::new());
+        let second = second(lab, &stand_in, &kept);
+        assert_eq!(lab.git_in(second.path(), &["ls-files", "--stage"]), index);
+        assert_eq!(files(second.path(), false), files(tree.path(), false));
+    }
+}
+
+lab_test! {
+    fn what_is_only_called_a_repository_is_listed(lab) {
+        let tree = lab.tree();
+        put(&tree.path().join("broken/.git"), "gitdir: ../nowhere\n");
+        put(&tree.path().join("broken/file"), "kept");
+        put(&tree.path().join("folder/.git/notes"), "lost, and listed");
+        put(&tree.path().join("folder/file"), "kept");
+        let kept = lab.taken(&tree, 1);
+        let omitted: Vec<&str> = kept.omitted.iter().map(|left| left.path.as_str()).collect();
+        assert_eq!(omitted, ["broken/.git", "folder/.git"]);
+        assert!(kept.omitted[0].why.contains("no repository"), "{:?}", kept.omitted);
+        let paths = lab.paths_of(&kept.commit);
+        assert!(["broken/file", "folder/file"].iter().all(|path| paths.contains(&(*path).to_owned())));
+        let said = lab.git(&["log", "-1", "--format=%B", kept.commit.as_str()]);
+        assert!(said.contains("Piton-Left-Out: \"broken/.git\" it is called .git"), "{said}");
     }
 }
 

@@ -1,0 +1,526 @@
+//! The snapshots of a run, for people: which there are, what is in one, what changed, and putting one
+//! back. What the log names and what only a ref names are told apart. Looking writes nothing; putting
+//! back is a transaction that loses nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use piton_core::claim::believed_until;
+use piton_core::event::{Event, Holder, Omission, Snapshot, SnapshotReason};
+use piton_core::ids::{Fence, Oid, StepId, StepRef};
+use piton_core::record::Cursor;
+use piton_core::recover::Sighting;
+use piton_core::run::{Attempt, Step};
+use piton_core::time::Millis;
+use piton_core::view::{step_branch, timestamp};
+use serde::{Serialize, Serializer};
+
+use crate::bury::bury_dead;
+use crate::crash;
+use crate::error::EngineError;
+use crate::git::GitError;
+use crate::keeper::{reason_in, snapshot_message, snapshot_ref};
+use crate::log::Log;
+use crate::observe::{Depth, observe};
+use crate::project::Project;
+use crate::runs::settings_of;
+use crate::snapshot::{self, FileChange, PutBack, Putting};
+use crate::worktree::{TreeState, Worktree};
+
+/// A snapshot that has its ref.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KnownSnapshot {
+    #[serde(flatten)]
+    pub step: StepRef,
+    pub fence: Fence,
+    /// What its ref ends with.
+    pub n: String,
+    #[serde(serialize_with = "rfc3339")]
+    pub at: Millis,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<SnapshotReason>,
+    /// Paths that differ from the step's base.
+    pub changed: u64,
+    pub omitted: Vec<Omission>,
+    pub commit: Oid,
+    pub refname: String,
+    pub known_by: KnownBy,
+}
+
+/// Who says that there is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KnownBy {
+    Log,
+    /// Its ref alone: kept by a holder that had lost its claim, or before something was put back.
+    Ref,
+}
+
+/// The snapshots of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Listed {
+    /// Oldest first.
+    pub snapshots: Vec<KnownSnapshot>,
+    /// How many the log names whose refs are gone.
+    pub pruned: u64,
+}
+
+fn rfc3339<S: Serializer>(at: &Millis, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&timestamp(*at))
+}
+
+/// Every snapshot of a run, or of one of its steps.
+pub fn list(project: &Project, log: &Log, step: Option<&StepId>) -> Result<Listed, EngineError> {
+    let run = log.run();
+    let mut refs = refs(project, log)?;
+    let mut listed = Listed { snapshots: Vec::new(), pruned: 0 };
+    for record in log.store().read(run.opened.run, Cursor::START)? {
+        let Ok(Event::Checkpointed { step, fence, snapshot: Some(kept), .. }) =
+            Event::from_body(&record.body)
+        else {
+            continue;
+        };
+        match refs.remove(&kept.refname).filter(|found| found.commit == kept.commit) {
+            Some(_) => listed.snapshots.push(recorded(step, fence, record.at, kept)),
+            None => listed.pruned += 1,
+        }
+    }
+    for (refname, found) in refs {
+        if step.is_none_or(|step| found.step.step == *step) {
+            listed.snapshots.push(by_ref(project, log, refname, found)?);
+        }
+    }
+    listed.snapshots.retain(|kept| step.is_none_or(|step| kept.step.step == *step));
+    listed.snapshots.sort_by_key(|kept| (kept.at, kept.fence, kept.n.len(), kept.n.clone()));
+    Ok(listed)
+}
+
+/// A ref that is called like a snapshot's.
+struct FoundRef {
+    step: StepRef,
+    fence: Fence,
+    n: String,
+    commit: Oid,
+    at: Millis,
+}
+
+/// The refs of a run's snapshots, by name.
+fn refs(project: &Project, log: &Log) -> Result<BTreeMap<String, FoundRef>, EngineError> {
+    let prefix = format!("refs/piton/{}/", log.run().opened.handle);
+    let mut found = BTreeMap::new();
+    for (refname, commit, seconds) in project.git.commits_under(&prefix)? {
+        let parts: Vec<&str> = refname[prefix.len()..].split('/').collect();
+        let &[name, fence, n] = parts.as_slice() else { continue };
+        let (Some(step), Ok(fence)) = (step_named(log, name), fence.parse()) else { continue };
+        let (fence, n, at) = (Fence(fence), n.to_owned(), Millis(seconds.saturating_mul(1000)));
+        found.insert(refname, FoundRef { step, fence, n, commit, at });
+    }
+    Ok(found)
+}
+
+/// A step as refs spell it: with its iteration at the end, where that is not the first.
+fn step_named(log: &Log, name: &str) -> Option<StepRef> {
+    let known = |name: &str| StepId::new(name).ok().filter(|id| log.run().index_of(id).is_some());
+    if let Some(step) = known(name) {
+        return Some(StepRef::first(step));
+    }
+    let (step, iteration) = name.rsplit_once('-')?;
+    Some(StepRef { step: known(step)?, iteration: iteration.parse().ok()? })
+}
+
+fn recorded(step: StepRef, fence: Fence, at: Millis, kept: Snapshot) -> KnownSnapshot {
+    let n = kept.refname.rsplit('/').next().unwrap_or_default().to_owned();
+    KnownSnapshot {
+        step,
+        fence,
+        n,
+        at,
+        reason: Some(kept.reason),
+        changed: kept.changed,
+        omitted: kept.omitted,
+        commit: kept.commit,
+        refname: kept.refname,
+        known_by: KnownBy::Log,
+    }
+}
+
+fn by_ref(
+    project: &Project,
+    log: &Log,
+    refname: String,
+    found: FoundRef,
+) -> Result<KnownSnapshot, EngineError> {
+    let FoundRef { step, fence, n, commit, at } = found;
+    let (message, omitted) = snapshot::told(&project.git, &commit)?;
+    let changed = snapshot::changed_paths(&project.git, &base(log, &step), &commit)?.len() as u64;
+    let (reason, known_by) = (reason_in(&message), KnownBy::Ref);
+    Ok(KnownSnapshot { step, fence, n, at, reason, changed, omitted, commit, refname, known_by })
+}
+
+/// What a step's files are held against.
+fn base(log: &Log, step: &StepRef) -> Oid {
+    let state = log.run().step(&step.step).map(|(_, state)| state);
+    state.and_then(|state| state.base.clone()).unwrap_or_else(|| log.run().opened.base.clone())
+}
+
+/// Which snapshot is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum At {
+    /// The newest.
+    Last,
+    /// The newest that is not younger.
+    Time(Millis),
+    /// The beginning of its id, its ref, or `FENCE/N`.
+    Named(String),
+}
+
+/// Finds it among some.
+pub fn choose<'a>(among: &'a [KnownSnapshot], at: &At) -> Option<&'a KnownSnapshot> {
+    match at {
+        At::Last => among.last(),
+        At::Time(time) => among.iter().rfind(|kept| kept.at <= *time),
+        At::Named(text) => {
+            let is = |kept: &&KnownSnapshot| {
+                kept.refname == *text || format!("{}/{}", kept.fence, kept.n) == *text
+            };
+            let begins = |kept: &&KnownSnapshot| {
+                text.len() >= 4 && kept.commit.as_str().starts_with(&text.to_ascii_lowercase())
+            };
+            let mut found = among.iter().filter(begins);
+            among.iter().rfind(is).or_else(|| match (found.next(), found.next()) {
+                (Some(one), None) => Some(one),
+                _ => None,
+            })
+        }
+    }
+}
+
+/// What is in a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Contents {
+    /// As git has it: with what was reported, and what a tree cannot say.
+    pub message: String,
+    /// The commit that was checked out.
+    pub head: Option<Oid>,
+    pub base: Oid,
+    /// Against the base.
+    pub files: Vec<FileChange>,
+}
+
+pub fn contents(
+    project: &Project,
+    log: &Log,
+    kept: &KnownSnapshot,
+) -> Result<Contents, EngineError> {
+    let (message, _) = snapshot::told(&project.git, &kept.commit)?;
+    let base = base(log, &kept.step);
+    let files = snapshot::changed_paths(&project.git, &base, &kept.commit)?;
+    let head = project.git.commit(&format!("{}^1", kept.commit)).ok();
+    Ok(Contents { message, head, base, files })
+}
+
+/// What a snapshot is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Against {
+    /// The one before it of the same step, or the step's base.
+    Previous,
+    Base,
+    /// The files that are there now.
+    Files,
+}
+
+/// What is different, and from what to what.
+pub struct Compared {
+    pub from: String,
+    pub to: String,
+    pub difference: snapshot::Difference,
+}
+
+pub fn compare(
+    project: &Project,
+    log: &Log,
+    (among, kept): (&[KnownSnapshot], &KnownSnapshot),
+    against: Against,
+    paths: &[Vec<u8>],
+) -> Result<Compared, EngineError> {
+    let git = &project.git;
+    let earlier = among.iter().take_while(|other| other.refname != kept.refname);
+    let earlier = earlier.filter(|other| other.step == kept.step).last();
+    let (from, to, difference) = match (against, earlier) {
+        (Against::Previous, Some(earlier)) => {
+            let difference = snapshot::between(git, &earlier.commit, &kept.commit, paths)?;
+            (earlier.refname.clone(), kept.refname.clone(), difference)
+        }
+        (Against::Base | Against::Previous, _) => {
+            let base = base(log, &kept.step);
+            let difference = snapshot::between(git, &base, &kept.commit, paths)?;
+            (base.to_string(), kept.refname.clone(), difference)
+        }
+        (Against::Files, _) => {
+            let tree = Worktree::at(git, &place(project, log, kept)?);
+            let difference = snapshot::with_files(&tree, &kept.commit, paths)?;
+            (kept.refname.clone(), tree.path().display().to_string(), difference)
+        }
+    };
+    Ok(Compared { from, to, difference })
+}
+
+/// The worktree that a snapshot is of.
+fn place(project: &Project, log: &Log, kept: &KnownSnapshot) -> Result<PathBuf, EngineError> {
+    let attempts = attempts(log, &kept.step);
+    let attempt = attempts.iter().find(|attempt| attempt.fence == kept.fence);
+    attempt_place(project, log, attempt.copied())
+}
+
+fn attempts<'log>(log: &'log Log, step: &StepRef) -> Vec<&'log Attempt> {
+    let of = |state: &'log Step| {
+        let past = state.history.iter().map(|past| &past.attempt);
+        past.chain(state.attempt()).collect()
+    };
+    log.run().step(&step.step).map(|(_, state)| of(state)).unwrap_or_default()
+}
+
+fn attempt_place(
+    project: &Project,
+    log: &Log,
+    attempt: Option<&Attempt>,
+) -> Result<PathBuf, EngineError> {
+    match attempt.map(|attempt| &attempt.holder) {
+        Some(Holder::External { host, worktree }) if *host == project.host => Ok(worktree.into()),
+        Some(Holder::External { host, .. }) => {
+            Err(EngineError::OtherHost { host: host.to_string() })
+        }
+        Some(Holder::Keeper { .. }) | None => {
+            let root = settings_of(log)?.worktree_root;
+            Ok(project.worktree(&root, &log.run().opened.handle))
+        }
+    }
+}
+
+/// What was put back, and where what was there before is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RestoredTree {
+    pub path: PathBuf,
+    /// The snapshot of what was there; nothing where nothing was.
+    pub before: Option<String>,
+    /// The branch and the index went back, too.
+    pub branch: Option<String>,
+    pub written: Vec<String>,
+    pub removed: Vec<String>,
+    /// Where files are that were in the way and in no snapshot.
+    pub aside: Option<PathBuf>,
+}
+
+/// Whether edits that are newer than the last snapshot may be replaced; they are kept in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewerEdits {
+    Refuse,
+    Replace,
+}
+
+/// Puts a snapshot back into its worktree, whole or some paths of it. Refused while anybody works there.
+pub fn restore(
+    project: &Project,
+    log: &mut Log,
+    (among, kept): (&[KnownSnapshot], &KnownSnapshot),
+    paths: &[Vec<u8>],
+    edits: NewerEdits,
+) -> Result<RestoredTree, EngineError> {
+    let tree = Worktree::at(&project.git, &place(project, log, kept)?);
+    let _alone = snapshot::lock_tree(&tree)?;
+    refuse_in_use(project, log, &tree)?;
+    tree.mend()?;
+    let branch = step_branch(&log.run().opened.handle, &kept.step);
+    let on = match tree.state()? {
+        TreeState::Foreign { why } => {
+            return Err(GitError::Foreign { path: tree.path().to_owned(), why }.into());
+        }
+        TreeState::Missing => return rebuilt(project, log, &tree, kept, paths),
+        TreeState::Present { branch, .. } => branch,
+    };
+    refuse_others_work(log, kept, on.as_deref())?;
+    let whole = paths.is_empty() && on.as_ref() == Some(&branch);
+    let to = kept.commit.clone();
+    let branch = whole.then_some(branch);
+    let putting = |from: Oid| Putting { from, to: to.clone(), paths: paths.to_vec(), branch };
+    if let Some((found, done)) = snapshot::finish_putting(&tree)? {
+        let again = putting(found.from.clone());
+        if found == again {
+            let before = among.iter().find(|other| other.commit == found.from);
+            return Ok(told(&tree, before.map(|before| before.refname.clone()), again, done));
+        }
+        return restore_present(project, log, &tree, kept, again);
+    }
+    if edits == NewerEdits::Refuse {
+        refuse_newer_edits(&tree, among, kept, paths)?;
+    }
+    restore_present(project, log, &tree, kept, putting(to.clone()))
+}
+
+/// Puts back what a ref has into a worktree that is there; what was there before is kept first.
+fn restore_present(
+    project: &Project,
+    log: &Log,
+    tree: &Worktree,
+    kept: &KnownSnapshot,
+    putting: Putting,
+) -> Result<RestoredTree, EngineError> {
+    let before = keep_present(log, tree, &kept.step)?;
+    snapshot::read_back(&project.git, &before)?;
+    crash::point("restore.kept");
+    let putting = Putting { from: before.commit.clone(), ..putting };
+    match snapshot::put_back(tree, &putting) {
+        Ok(done) => Ok(told(tree, Some(before.refname), putting, done)),
+        Err(source) => Err(EngineError::NotPutBack { before: before.refname, source }),
+    }
+}
+
+fn told(tree: &Worktree, before: Option<String>, putting: Putting, done: PutBack) -> RestoredTree {
+    let PutBack { written, removed, aside } = done;
+    let (path, branch) = (tree.path().to_owned(), putting.branch);
+    RestoredTree { path, before, branch, written, removed, aside }
+}
+
+/// A worktree that is gone is made again: nothing is there to be lost.
+fn rebuilt(
+    project: &Project,
+    log: &Log,
+    tree: &Worktree,
+    kept: &KnownSnapshot,
+    paths: &[Vec<u8>],
+) -> Result<RestoredTree, EngineError> {
+    let settings = settings_of(log)?;
+    let own = project.worktree(&settings.worktree_root, &log.run().opened.handle);
+    if !paths.is_empty() || Worktree::at(&project.git, &own).path() != tree.path() {
+        return Err(EngineError::NoTree { path: tree.path().to_owned() });
+    }
+    project.exclude_worktrees(&settings.worktree_root)?;
+    let head = project.git.commit(&format!("{}^1", kept.commit))?;
+    let branch = step_branch(&log.run().opened.handle, &kept.step);
+    snapshot::rebuild(tree, &branch, &head, Some(&kept.commit))?;
+    let files = snapshot::changed_paths(&project.git, &head, &kept.commit)?;
+    let (removed, written): (Vec<FileChange>, Vec<FileChange>) =
+        files.into_iter().partition(|file| file.change == snapshot::ChangeKind::Removed);
+    let names = |files: Vec<FileChange>| files.into_iter().map(|file| file.path).collect();
+    Ok(RestoredTree {
+        path: tree.path().to_owned(),
+        before: None,
+        branch: Some(branch),
+        written: names(written),
+        removed: names(removed),
+        aside: None,
+    })
+}
+
+/// Whoever works there is not disturbed; what is dead is buried first.
+fn refuse_in_use(project: &Project, log: &mut Log, tree: &Worktree) -> Result<(), EngineError> {
+    log.refresh()?;
+    let held: Vec<(StepRef, Attempt)> =
+        log.run().held().map(|(step, attempt)| (step, attempt.clone())).collect();
+    let mut dead = Vec::new();
+    for (step, attempt) in held {
+        let place = match attempt_place(project, log, Some(&attempt)) {
+            Err(EngineError::OtherHost { .. }) => continue,
+            place => place?,
+        };
+        if Worktree::at(&project.git, &place).path() != tree.path() {
+            continue;
+        }
+        match observe(project, log, Depth::Locks).of(attempt.id) {
+            Sighting::Dead(_) => dead.push(step),
+            Sighting::Elsewhere if is_lapsed(log, &step, &attempt)? => {}
+            Sighting::Alive | Sighting::Elsewhere => {
+                let (handle, path) = (log.run().opened.handle.clone(), tree.path().to_owned());
+                return Err(EngineError::TreeInUse { handle, step: step.step, path });
+            }
+        }
+    }
+    for (step, burial) in bury_dead(project, log, &dead)? {
+        if !burial.swept.survivors.is_empty() {
+            let (handle, path) = (log.run().opened.handle.clone(), tree.path().to_owned());
+            return Err(EngineError::TreeInUse { handle, step: step.step, path });
+        }
+    }
+    Ok(())
+}
+
+/// A holder outside is believed until its lease is over.
+fn is_lapsed(log: &Log, step: &StepRef, attempt: &Attempt) -> Result<bool, EngineError> {
+    let leases = log.store().leases(log.run().opened.run)?;
+    let now = log.now()?;
+    Ok(believed_until(step, attempt, &leases).is_over(&now))
+}
+
+/// The run's worktree may have the work of another step in it, which goes on from there.
+fn refuse_others_work(
+    log: &Log,
+    kept: &KnownSnapshot,
+    on: Option<&str>,
+) -> Result<(), EngineError> {
+    let handle = &log.run().opened.handle;
+    let other = log.run().steps().find(|(plan, state)| {
+        let branch = step_branch(handle, &StepRef::first(plan.id.clone()));
+        plan.id != kept.step.step && !state.is_completed() && on == Some(&branch)
+    });
+    match other {
+        Some((plan, _)) => {
+            Err(EngineError::TreeOfOther { step: kept.step.step.clone(), other: plan.id.clone() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// What somebody did since the last snapshot is theirs to decide about.
+fn refuse_newer_edits(
+    tree: &Worktree,
+    among: &[KnownSnapshot],
+    kept: &KnownSnapshot,
+    paths: &[Vec<u8>],
+) -> Result<(), EngineError> {
+    let own = among.iter().rev().filter(|other| other.step == kept.step);
+    let known: Vec<Oid> = own.map(|other| other.commit.clone()).collect();
+    let edited = snapshot::unkept_edits(tree, &kept.commit, &known)?;
+    let edited = edited.iter().filter(|path| snapshot::is_meant(path, paths));
+    let edited: Vec<String> = edited.map(|path| crate::git::names::shown(path)).collect();
+    match edited.is_empty() {
+        true => Ok(()),
+        false => Err(EngineError::NewerEdits { paths: edited }),
+    }
+}
+
+/// A snapshot of what is there now, under the step's last fence.
+fn keep_present(log: &Log, tree: &Worktree, step: &StepRef) -> Result<Snapshot, EngineError> {
+    let fence = attempts(log, step).iter().map(|attempt| attempt.fence).max().unwrap_or(Fence(0));
+    let reason = SnapshotReason::Reset;
+    let message = snapshot_message(log, (step, fence), reason, None);
+    let base = base(log, step);
+    let mut number = 1;
+    loop {
+        let refname = snapshot_ref(log, step, fence, number);
+        let ask =
+            snapshot::Ask { refname, base: Some(&base), message: &message, reason, last: None };
+        number += 1;
+        match snapshot::take(tree, &ask) {
+            Err(GitError::RefTaken { .. }) => {}
+            taken => {
+                let none = || EngineError::NoTree { path: tree.path().to_owned() };
+                return taken?.ok_or_else(none);
+            }
+        }
+    }
+}
+
+/// Whether a snapshot has a file or folder.
+pub fn has_path(project: &Project, kept: &KnownSnapshot, path: &[u8]) -> Result<bool, EngineError> {
+    Ok(snapshot::has_path(&project.git, &kept.commit, path)?)
+}
+
+/// Writes a snapshot's files into a folder of their own.
+pub fn export(
+    project: &Project,
+    kept: &KnownSnapshot,
+    paths: &[Vec<u8>],
+    into: &Path,
+) -> Result<u64, EngineError> {
+    Ok(snapshot::export(&project.git, &kept.commit, paths, into)?)
+}

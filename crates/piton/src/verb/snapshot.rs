@@ -1,0 +1,556 @@
+//! `piton snapshot`: what is kept of the work on a run, and getting it back.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use piton_core::event::{Omission, SnapshotReason};
+use piton_core::ids::StepId;
+use piton_core::time::Millis;
+use piton_core::view::timestamp;
+use piton_engine::log::Log;
+use piton_engine::project::Project;
+use piton_engine::snapshot::{ChangeKind, FileChange};
+use piton_engine::snapshots::{self, Against, At, KnownBy, KnownSnapshot, Listed, NewerEdits};
+use piton_engine::{Access, EngineError, config};
+use serde_json::{Value, json};
+
+use crate::error::{Kind, Problem};
+use crate::text::{ago, bold, count, dim, green, now, plain, red, table, word};
+use crate::ui::{Said, Ui};
+use crate::verb::{self, Answer, json as to_json, stop::step_of};
+
+/// Look at the snapshots of a run, and get files back from them
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// List what is kept
+    #[command(after_help = "\
+Examples:
+  piton snapshot list                       of the only unfinished run, else the newest
+  piton snapshot list auth-calm-otter/jwt   of one step
+
+What a holder kept after it had lost its claim, and what was there before something was put back, is
+known by its ref alone, and listed too.")]
+    List(Which),
+
+    /// Show what is in a snapshot: its message, its files, what was left out
+    #[command(after_help = "\
+Examples:
+  piton snapshot show auth-calm-otter/jwt             the newest
+  piton snapshot show auth-calm-otter/jwt --at 10m    the newest that was there 10 minutes ago
+  piton snapshot show auth-calm-otter --at 4f3a9c")]
+    Show {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        one: One,
+    },
+
+    /// Compare a snapshot with the one before it
+    #[command(after_help = "\
+Examples:
+  piton snapshot diff auth-calm-otter/jwt                what the last snapshot brought
+  piton snapshot diff auth-calm-otter/jwt --base         everything since the step began
+  piton snapshot diff auth-calm-otter/jwt --worktree     what the files have on top of it now
+  piton snapshot diff auth-calm-otter/jwt --at 14:05 src/auth.ts")]
+    Diff {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        one: One,
+
+        /// With where the step began
+        #[arg(long, conflicts_with = "worktree")]
+        base: bool,
+
+        /// With the files that are in its worktree now
+        #[arg(long)]
+        worktree: bool,
+
+        /// Name the files that differ, not how
+        #[arg(long)]
+        stat: bool,
+
+        /// Only these files and folders, as seen from the worktree's root
+        #[arg(value_name = "PATH")]
+        paths: Vec<OsString>,
+    },
+
+    /// Put a snapshot back: into a folder of its own, or into its worktree
+    #[command(after_help = "\
+Examples:
+  piton snapshot restore auth-calm-otter/jwt --to /tmp/jwt         every file, into a new folder
+  piton snapshot restore auth-calm-otter/jwt --at 10m src/auth.ts  one file, into the worktree
+  piton snapshot restore auth-calm-otter/jwt --at 4f3a9c --yes     everything, into the worktree
+
+In the worktree, what is there now is kept in a snapshot first, which the answer names. It is refused
+while anybody works there. Files that changed since the last snapshot are listed and asked about. A
+restore that fails is taken back; one that was killed is finished by saying it again, or by resume.")]
+    Restore {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        one: One,
+
+        /// Into this folder, which must be new or empty
+        #[arg(long, value_name = "DIR")]
+        to: Option<PathBuf>,
+
+        /// Also replace files that changed since the last snapshot; they are kept first
+        #[arg(long)]
+        yes: bool,
+
+        /// Only these files and folders, as seen from the worktree's root
+        #[arg(value_name = "PATH")]
+        paths: Vec<OsString>,
+    },
+}
+
+/// Which run and step.
+#[derive(Debug, clap::Args)]
+struct Which {
+    /// The run, and perhaps a step of it: the run's handle, id, the beginning of either, or its plan
+    /// [default: the unfinished one]
+    #[arg(value_name = "RUN[/STEP]")]
+    run: Option<String>,
+}
+
+/// Which snapshot of it.
+#[derive(Debug, clap::Args)]
+struct One {
+    /// The newest one that was there at a time (2026-11-15T14:05:00Z, 14:05, or 10m for so long ago), or
+    /// the one with this id, ref or FENCE/N [default: the newest]
+    #[arg(long, value_name = "TIME|ID")]
+    at: Option<String>,
+}
+
+impl Args {
+    pub(crate) fn name(&self) -> &'static str {
+        match self.verb {
+            Verb::List(_) => "snapshot list",
+            Verb::Show { .. } => "snapshot show",
+            Verb::Diff { .. } => "snapshot diff",
+            Verb::Restore { .. } => "snapshot restore",
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    match &args.verb {
+        Verb::List(which) => list(which, ui),
+        Verb::Show { which, one } => show(which, one, ui),
+        Verb::Diff { which, one, base, worktree, stat, paths } => {
+            let against = match (base, worktree) {
+                (true, _) => Against::Base,
+                (false, true) => Against::Files,
+                (false, false) => Against::Previous,
+            };
+            let form = if *stat { Form::Names } else { Form::Patch };
+            diff(which, one, (against, form), &meant(paths)?, ui)
+        }
+        Verb::Restore { which, one, to: Some(to), paths, .. } => {
+            export(which, one, to, &meant(paths)?, ui)
+        }
+        Verb::Restore { which, one, to: None, yes, paths } => {
+            let edits = if *yes { NewerEdits::Replace } else { NewerEdits::Refuse };
+            restore(which, one, edits, &meant(paths)?, ui)
+        }
+    }
+}
+
+/// A run that was found, and its snapshots.
+struct Found {
+    project: Project,
+    log: Log,
+    step: Option<StepId>,
+    listed: Listed,
+}
+
+impl Found {
+    fn of(which: &Which, access: Access) -> Result<Found, Problem> {
+        let project = verb::project()?;
+        let store = verb::store_with_runs(&project, access)?;
+        let asked = which.run.as_deref();
+        // A plan's path has slashes, too: a step is what stands behind the last one of something else.
+        let parted = asked.and_then(|text| text.rsplit_once('/')).filter(|_| !is_file(asked));
+        let (log, step) = match parted {
+            Some((run, step)) => {
+                let run = Some(run).filter(|run| !run.is_empty());
+                let log = verb::find(&project, &store, run)?;
+                let step = step_of(&log, step)?;
+                (log, Some(step))
+            }
+            None => (verb::find(&project, &store, asked)?, None),
+        };
+        let listed = snapshots::list(&project, &log, step.as_ref())?;
+        Ok(Found { project, log, step, listed })
+    }
+
+    fn handle(&self) -> &str {
+        self.log.run().opened.handle.as_str()
+    }
+
+    /// The one that is meant.
+    fn choose(&self, one: &One) -> Result<&KnownSnapshot, Problem> {
+        let all = &self.listed.snapshots;
+        if let Some(text) = &one.at
+            && let Some(found) = snapshots::choose(all, &At::Named(text.clone()))
+        {
+            return Ok(found);
+        }
+        let at = match &one.at {
+            None => At::Last,
+            Some(text) => At::Time(time(text)?),
+        };
+        let mut steps: Vec<&str> = all.iter().map(|kept| kept.step.step.as_str()).collect();
+        steps.sort_unstable();
+        steps.dedup();
+        if let (None, [first, _, ..]) = (&self.step, steps.as_slice()) {
+            let message = format!("which step? there are snapshots of {}", steps.join(", "));
+            let hint = format!("name one: {}/{first}", self.handle());
+            return Err(Problem::new(Kind::NoSuchSnapshot, message).hint(hint));
+        }
+        let list = format!("`piton snapshot list {}` lists them", self.handle());
+        snapshots::choose(all, &at).ok_or_else(|| {
+            let message = match (all.first(), &one.at) {
+                (Some(first), Some(text)) => {
+                    format!("there is none from before {text}: the first is of {}", shown(first.at))
+                }
+                _ => "there is no snapshot".to_owned(),
+            };
+            Problem::new(Kind::NoSuchSnapshot, message).hint(list)
+        })
+    }
+}
+
+fn is_file(asked: Option<&str>) -> bool {
+    asked.is_some_and(|text| Path::new(text).is_file())
+}
+
+/// A time, or how long ago.
+fn time(text: &str) -> Result<Millis, Problem> {
+    if let Ok(since) = config::duration(text) {
+        let since = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+        return Ok(Millis(now().0.saturating_sub(since)));
+    }
+    let zone = jiff::tz::TimeZone::system();
+    let at = text
+        .parse::<jiff::Timestamp>()
+        .ok()
+        .or_else(|| {
+            let at = text.parse::<jiff::civil::DateTime>().ok()?;
+            Some(at.to_zoned(zone.clone()).ok()?.timestamp())
+        })
+        .or_else(|| {
+            let time = text.parse::<jiff::civil::Time>().ok()?;
+            let today = jiff::Zoned::now().date();
+            Some(today.to_datetime(time).to_zoned(zone).ok()?.timestamp())
+        });
+    // What is said to the second means all of it.
+    let whole = if text.contains('.') { 0 } else { 999 };
+    at.map(|at| Millis(at.as_millisecond().saturating_add(whole))).ok_or_else(|| {
+        let message = format!("{text:?} is neither a snapshot of it nor a time");
+        Problem::new(Kind::NoSuchSnapshot, message)
+            .hint("a time is 2026-11-15T14:05:00Z, 14:05, or 10m for so long ago")
+    })
+}
+
+fn shown(at: Millis) -> String {
+    timestamp(at)
+}
+
+/// Paths as trees have them.
+fn meant(paths: &[OsString]) -> Result<Vec<Vec<u8>>, Problem> {
+    let read = |path: &OsString| {
+        use std::path::Component;
+        let parts = Path::new(path).components().filter(|part| *part != Component::CurDir);
+        let names: Option<Vec<&[u8]>> = parts
+            .map(|part| match part {
+                Component::Normal(name) => Some(name.as_bytes()),
+                _ => None,
+            })
+            .collect();
+        names.map(|names| names.join(&b'/')).ok_or_else(|| {
+            let message = format!("{} does not stay inside the worktree", path.display());
+            Problem::new(Kind::Usage, message).hint("name it as seen from the worktree's root")
+        })
+    };
+    let paths: Result<Vec<Vec<u8>>, Problem> = paths.iter().map(read).collect();
+    // `.` is everything.
+    Ok(paths?.into_iter().filter(|path| !path.is_empty()).collect())
+}
+
+fn list(which: &Which, ui: &Ui) -> Result<Answer, Problem> {
+    let found = Found::of(which, Access::Look)?;
+    let all = &found.listed.snapshots;
+    let now = now();
+    if all.is_empty() {
+        ui.line("No snapshots.")?;
+    } else {
+        let head = ["STEP", "FENCE", "N", "WHEN", "", "WHY", "CHANGED", "LEFT OUT", "ID", ""];
+        let rows = all.iter().map(|kept| row(kept, now));
+        let rows: Vec<Vec<String>> = std::iter::once(head.map(dim).to_vec()).chain(rows).collect();
+        for line in table(&rows) {
+            ui.line(line)?;
+        }
+        ui.hint(format!("`piton snapshot show {}/STEP --at ID`", found.handle()));
+    }
+    if found.listed.pruned > 0 {
+        let gone = count(found.listed.pruned, "older one");
+        ui.line(dim(&format!("{gone}: their refs are gone")))?;
+    }
+    let opened = &found.log.run().opened;
+    Ok(Answer::new(json!({
+        "run": opened.run,
+        "handle": opened.handle,
+        "snapshots": all,
+        "pruned": found.listed.pruned,
+    })))
+}
+
+fn row(kept: &KnownSnapshot, now: Millis) -> Vec<String> {
+    vec![
+        kept.step.to_string(),
+        kept.fence.to_string(),
+        kept.n.clone(),
+        shown(kept.at),
+        ago(kept.at, now),
+        why(kept.reason).to_owned(),
+        count(kept.changed, "file"),
+        kept.omitted.len().to_string(),
+        kept.commit.short().to_string(),
+        match kept.known_by {
+            KnownBy::Log => String::new(),
+            KnownBy::Ref => "found by ref".to_owned(),
+        },
+    ]
+}
+
+fn why(reason: Option<SnapshotReason>) -> &'static str {
+    match reason {
+        Some(SnapshotReason::Cadence) => "in progress",
+        Some(SnapshotReason::End) => "end",
+        Some(SnapshotReason::Recovery) => "recovery",
+        Some(SnapshotReason::Reset) => "before a reset",
+        None => "unknown",
+    }
+}
+
+fn show(which: &Which, one: &One, ui: &Ui) -> Result<Answer, Problem> {
+    let found = Found::of(which, Access::Look)?;
+    let kept = found.choose(one)?;
+    let contents = snapshots::contents(&found.project, &found.log, kept)?;
+    let known = match kept.known_by {
+        KnownBy::Log => "",
+        KnownBy::Ref => ", found by ref",
+    };
+    ui.line(format!(
+        "{}  step {}, {}, {} ({}){known}",
+        bold(kept.commit.as_str()),
+        kept.step,
+        why(kept.reason),
+        shown(kept.at),
+        ago(kept.at, now())
+    ))?;
+    ui.line(dim(&kept.refname))?;
+    if let Some(head) = &contents.head {
+        ui.line(format!("on commit {}", head.short()))?;
+    }
+    ui.line("")?;
+    for line in contents.message.trim_end().lines() {
+        ui.line(format!("    {}", plain(line)))?;
+    }
+    ui.line("")?;
+    let changed = count(contents.files.len() as u64, "file");
+    ui.line(format!("{changed} changed since {}", contents.base.short()))?;
+    file_lines(&contents.files, ui)?;
+    left_out_lines(&kept.omitted, ui)?;
+    Ok(Answer::new(json!({ "snapshot": kept, "contents": contents })))
+}
+
+fn file_lines(files: &[FileChange], ui: &Ui) -> Result<(), Problem> {
+    for file in files {
+        let mark = match file.change {
+            ChangeKind::Added => green("A"),
+            ChangeKind::Modified => "M".to_owned(),
+            ChangeKind::Removed => red("D"),
+            ChangeKind::Mode => "T".to_owned(),
+        };
+        ui.line(format!("  {mark} {}", plain(&file.path)))?;
+    }
+    Ok(())
+}
+
+fn left_out_lines(omitted: &[Omission], ui: &Ui) -> Result<(), Problem> {
+    if !omitted.is_empty() {
+        ui.line(format!("{} left out", count(omitted.len() as u64, "path")))?;
+    }
+    for left in omitted {
+        ui.line(format!("  {}: {}", plain(&left.path), plain(&left.why)))?;
+    }
+    Ok(())
+}
+
+/// How a difference is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Names,
+    Patch,
+}
+
+fn diff(
+    which: &Which,
+    one: &One,
+    (against, form): (Against, Form),
+    paths: &[Vec<u8>],
+    ui: &Ui,
+) -> Result<Answer, Problem> {
+    let found = Found::of(which, Access::Look)?;
+    let kept = found.choose(one)?;
+    let among = (found.listed.snapshots.as_slice(), kept);
+    let compared = snapshots::compare(&found.project, &found.log, among, against, paths)?;
+    let difference = &compared.difference;
+    match form {
+        Form::Names => file_lines(&difference.files, ui)?,
+        Form::Patch if !ui.is_json() => ui.patch(&difference.patch)?,
+        Form::Patch => {}
+    }
+    if difference.files.is_empty() {
+        ui.talk(format!("nothing differs between {} and {}", compared.from, compared.to));
+    }
+    Ok(Answer::on_demand(ui, || {
+        let patch = match form {
+            Form::Patch => Value::from(String::from_utf8_lossy(&difference.patch)),
+            Form::Names => Value::Null,
+        };
+        json!({
+            "snapshot": kept,
+            "from": compared.from,
+            "to": compared.to,
+            "files": difference.files,
+            "patch": patch,
+        })
+    }))
+}
+
+fn export(
+    which: &Which,
+    one: &One,
+    to: &Path,
+    paths: &[Vec<u8>],
+    ui: &Ui,
+) -> Result<Answer, Problem> {
+    let found = Found::of(which, Access::Look)?;
+    let kept = found.choose(one)?;
+    check_paths(&found, kept, paths)?;
+    let files = snapshots::export(&found.project, kept, paths, to)?;
+    let place = to.canonicalize().unwrap_or_else(|_| to.to_owned());
+    let _ =
+        ui.line(format!("{} from {} in {}", count(files, "file"), shown(kept.at), place.display()));
+    left_out_lines(&kept.omitted, ui)?;
+    Ok(Answer::new(json!({ "snapshot": kept, "to": place, "files": files })))
+}
+
+/// A path that nothing answers to is a mistake, not an empty restore.
+fn check_paths(found: &Found, kept: &KnownSnapshot, paths: &[Vec<u8>]) -> Result<(), Problem> {
+    for path in paths {
+        let shown = String::from_utf8_lossy(path);
+        if !snapshots::has_path(&found.project, kept, path)? {
+            let message = format!("the snapshot has no {}", plain(&shown));
+            let hint =
+                format!("see what it has: `git ls-tree -r --name-only {}`", kept.commit.short());
+            return Err(Problem::new(Kind::NoSuchSnapshot, message).hint(hint));
+        }
+    }
+    Ok(())
+}
+
+fn restore(
+    which: &Which,
+    one: &One,
+    edits: NewerEdits,
+    paths: &[Vec<u8>],
+    ui: &Ui,
+) -> Result<Answer, Problem> {
+    let mut found = Found::of(which, Access::Existing)?;
+    let kept = found.choose(one)?.clone();
+    check_paths(&found, &kept, paths)?;
+    let among = std::mem::take(&mut found.listed.snapshots);
+    let Found { project, log, .. } = &mut found;
+    let mut edits = edits;
+    let restored = loop {
+        match snapshots::restore(project, log, (&among, &kept), paths, edits) {
+            Err(EngineError::NewerEdits { paths: edited }) => {
+                for path in &edited {
+                    ui.talk(format!("  changed since the last snapshot: {}", plain(path)));
+                }
+                let files = count(edited.len() as u64, "file");
+                let question =
+                    format!("Replace {files}? What is there is kept in a snapshot first.");
+                match ui.ask(&question) {
+                    Said::Yes => edits = NewerEdits::Replace,
+                    Said::No | Said::Nobody => {
+                        let data = json!({ "snapshot": kept, "edited": edited });
+                        let error = EngineError::NewerEdits { paths: edited };
+                        return Err(Problem::from(error).with_data(data));
+                    }
+                }
+            }
+            done => break done?,
+        }
+    };
+    // It is done, whoever still listens.
+    let _ = ui.line(format!(
+        "{}: {} written, {} removed, as of {}",
+        restored.path.display(),
+        count(restored.written.len() as u64, "file"),
+        restored.removed.len(),
+        shown(kept.at)
+    ));
+    if let Some(branch) = &restored.branch {
+        let _ = ui.line(format!("branch {branch} and the index are as they were then"));
+    }
+    if let Some(aside) = &restored.aside {
+        let message = format!("files in the way were moved to {}", aside.display());
+        ui.warn(Kind::Noticed, message, None);
+    }
+    if let Some(before) = &restored.before {
+        let _ = ui.line(format!("what was there is kept as {before}"));
+        let run = format!("{}/{}", log.run().opened.handle, kept.step.step);
+        ui.hint(format!("back again: `piton snapshot restore {run} --at {} --yes`", word(before)));
+    }
+    let mut data = to_json(&restored);
+    data["snapshot"] = to_json(&kept);
+    Ok(Answer::new(data).after_writing(log.store()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_in_the_ways_people_write_them() {
+        let at = |text| time(text).expect(text).0;
+        assert_eq!(at("1970-01-01T00:00:05Z"), 5_999, "all of that second");
+        assert_eq!(at("1970-01-01T00:00:05.250Z"), 5_250);
+        let ago = now().0 - at("10m");
+        assert!((600_000..610_000).contains(&ago), "{ago}");
+        assert!(at("00:00") <= now().0 + 999);
+        assert!(time("yesterday").is_err() && time("zz").is_err());
+    }
+
+    #[test]
+    fn paths_stay_inside() {
+        let paths = |list: &[&str]| meant(&list.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(paths(&["./a//b/", "."]).expect("inside"), [b"a/b".to_vec()]);
+        for bad in ["/etc/passwd", "../x", "a/../../x"] {
+            assert!(paths(&[bad]).is_err(), "{bad}");
+        }
+    }
+}

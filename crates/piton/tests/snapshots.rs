@@ -1,0 +1,378 @@
+//! `piton snapshot`: what is kept can be listed, looked at, compared and put back, and putting back
+//! loses nothing, wherever it is killed.
+
+use std::fs;
+use std::path::PathBuf;
+
+use piton_engine::crash::{POINTS, Who};
+use piton_testkit::runs::{
+    OnDisk, agent_step, data, events_named, keeper, kept, lay_plan, plan, refused, step, view,
+    worktree,
+};
+use piton_testkit::{Running, Sandbox, kill9};
+use serde_json::Value;
+
+/// A run whose one step was stopped after it had gone through two states, each in a snapshot. In between
+/// its agent committed.
+struct Lab {
+    sandbox: Sandbox,
+    /// A snapshot of the first state.
+    early: String,
+    tree: PathBuf,
+}
+
+const SCRIPT: &str = "write keep same; write one first; write sub/old old; touch {w1}; await {n1}; \
+    write one second; delete sub/old; commit by the agent; write new fresh; touch {w2}; hang";
+
+fn begun() -> (Sandbox, Running) {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "a", SCRIPT, "")]));
+    let run = sandbox.piton(&["run", "plan.toml", "--trust"]).env("PITON_SNAPSHOT_EVERY", "100ms");
+    let run = run.spawn();
+    sandbox.wait_exists(sandbox.mark("w1"));
+    sandbox.wait_until("a snapshot of the first state", || has(&sandbox, "sub/old"));
+    (sandbox, run)
+}
+
+fn has(sandbox: &Sandbox, path: &str) -> bool {
+    let shown = view(sandbox);
+    let name = &step(&shown, "a")["snapshot"]["refname"];
+    name.as_str()
+        .is_some_and(|name| sandbox.try_git(&["cat-file", "-e", &format!("{name}:{path}")]).is_ok())
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let (sandbox, run) = begun();
+        let shown = view(&sandbox);
+        let early = step(&shown, "a")["snapshot"]["commit"].as_str().expect("an id").to_owned();
+        fs::write(sandbox.mark("n1"), "").expect("writable");
+        sandbox.wait_exists(sandbox.mark("w2"));
+        sandbox.wait_until("a snapshot of the second state", || has(&sandbox, "new"));
+        sandbox.piton(&["stop"]).output().success();
+        run.wait();
+        assert_eq!(kept(&sandbox, "a", "one"), "second");
+        let tree = worktree(&sandbox);
+        Lab { sandbox, early, tree }
+    }
+
+    fn run(&self) -> String {
+        view(&self.sandbox)["handle"].as_str().expect("a handle").to_owned()
+    }
+
+    fn step(&self) -> String {
+        format!("{}/a", self.run())
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.tree.join(path)).ok()
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        fs::write(self.tree.join(path), text).expect("writable");
+    }
+
+    fn list(&self) -> Vec<Value> {
+        let listed = data(&self.sandbox, &["snapshot", "list", &self.step()]);
+        listed["snapshots"].as_array().expect("a list").clone()
+    }
+
+    fn restore(&self, more: &[&str]) -> Value {
+        data(&self.sandbox, &[&["snapshot", "restore", &self.step()], more].concat())
+    }
+
+    fn head(&self) -> String {
+        self.sandbox.git_in(&self.tree, &["rev-parse", "HEAD"])
+    }
+
+    #[track_caller]
+    fn assert_first_state(&self) {
+        assert_eq!(self.read("one").as_deref(), Some("first\n"));
+        assert_eq!(self.read("sub/old").as_deref(), Some("old\n"));
+        assert_eq!(self.read("new"), None);
+        assert_eq!(self.read("keep").as_deref(), Some("same\n"));
+    }
+
+    #[track_caller]
+    fn assert_second_state(&self) {
+        assert_eq!(self.read("one").as_deref(), Some("second\n"));
+        assert_eq!(self.read("new").as_deref(), Some("fresh\n"));
+        assert_eq!(self.read("sub/old"), None);
+        assert!(self.tree.join("sub").is_dir(), "the agent left the empty folder");
+    }
+}
+
+#[test]
+fn they_are_listed_shown_and_compared_and_looking_writes_nothing() {
+    let lab = Lab::new();
+    let before = OnDisk::of(&lab.sandbox.path(".git"));
+    let files = OnDisk::of(&lab.tree);
+    let all = lab.list();
+    assert!(all.len() >= 2, "{all:#?}");
+    assert!(all.iter().all(|kept| kept["step"] == "a" && kept["known_by"] == "log"), "{all:#?}");
+    assert_eq!(all[0]["reason"], "cadence");
+    assert!(all.iter().any(|kept| kept["commit"] == lab.early.as_str()));
+
+    let shown = data(&lab.sandbox, &["snapshot", "show", &lab.step(), "--at", &lab.early]);
+    let files_of = |value: &Value| -> Vec<(String, String)> {
+        let text = |value: &Value| value.as_str().expect("text").to_owned();
+        let row = |file: &Value| (text(&file["path"]), text(&file["change"]));
+        value.as_array().expect("a list").iter().map(row).collect()
+    };
+    let added = |name: &str| (name.to_owned(), "added".to_owned());
+    let expected = [added("keep"), added("one"), added("sub/old")];
+    assert_eq!(files_of(&shown["contents"]["files"]), expected);
+    assert!(
+        shown["contents"]["message"].as_str().is_some_and(|text| text.contains("Piton-Step: a"))
+    );
+
+    let diff =
+        |more: &[&str]| data(&lab.sandbox, &[&["snapshot", "diff", &lab.step()], more].concat());
+    let base = diff(&["--base", "--at", &lab.early, "sub"]);
+    assert_eq!(files_of(&base["files"]), [added("sub/old")]);
+    assert!(base["patch"].as_str().is_some_and(|text| text.contains("+old\n")), "{base:#}");
+    lab.write("new", "edited since\n");
+    lab.write("untracked", "by hand\n");
+    let now = diff(&["--worktree"]);
+    let changed = ("new".to_owned(), "modified".to_owned());
+    assert_eq!(files_of(&now["files"]), [changed, added("untracked")]);
+    let patch = now["patch"].as_str().expect("a patch");
+    assert!(patch.contains("-fresh\n+edited since\n") && patch.contains("+by hand\n"), "{patch}");
+    assert!(diff(&["--stat"])["patch"].is_null());
+
+    let touched = files.differences(&OnDisk::of(&lab.tree));
+    assert_eq!(touched, ["", "new", "untracked"].map(PathBuf::from), "only by this test");
+    assert_eq!(before.differences(&OnDisk::of(&lab.sandbox.path(".git"))), Vec::<PathBuf>::new());
+    let text = lab.sandbox.piton(&["snapshot", "list"]).output().success().stdout;
+    assert!(text.contains("in progress") && text.contains(&lab.early[..8]), "{text}");
+    let patch = lab.sandbox.piton(&["snapshot", "diff", &lab.step(), "--base"]).output().success();
+    assert!(patch.stdout.starts_with("diff --git "), "{patch}");
+}
+
+#[test]
+fn one_is_found_by_id_ref_number_or_time() {
+    let lab = Lab::new();
+    let all = lab.list();
+    let last = all.last().expect("some");
+    let at = |text: &str| {
+        let shown = data(&lab.sandbox, &["snapshot", "show", &lab.step(), "--at", text]);
+        shown["snapshot"]["commit"].clone()
+    };
+    let early = all.iter().find(|kept| kept["commit"] == lab.early.as_str()).expect("listed");
+    let number = format!("{}/{}", early["fence"], early["n"].as_str().expect("text"));
+    for name in [&lab.early[..10], early["refname"].as_str().expect("text"), &number] {
+        assert_eq!(at(name), early["commit"], "{name}");
+    }
+    assert_eq!(at(early["at"].as_str().expect("a time")), early["commit"]);
+    assert_eq!(at("0s"), last["commit"]);
+    let run = lab.run();
+    for (args, code) in [
+        (vec!["snapshot", "show", run.as_str(), "--at", "zz"], "E096"),
+        (vec!["snapshot", "show", run.as_str(), "--at", "2001-01-01T00:00:00Z"], "E096"),
+        (vec!["snapshot", "show", "nowhere/a"], "E064"),
+        (vec!["snapshot", "restore", run.as_str(), "--to", "x", "no/such"], "E096"),
+        (vec!["snapshot", "restore", run.as_str(), "../x"], "E071"),
+    ] {
+        let (exit, found, message) = refused(&lab.sandbox, &args);
+        assert_eq!((exit, found.as_str()), (2, code), "{args:?}: {message}");
+    }
+    let unknown = format!("{run}/b");
+    assert_eq!(refused(&lab.sandbox, &["snapshot", "list", &unknown]).1, "E059");
+}
+
+#[test]
+fn a_new_folder_gets_the_files_and_a_used_one_is_refused() {
+    let lab = Lab::new();
+    let to = lab.sandbox.root().join("elsewhere/deep");
+    let text = to.to_str().expect("text");
+    let done = lab.restore(&["--at", &lab.early, "--to", text]);
+    assert_eq!(done["files"], 5, "with those of the base: {done:#}");
+    assert_eq!(fs::read_to_string(to.join("one")).expect("there"), "first\n");
+    assert_eq!(fs::read_to_string(to.join("sub/old")).expect("there"), "old\n");
+    lab.assert_second_state();
+    let again = ["snapshot", "restore", &lab.step(), "--to", text];
+    assert_eq!(refused(&lab.sandbox, &again).1, "E071");
+    let part = lab.sandbox.root().join("part");
+    lab.restore(&["--at", &lab.early, "--to", part.to_str().expect("text"), "sub"]);
+    let names: Vec<_> =
+        fs::read_dir(&part).expect("there").flatten().map(|e| e.file_name()).collect();
+    assert_eq!(names, ["sub"]);
+}
+
+#[test]
+fn a_worktree_goes_back_whole_and_forth_again() {
+    let lab = Lab::new();
+    let (run, committed) = (lab.run(), lab.head());
+    let ignored = lab.tree.join("piton.toml");
+    fs::write(&ignored, "ignored").expect("writable");
+    let done = lab.restore(&["--at", &lab.early]);
+    lab.assert_first_state();
+    assert_eq!(done["branch"], format!("piton/{run}/step/a"));
+    assert_ne!(lab.head(), committed, "the agent's commit came later");
+    let status = lab.sandbox.git_in(&lab.tree, &["status", "--porcelain"]);
+    assert_eq!(status, "?? keep\n?? one\n?? sub/", "as it was then");
+    assert_eq!(fs::read_to_string(&ignored).expect("there"), "ignored", "not piton's to touch");
+    let before = done["before"].as_str().expect("a ref").to_owned();
+    let found = lab.list();
+    let found = found.iter().find(|kept| kept["refname"] == before.as_str()).expect("listed");
+    assert_eq!((&found["known_by"], &found["reason"]), (&"ref".into(), &"reset".into()));
+
+    // And back: nothing of the later state was lost, not even the commit.
+    lab.restore(&["--at", &before]);
+    lab.assert_second_state();
+    assert_eq!(lab.head(), committed);
+    assert_eq!(lab.sandbox.git_in(&lab.tree, &["status", "--porcelain"]), "?? new");
+}
+
+#[test]
+fn one_file_goes_back_and_the_rest_stays() {
+    let lab = Lab::new();
+    let committed = lab.head();
+    let done = lab.restore(&["--at", &lab.early, "sub/old", "one"]);
+    assert_eq!((&done["branch"], lab.head()), (&Value::Null, committed), "the branch stays");
+    assert_eq!(lab.read("one").as_deref(), Some("first\n"));
+    assert_eq!(lab.read("sub/old").as_deref(), Some("old\n"));
+    assert_eq!(lab.read("new").as_deref(), Some("fresh\n"));
+}
+
+#[test]
+fn newer_edits_are_listed_and_replaced_only_on_request() {
+    let lab = Lab::new();
+    lab.write("one", "by a person\n");
+    lab.write("mine", "by a person\n");
+    let args = ["snapshot", "restore", &lab.step(), "--at", &lab.early, "--json"];
+    let out = lab.sandbox.piton(&args).output().expect_code(4).json();
+    assert_eq!(out["issues"][0]["code"], "E098");
+    assert_eq!(out["data"]["edited"], serde_json::json!(["mine", "one"]));
+    assert_eq!(lab.read("one").as_deref(), Some("by a person\n"), "untouched");
+    // A file that nobody edited since needs no such word.
+    lab.restore(&["--at", &lab.early, "sub/old"]);
+    let done = lab.restore(&["--at", &lab.early, "--yes"]);
+    lab.assert_first_state();
+    let before = done["before"].as_str().expect("a ref");
+    let text = |path: &str| lab.sandbox.git(&["cat-file", "blob", &format!("{before}:{path}")]);
+    assert_eq!((text("one"), text("mine")), ("by a person".into(), "by a person".into()));
+}
+
+#[test]
+fn whoever_works_there_is_not_disturbed() {
+    let (sandbox, run) = begun();
+    let (exit, code, message) = refused(&sandbox, &["snapshot", "restore", "--yes"]);
+    assert_eq!((exit, code.as_str()), (1, "E097"), "{message}");
+    // A dead one is buried first, and what it left is kept.
+    let keeper = keeper(&sandbox);
+    kill9(run.pid());
+    kill9(keeper);
+    drop(run);
+    let done = data(&sandbox, &["snapshot", "restore", "--yes"]);
+    assert_eq!(done["removed"], serde_json::json!([]));
+    assert_eq!(events_named(&sandbox, "interrupted").len(), 1);
+    sandbox.wait_no_processes();
+}
+
+#[test]
+fn a_worktree_that_is_gone_is_made_again() {
+    let lab = Lab::new();
+    fs::remove_dir_all(&lab.tree).expect("removable");
+    let done = lab.restore(&["--at", &lab.early]);
+    assert_eq!(done["before"], Value::Null, "nothing was there");
+    lab.assert_first_state();
+}
+
+/// What could not be read is only met after the first files were written.
+#[test]
+fn a_restore_that_fails_is_taken_back() {
+    let lab = Lab::new();
+    let (git, committed) = (|args: &[&str]| lab.sandbox.git(args), lab.head());
+    let scratch = lab.sandbox.root().join("scratch");
+    git(&["worktree", "add", "--detach", "-q", scratch.to_str().expect("text"), &lab.early]);
+    fs::write(scratch.join("one"), "half\n").expect("writable");
+    fs::write(scratch.join("zz"), "lost\n").expect("writable");
+    lab.sandbox.git_in(&scratch, &["add", "-A"]);
+    lab.sandbox.git_in(&scratch, &["commit", "-q", "-m", "broken"]);
+    let broken = lab.sandbox.git_in(&scratch, &["rev-parse", "HEAD"]);
+    let lost = git(&["rev-parse", &format!("{broken}:zz")]);
+    git(&["update-ref", &format!("refs/piton/{}/a/7/99", lab.run()), &broken]);
+    let object = format!(".git/objects/{}/{}", &lost[..2], &lost[2..]);
+    fs::remove_file(lab.sandbox.path(object)).expect("a loose object");
+
+    let before = OnDisk::of(&lab.tree);
+    let args = ["snapshot", "restore", &lab.step(), "--at", &broken];
+    let (exit, code, message) = refused(&lab.sandbox, &args);
+    assert_eq!((exit, code.as_str()), (1, "E099"), "{message}");
+    assert!(message.contains("taken back"), "{message}");
+    lab.assert_second_state();
+    assert_eq!(lab.head(), committed);
+    let touched = before.differences(&OnDisk::of(&lab.tree));
+    assert!(touched.contains(&PathBuf::from("one")), "the fault: it had been written: {touched:?}");
+    let journal = lab.sandbox.git_in(&lab.tree, &["rev-parse", "--absolute-git-dir"]);
+    assert!(!PathBuf::from(journal).join("piton-restoring.json").exists());
+}
+
+/// Killed at a point, the restore is finished by saying it again, or by resume.
+fn killed_at(point: &str) {
+    for by_resume in [false, true] {
+        let lab = Lab::new();
+        let whole = ["snapshot", "restore", &lab.step(), "--at", &lab.early];
+        // The second file: one is put, others are not.
+        let n = if point == "restore.file" { 2 } else { 1 };
+        let crash = lab.sandbox.crash_point(point, n);
+        let restore = lab.sandbox.piton(&whole).crash_at(&crash).spawn();
+        let pid = crash.wait_hit();
+        assert_eq!(pid, restore.pid(), "the restore itself is stopped");
+        restore.kill9();
+        let intended = point != "restore.kept";
+        if by_resume && intended {
+            // The agent begins its script again in the tree that it is given, and waits in the first state.
+            for mark in ["n1", "w1"] {
+                fs::remove_file(lab.sandbox.mark(mark)).expect("there");
+            }
+            let resumed = lab.sandbox.piton(&["resume"]).spawn();
+            lab.sandbox.wait_exists(lab.sandbox.mark("w1"));
+            lab.assert_first_state();
+            assert_eq!(lab.head(), lab.sandbox.git(&["rev-parse", "main"]), "{point}");
+            lab.sandbox.piton(&["stop", "--now"]).output().success();
+            resumed.wait();
+        } else {
+            lab.sandbox.piton(&whole).arg("--yes").output().success();
+            lab.assert_first_state();
+            let status = lab.sandbox.git_in(&lab.tree, &["status", "--porcelain"]);
+            assert_eq!(status, "?? keep\n?? one\n?? sub/", "{point}");
+        }
+        // Whatever happened: what was there before is kept, with its commit.
+        let by_ref = lab.list().into_iter().find(|kept| kept["known_by"] == "ref").expect("kept");
+        let text = |path: &str| {
+            let name = by_ref["refname"].as_str().expect("a ref");
+            lab.sandbox.git(&["cat-file", "blob", &format!("{name}:{path}")])
+        };
+        assert_eq!((text("one"), text("new")), ("second".into(), "fresh".into()), "{point}");
+    }
+}
+
+macro_rules! killed_while_restoring {
+    ($($test:ident: $point:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                killed_at($point);
+            }
+        )*
+
+        #[test]
+        fn every_point_of_a_restore_has_its_test() {
+            let ours = POINTS.iter().filter(|(_, who)| *who == Who::Restorer);
+            let listed: Vec<&str> = ours.map(|(point, _)| *point).collect();
+            assert_eq!(listed, [$($point),*]);
+        }
+    };
+}
+
+killed_while_restoring! {
+    killed_at_kept: "restore.kept",
+    killed_at_intended: "restore.intended",
+    killed_at_file: "restore.file",
+    killed_at_files_put: "restore.files-put",
+    killed_at_index_put: "restore.index-put",
+    killed_at_head_moved: "restore.head-moved",
+    killed_at_flushed: "restore.flushed",
+}
