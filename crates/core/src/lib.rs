@@ -25,6 +25,7 @@ pub mod run;
 pub mod claim;
 pub mod decide;
 pub mod recover;
+pub mod retention;
 
 pub mod brief;
 pub mod view;

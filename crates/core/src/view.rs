@@ -104,6 +104,9 @@ pub struct StepView {
     pub retries: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotView>,
+    /// Of a step that runs or was found dead: what no snapshot has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_risk: Option<WorkAtRisk>,
     /// What holders reported last: nobody has checked it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
@@ -249,6 +252,42 @@ pub enum StepStatus {
         #[serde(skip_serializing_if = "Option::is_none")]
         waived: Option<Waived>,
     },
+}
+
+/// Work that no snapshot has; it is looked for by whoever looks at the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum WorkAtRisk {
+    Known(AtRisk),
+    Unknown(UnknownRisk),
+}
+
+/// Spelled `"unknown"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnknownRisk {
+    Unknown,
+}
+
+/// As the keeper last saw it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AtRisk {
+    /// When everything was last known to be kept, and for how long it has not been.
+    #[serde(serialize_with = "rfc3339")]
+    pub saved_at: Millis,
+    pub seconds: u64,
+    /// Files that had changed since, when the keeper last looked; `null` where that is unknown.
+    pub files: Option<u64>,
+    #[serde(serialize_with = "rfc3339")]
+    pub looked_at: Millis,
+    /// The snapshot that has the rest.
+    pub snapshot: Option<String>,
+    /// How long until the next one; longer than asked for where the tree takes long to look at.
+    pub interval_ms: Option<u64>,
+    pub stretched: bool,
+    /// Why the last one failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failing: Option<String>,
 }
 
 /// What is kept of a step's tree.
@@ -437,6 +476,7 @@ fn step_view(
         failures: state.failures,
         retries: plan.retries,
         snapshot: state.snapshot.as_ref().map(snapshot_view),
+        at_risk: None,
         report: (state.report != Report::default()).then(|| state.report.clone()),
         substeps: substeps(plan, state),
         items: items(plan, state),

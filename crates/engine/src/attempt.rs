@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use piton_core::decide::AgentExit;
 use piton_core::ids::{BootId, Fence, RunId, StepRef};
+use piton_core::time::Millis;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +39,24 @@ pub struct ExitRecord {
     pub ended: AgentExit,
     /// The end of what it printed.
     pub tail: String,
+}
+
+/// Work that no snapshot has, as the keeper last saw it. Not flushed: it explains, and decides nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RiskRecord {
+    /// When it looked.
+    pub looked_at: Millis,
+    /// When everything was last known to be kept.
+    pub saved_at: Millis,
+    /// The snapshot that has it; none when nothing had changed since the step began.
+    pub snapshot: Option<String>,
+    /// Files that have changed since, where that is known.
+    pub files: Option<u64>,
+    /// How long until the next snapshot, and how long it would be for a smaller tree.
+    pub interval_ms: u64,
+    pub every_ms: u64,
+    /// Why the last snapshot failed.
+    pub failing: Option<String>,
 }
 
 /// What a probe of a lock saw.
@@ -124,6 +143,19 @@ impl Folder {
 
     pub fn read_keeper(&self) -> Option<KeeperRecord> {
         read(&self.0.join("keeper.json"))
+    }
+
+    /// Replaces it at once; a power cut may lose it.
+    pub fn write_risk(&self, record: &RiskRecord) -> io::Result<()> {
+        let new = self.0.join("at-risk.new");
+        let mut file = private(&new)?;
+        file.set_len(0)?;
+        file.write_all(&serde_json::to_vec(record)?)?;
+        fs::rename(&new, self.0.join("at-risk.json"))
+    }
+
+    pub fn read_risk(&self) -> Option<RiskRecord> {
+        read(&self.0.join("at-risk.json"))
     }
 
     pub fn write_exit(&self, record: &ExitRecord) -> io::Result<()> {

@@ -36,6 +36,17 @@ pub struct Settings {
     /// At most this often a snapshot is taken, when something changed.
     #[serde(rename = "snapshot_every_ms", with = "millis")]
     pub snapshot_every: Duration,
+    /// How many snapshots of a completed step stay, and for how long.
+    #[serde(default = "keep")]
+    pub snapshot_keep: u32,
+    #[serde(rename = "snapshot_keep_for_ms", with = "millis", default = "keep_for")]
+    pub snapshot_keep_for: Duration,
+    /// A branch that shows a step's last snapshot; empty for none.
+    #[serde(default)]
+    pub snapshot_branch: String,
+    /// At most this often that branch is moved.
+    #[serde(rename = "snapshot_branch_every_ms", with = "millis", default = "branch_every")]
+    pub snapshot_branch_every: Duration,
     /// Relative to the root of the main worktree, or absolute.
     pub worktree_root: String,
     /// How many bytes of an attempt's transcript are kept.
@@ -43,6 +54,19 @@ pub struct Settings {
     /// Agents of the user's and the repository's files; a plan's own are in the plan.
     #[serde(default)]
     pub agents: BTreeMap<AgentName, Agent>,
+}
+
+/// What a run has that was opened before these were recorded.
+fn keep() -> u32 {
+    200
+}
+
+fn keep_for() -> Duration {
+    Duration::from_secs(30 * 24 * 3600)
+}
+
+fn branch_every() -> Duration {
+    Duration::from_secs(300)
 }
 
 /// Settings with their origin.
@@ -125,10 +149,23 @@ pub const SNAPSHOT_EVERY: Bounds = Bounds {
     max: Duration::from_secs(24 * 3600),
 };
 
+pub const KEEP_FOR: Bounds = Bounds {
+    key: "snapshot.keep_for",
+    min: Duration::ZERO,
+    max: Duration::from_secs(100 * 365 * 24 * 3600),
+};
+pub const BRANCH_EVERY: Bounds = Bounds {
+    key: "snapshot.branch_every",
+    min: Duration::from_secs(1),
+    max: Duration::from_secs(24 * 3600),
+};
+
 /// How long somebody may wait for an answer: people sleep, and go on holiday.
 pub const PATIENCE: Bounds =
     Bounds { key: "--wait", min: Duration::ZERO, max: Duration::from_secs(30 * 24 * 3600) };
 
+const SNAPSHOT_KEEP: &str = "snapshot.keep";
+const SNAPSHOT_BRANCH: &str = "snapshot.branch";
 const WORKTREE_ROOT: &str = "worktree.root";
 const TRANSCRIPT_MAX: &str = "transcript.max_mib";
 
@@ -209,6 +246,10 @@ struct Merge {
     lease: Option<(Duration, Origin)>,
     grace: Option<(Duration, Origin)>,
     snapshot_every: Option<(Duration, Origin)>,
+    snapshot_keep: Option<(u32, Origin)>,
+    snapshot_keep_for: Option<(Duration, Origin)>,
+    snapshot_branch: Option<(String, Origin)>,
+    snapshot_branch_every: Option<(Duration, Origin)>,
     worktree_root: Option<(String, Origin)>,
     transcript_mib: Option<(u64, Origin)>,
     agents: BTreeMap<AgentName, (Agent, Origin)>,
@@ -225,6 +266,10 @@ impl Merge {
         put(&mut self.lease, layer.worker.lease, origin);
         put(&mut self.grace, layer.worker.grace, origin);
         put(&mut self.snapshot_every, layer.snapshot.every, origin);
+        put(&mut self.snapshot_keep, layer.snapshot.keep, origin);
+        put(&mut self.snapshot_keep_for, layer.snapshot.keep_for, origin);
+        put(&mut self.snapshot_branch, layer.snapshot.branch, origin);
+        put(&mut self.snapshot_branch_every, layer.snapshot.branch_every, origin);
         put(&mut self.worktree_root, layer.worktree.root, origin);
         put(&mut self.transcript_mib, layer.transcript.max_mib, origin);
         let agents = layer.agents.into_iter();
@@ -266,6 +311,10 @@ impl Merge {
         let (lease, lease_from) = self.lease.expect(SET);
         let (grace, grace_from) = self.grace.expect(SET);
         let (every, every_from) = self.snapshot_every.expect(SET);
+        let (keep, keep_from) = self.snapshot_keep.expect(SET);
+        let (keep_for, keep_for_from) = self.snapshot_keep_for.expect(SET);
+        let (branch, branch_from) = self.snapshot_branch.expect(SET);
+        let (branch_every, branch_every_from) = self.snapshot_branch_every.expect(SET);
         let (root, root_from) = self.worktree_root.expect(SET);
         let (mib, mib_from) = self.transcript_mib.expect(SET);
         let row = |key: &str, value: String, origin: Origin| Source {
@@ -277,6 +326,10 @@ impl Merge {
             row(LEASE.key, show(lease), lease_from),
             row(GRACE.key, show(grace), grace_from),
             row(SNAPSHOT_EVERY.key, show(every), every_from),
+            row(SNAPSHOT_KEEP, keep.to_string(), keep_from),
+            row(KEEP_FOR.key, show(keep_for), keep_for_from),
+            row(SNAPSHOT_BRANCH, branch.clone(), branch_from),
+            row(BRANCH_EVERY.key, show(branch_every), branch_every_from),
             row(WORKTREE_ROOT, root.clone(), root_from),
             row(TRANSCRIPT_MAX, mib.to_string(), mib_from),
         ];
@@ -293,6 +346,10 @@ impl Merge {
             lease,
             grace,
             snapshot_every: every,
+            snapshot_keep: keep,
+            snapshot_keep_for: keep_for,
+            snapshot_branch: branch,
+            snapshot_branch_every: branch_every,
             worktree_root: root,
             transcript_max: mib.saturating_mul(MIB),
             agents,
@@ -341,6 +398,14 @@ pub fn differences(recorded: &Settings, current: &Settings) -> Vec<String> {
     compare(LEASE.key, show(recorded.lease), show(current.lease));
     compare(GRACE.key, show(recorded.grace), show(current.grace));
     compare(SNAPSHOT_EVERY.key, show(recorded.snapshot_every), show(current.snapshot_every));
+    compare(SNAPSHOT_KEEP, recorded.snapshot_keep.to_string(), current.snapshot_keep.to_string());
+    compare(KEEP_FOR.key, show(recorded.snapshot_keep_for), show(current.snapshot_keep_for));
+    compare(SNAPSHOT_BRANCH, recorded.snapshot_branch.clone(), current.snapshot_branch.clone());
+    compare(
+        BRANCH_EVERY.key,
+        show(recorded.snapshot_branch_every),
+        show(current.snapshot_branch_every),
+    );
     compare(WORKTREE_ROOT, recorded.worktree_root.clone(), current.worktree_root.clone());
     let mib = |settings: &Settings| (settings.transcript_max / MIB).to_string();
     compare(TRANSCRIPT_MAX, mib(recorded), mib(current));
@@ -389,15 +454,23 @@ impl Bounds {
     }
 }
 
-/// Reads "90s", "30m", "1h 30m".
+/// Reads "90s", "30m", "1h 30m", and "30d", a day being 24 hours.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let spelled = || format!("{text:?} is not a duration: write \"90s\", \"30m\" or \"1h 30m\"");
+    if let Some(days) = text.trim().strip_suffix('d') {
+        let days: u32 = days.trim_end().parse().map_err(|_| spelled())?;
+        return Ok(Duration::from_secs(u64::from(days) * 24 * 3600));
+    }
     let parsed: jiff::SignedDuration = text.trim().parse().map_err(|_| spelled())?;
     Duration::try_from(parsed).map_err(|_| format!("{text:?} is negative"))
 }
 
 /// A duration as [`duration`] reads it.
 pub fn show(value: Duration) -> String {
+    const DAY: u64 = 24 * 3600;
+    if value.as_secs() > DAY && value == Duration::from_secs(value.as_secs() / DAY * DAY) {
+        return format!("{}d", value.as_secs() / DAY);
+    }
     match jiff::SignedDuration::try_from(value) {
         Ok(value) => format!("{value:#}"),
         Err(_) => format!("{}s", value.as_secs()),

@@ -267,7 +267,6 @@ impl EngineError {
                     format!("what was there is kept as {before}; say it again to go on")
                 }
             }),
-            EngineError::KeeperLost { .. } => Some("`piton resume` tries again".into()),
         }
     }
 }

@@ -33,6 +33,9 @@ const OLDEST: (u32, u32) = (2, 41);
 /// Since this version a configuration can define hooks.
 const CONFIGURED_HOOKS: (u32, u32) = (2, 54);
 
+/// Refs that are deleted by one process.
+const REFS_AT_ONCE: usize = 500;
+
 /// The fewest signs that name a commit.
 const ID_MIN: usize = 4;
 
@@ -372,6 +375,35 @@ impl Git {
         let call = self.without_hooks(self.call())?.config("core.fsync", "reference");
         let call = call.args(&["update-ref", "--no-deref", "-m", why, "--end-of-options", refname]);
         call.arg(new.as_str()).arg(old.map_or(missing.as_str(), Oid::as_str)).run().map(drop)
+    }
+
+    /// Deletes refs that are still where they are said to be; says how many. What somebody has moved stays.
+    pub(crate) fn drop_refs(&self, refs: &[(&str, &Oid)]) -> Result<u64, GitError> {
+        let drop = |refs: &[(&str, &Oid)]| {
+            let row = |(name, at): &(&str, &Oid)| format!("delete {name}\0{at}\0");
+            let input: String = refs.iter().map(row).collect();
+            let call = self.without_hooks(self.call())?;
+            call.args(&["update-ref", "--no-deref", "-z", "--stdin"]).input(input.into()).run()
+        };
+        let mut gone = 0;
+        for share in refs.chunks(REFS_AT_ONCE) {
+            match drop(share) {
+                Ok(_) => gone += share.len() as u64,
+                // All or none: one that was moved, or a lock, must not save the others.
+                Err(GitError::Failed { .. }) => {
+                    gone += share.iter().filter(|one| drop(&[**one]).is_ok()).count() as u64;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Where the worktrees are that git has in its list, and the main one; there or not.
+    pub(crate) fn worktree_places(&self) -> Result<Vec<PathBuf>, GitError> {
+        let answer = self.call().args(&["worktree", "list", "--porcelain", "-z"]).run()?;
+        let places = answer.parts().filter_map(|part| part.strip_prefix(b"worktree "));
+        Ok(places.map(names::path).collect())
     }
 
     /// Deletes a ref of piton's own.

@@ -36,6 +36,7 @@ use crate::git::GitError;
 use crate::log::{Log, LogError};
 use crate::machine;
 use crate::project::Project;
+use crate::retention;
 use crate::runs::settings_of;
 use crate::snapshot;
 use crate::worktree::{TreeState, Worktree};
@@ -215,7 +216,18 @@ impl Keeper {
             Err(end) => self.finish(end),
         };
         self.log.store().tidy();
+        self.keep_house();
         code
+    }
+
+    /// When all is done and told: old snapshots go, and what others left behind. Nothing depends on it.
+    fn keep_house(&self) {
+        if !retention::is_due(&self.project) {
+            return;
+        }
+        let old = retention::old_snapshots(&self.project, &self.log);
+        let _the_next_time = old.and_then(|old| retention::prune(&self.project, &old));
+        let _the_next_time = snapshot::sweep(&self.project.git);
     }
 
     /// Records how the attempt ended, with its bytes kept first.
@@ -322,6 +334,10 @@ impl Keeper {
         };
         if let Some(taken) = &taken {
             self.record_snapshot(taken.clone())?;
+            if let Some((branch, step)) = self.shown_branch() {
+                let _the_next_time =
+                    snapshot::show_as(&self.project.git, &branch, &taken.commit, &step);
+            }
         }
         Ok(taken)
     }
@@ -356,6 +372,15 @@ impl Keeper {
             Ok(_) | Err(LogError::Refused(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The branch that shows the step's last snapshot, where there is to be one, and the folder of the
+    /// step's refs.
+    fn shown_branch(&self) -> Option<(String, String)> {
+        let template = snapshot::Template::parse(&self.settings.snapshot_branch).ok()?;
+        let name = template.name(&self.log.run().opened.handle, &self.step);
+        let own = self.snapshot_ref(0);
+        Some((name, own.rsplitn(3, '/').nth(2)?.to_owned()))
     }
 
     fn snapshot_ref(&self, number: u64) -> String {

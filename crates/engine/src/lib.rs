@@ -23,6 +23,7 @@ pub mod places;
 pub mod preserve;
 pub mod project;
 pub mod questions;
+pub mod retention;
 pub mod runs;
 pub mod snapshot;
 pub mod snapshots;

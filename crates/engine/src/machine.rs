@@ -128,6 +128,13 @@ pub(crate) fn process(pid: i32) -> Option<Process> {
     os::process(pid)
 }
 
+/// The present, by the wall clock: it explains, and decides nothing.
+pub(crate) fn now() -> piton_core::time::Millis {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let since = since.unwrap_or_default().as_millis();
+    piton_core::time::Millis(i64::try_from(since).unwrap_or(i64::MAX))
+}
+
 /// When a file was last written, by the wall clock.
 pub(crate) fn modified(path: &Path) -> Option<piton_core::time::Millis> {
     let time = std::fs::metadata(path).ok()?.modified().ok()?;

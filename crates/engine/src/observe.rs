@@ -8,7 +8,8 @@ use piton_core::decide::Corpse;
 use piton_core::event::{Cause, Holder};
 use piton_core::recover::{Observed, Sighting};
 use piton_core::run::{Attempt, Run, Step};
-use piton_core::view::{RunView, view};
+use piton_core::time::Millis;
+use piton_core::view::{AtRisk, RunView, StepStatus, StepView, UnknownRisk, WorkAtRisk, view};
 
 use crate::attempt::{Folder, Lock};
 use crate::error::EngineError;
@@ -57,7 +58,57 @@ pub fn look(project: &Project, log: &Log, depth: Depth) -> Result<RunView, Engin
         run = newest;
     };
     let leases = log.store().leases(run.opened.run)?;
-    Ok(view(&run, &observed, &leases, &log.now()?))
+    let now = log.now()?;
+    let mut view = view(&run, &observed, &leases, &now);
+    for (step, attempt) in run.held() {
+        if let Some(shown) = view.steps.iter_mut().find(|shown| shown.step == step.step) {
+            shown.at_risk = at_risk(project, (shown, attempt), now.wall);
+        }
+    }
+    Ok(view)
+}
+
+/// What a held step has that no snapshot has, as far as anybody has said.
+fn at_risk(
+    project: &Project,
+    (shown, attempt): (&StepView, &Attempt),
+    now: Millis,
+) -> Option<WorkAtRisk> {
+    if !matches!(shown.status, StepStatus::Running { .. } | StepStatus::Interrupted { .. }) {
+        return None;
+    }
+    let seconds = |since: Millis| now.since(since).as_secs();
+    let known = match &attempt.holder {
+        Holder::Keeper { host, .. } if *host == project.host => {
+            project.folder(attempt.id).read_risk().map(|risk| AtRisk {
+                saved_at: risk.saved_at,
+                seconds: seconds(risk.saved_at),
+                files: risk.files,
+                looked_at: risk.looked_at,
+                snapshot: risk.snapshot,
+                interval_ms: Some(risk.interval_ms),
+                stretched: risk.interval_ms > risk.every_ms,
+                failing: risk.failing,
+            })
+        }
+        // Its holder keeps bytes when it says so, and nobody looks in between.
+        Holder::External { .. } => {
+            let own = format!("/{}/", attempt.fence);
+            let kept = shown.snapshot.as_ref().filter(|kept| kept.refname.contains(&own));
+            kept.map(|kept| AtRisk {
+                saved_at: kept.at,
+                seconds: seconds(kept.at),
+                files: None,
+                looked_at: kept.at,
+                snapshot: Some(kept.refname.clone()),
+                interval_ms: None,
+                stretched: false,
+                failing: None,
+            })
+        }
+        Holder::Keeper { .. } => None,
+    };
+    Some(known.map_or(WorkAtRisk::Unknown(UnknownRisk::Unknown), WorkAtRisk::Known))
 }
 
 fn any_dead(observed: &Observed) -> bool {

@@ -21,6 +21,7 @@ use crate::git::{Call, Git, GitError, flush, names};
 use crate::worktree::{Worktree, differing, is_unfinished};
 
 mod beneath;
+mod branch;
 mod compare;
 mod export;
 mod glob;
@@ -34,12 +35,14 @@ mod restore;
 mod staged;
 mod walk;
 
+pub use branch::Template;
+pub(crate) use branch::show_as;
 pub use compare::{
     ChangeKind, Difference, FileChange, between, changed_paths, unkept_edits, with_files,
 };
 pub use export::{export, has_path};
 pub use omitted::keep_omitted;
-pub use packs::consolidate;
+pub use packs::{consolidate, sweep};
 pub(crate) use put::is_meant;
 pub use put::{PutBack, PutError, Putting, finish_putting, lock_tree, put_back};
 pub use restore::{read_back, rebuild, told};
@@ -120,13 +123,60 @@ pub fn take(tree: &Worktree, ask: &Ask<'_>) -> Result<Option<Snapshot>, GitError
     Err(failure.expect("every try ended with a failure"))
 }
 
+/// How many files are not as the last snapshot has them, or else HEAD, and may be lost with the machine.
+/// Writes nothing.
+pub fn unsaved(tree: &Worktree) -> Result<u64, GitError> {
+    let mut memory = Memory::recall(tree);
+    if memory.base.is_none() && memory.known.len() == 0 {
+        let dir = tree.git_dir()?;
+        let (head, _) = tree.position(&dir)?;
+        memory.staged.refresh(tree, &dir, head.as_ref())?;
+        if let Some(head) = &head {
+            memory.known = Known::of(files_of(tree.call_in(&dir), head)?, &Known::default());
+            memory.known.mark_tracked(memory.staged.tracked.paths());
+        }
+    }
+    let counted = memory.count_unsaved(tree);
+    let mut memories = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    memories.insert(tree.path().to_owned(), memory);
+    counted
+}
+
 impl Memory {
+    fn count_unsaved(&mut self, tree: &Worktree) -> Result<u64, GitError> {
+        let began = SystemTime::now();
+        let failed = |source| GitError::io("look into", tree.path(), source);
+        let root = &Root::open(tree.path()).map_err(failed)?;
+        let Memory { known, staged, indexes, .. } = self;
+        let (git, tracked, user) = (tree.git(), &staged.tracked, &user_rules()?);
+        let seen = walk::walk(&Ground { git, root, known, tracked, user, indexes })?;
+        let mut count = seen.gone.len();
+        let format = format(tree, self.base.as_ref().map(|base| &base.commit));
+        let sink = Sink::nowhere();
+        let read =
+            Reader { root, known: &self.known, format, began, sink: &sink }.all(&seen.unsure);
+        for (path, found) in seen.unsure.iter().zip(read) {
+            let kept = self.known.get(path).copied();
+            match (found, kept) {
+                (Ok(Some(found)), Some(kept)) if (found.mode, found.id) == (kept.mode, kept.id) => {
+                    // It only looked new, and need not be read again.
+                    self.known.set(path, KnownFile { print: found.print, ..kept });
+                }
+                (Ok(None), None) | (Err(_), _) => {}
+                _ => count += 1,
+            }
+        }
+        Ok(count as u64)
+    }
+
     /// What this process knows of a worktree, or else what another one has left. Its ids count only
     /// while the snapshot that has them is there.
     fn recall(tree: &Worktree) -> Memory {
         let memories = || MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
         let remembered = memories().remove(tree.path());
-        let memory = remembered.filter(|memory| memory.is_held(tree.git()));
+        // What is known of HEAD's files alone counts on nothing.
+        let is_good = |memory: &Memory| memory.base.is_none() || memory.is_held(tree.git());
+        let memory = remembered.filter(is_good);
         memory.unwrap_or_else(|| {
             let loaded = known::load(&known::file(tree.git(), tree.path()));
             let memory = loaded.map(|(base, known)| Memory {

@@ -1,9 +1,12 @@
 //! A run's view in words: the rows and lines that `status`, `show` and the overview have in common.
 
+use std::time::Duration;
+
 use piton_core::event::{Priority, Report, Stage, Truth};
 use piton_core::time::Millis;
 use piton_core::view::{
-    AttemptView, ItemState, QuestionView, RunStatus, RunView, StepStatus, StepView, timestamp,
+    AttemptView, ItemState, QuestionView, RunStatus, RunView, StepStatus, StepView, WorkAtRisk,
+    timestamp,
 };
 
 use crate::hints;
@@ -146,13 +149,15 @@ pub(crate) fn step_phrase(step: &StepView, now: Millis) -> String {
         StepStatus::Running { .. } => {
             let by = holder(step, now).map(|holder| format!(", {holder}")).unwrap_or_default();
             let kept = kept(step, now);
-            format!("for {}{by}{kept}{}", running_for(step, now), reported_progress(step))
+            let risk = at_risk(step);
+            format!("for {}{by}{kept}{risk}{}", running_for(step, now), reported_progress(step))
         }
         StepStatus::Verified { .. } => "landing comes next".to_owned(),
         StepStatus::Landing { .. } => "on the run's branch".to_owned(),
         StepStatus::Interrupted { cause, at, left_at, recorded, .. } => {
             let seen = if *recorded { "" } else { "; seen now, not yet recorded" };
-            format!("{cause} {}{}{seen}", ago(*at, now), left(*left_at))
+            let (left, saved) = (left(*left_at), saved(step, *left_at));
+            format!("{cause} {}{left}{seen}{saved}", ago(*at, now))
         }
         StepStatus::Waiting { question, text } => {
             format!("for the answer to {question}: {}", clipped(text, TITLE_MAX))
@@ -339,8 +344,50 @@ fn kept(step: &StepView, now: Millis) -> String {
     }
 }
 
+/// What would be lost with the machine, as last seen.
+pub(crate) fn at_risk(step: &StepView) -> String {
+    match &step.at_risk {
+        None => String::new(),
+        Some(WorkAtRisk::Unknown(_)) => ", at risk: unknown".to_owned(),
+        Some(WorkAtRisk::Known(risk)) => {
+            let since = span(Duration::from_secs(risk.seconds));
+            let files = match risk.files {
+                Some(files) => count(files, "file"),
+                None => "unknown files".to_owned(),
+            };
+            let interval = match risk.interval_ms {
+                Some(ms) if risk.stretched => {
+                    format!(
+                        ", next snapshot after {} (a large tree)",
+                        span(Duration::from_millis(ms))
+                    )
+                }
+                _ => String::new(),
+            };
+            let failing = risk.failing.as_ref();
+            let failing =
+                failing.map(|why| format!(", snapshots fail: {}", clipped(why, REPORT_MAX)));
+            format!(", at risk: {files} in {since}{interval}{}", failing.unwrap_or_default())
+        }
+    }
+}
+
+/// What was saved of interrupted work, and when.
+fn saved(step: &StepView, left_at: Stage) -> String {
+    match &step.snapshot {
+        _ if left_at == Stage::Unstarted => String::new(),
+        None => "; saved: unknown".to_owned(),
+        Some(kept) => format!(
+            "; saved: {} at {} by {}",
+            count(kept.changed, "changed file"),
+            timestamp(kept.at),
+            kept.refname.trim_start_matches("refs/piton/")
+        ),
+    }
+}
+
 fn took(step: &StepView) -> String {
-    let total: Option<std::time::Duration> =
+    let total: Option<Duration> =
         step.attempts.iter().map(|attempt| Some(attempt.to?.since(attempt.from))).sum();
     match (total, step.attempts.len()) {
         (Some(total), 1) => format!(" in {}", span(total)),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use piton_core::event::Cause;
 use piton_core::view::{RunStatus, RunView, StepKind};
 use piton_engine::error::EngineError;
+use piton_engine::git::Git;
 use piton_engine::log::{Log, LogError};
 use piton_engine::project::Project;
 use piton_engine::{Access, Store, StoreError, runs};
@@ -66,11 +67,13 @@ pub(crate) struct Answer {
     /// The answer was a stream of lines: no envelope follows.
     pub(crate) streamed: bool,
     store: Option<Arc<dyn Store>>,
+    kept_in: Option<Git>,
 }
 
 impl Answer {
     pub(crate) fn new(data: impl Into<Value>) -> Answer {
-        Answer { data: data.into(), exit: Exit::Ok, streamed: false, store: None }
+        let (exit, data) = (Exit::Ok, data.into());
+        Answer { data, exit, streamed: false, store: None, kept_in: None }
     }
 
     /// With data that is large: made only where somebody reads it.
@@ -92,8 +95,16 @@ impl Answer {
         Answer { store: Some(Arc::clone(store)), ..self }
     }
 
+    /// Names the repository that snapshots were kept in, for the same.
+    pub(crate) fn after_keeping(self, git: &Git) -> Answer {
+        Answer { kept_in: Some(git.clone()), ..self }
+    }
+
     /// Once the answer is out.
     pub(crate) fn tidy(&self) {
+        if let Some(git) = &self.kept_in {
+            let _the_next_time = piton_engine::snapshot::consolidate(git);
+        }
         if let Some(store) = &self.store {
             store.tidy();
         }

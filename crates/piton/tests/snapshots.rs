@@ -22,10 +22,16 @@ struct Lab {
 }
 
 const SCRIPT: &str = "write keep same; write one first; write sub/old old; touch {w1}; await {n1}; \
-    write one second; delete sub/old; commit by the agent; write new fresh; touch {w2}; hang";
+    write one second; delete sub/old; commit by the agent; write new fresh; touch {w2}; await {n2}";
 
 fn begun() -> (Sandbox, Running) {
+    begun_with("")
+}
+
+/// With settings of the repository.
+fn begun_with(settings: &str) -> (Sandbox, Running) {
     let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    sandbox.write("piton.toml", settings);
     lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "a", SCRIPT, "")]));
     let run = sandbox.piton(&["run", "plan.toml", "--trust"]).env("PITON_SNAPSHOT_EVERY", "100ms");
     let run = run.spawn();
@@ -347,6 +353,122 @@ fn killed_at(point: &str) {
         };
         assert_eq!((text("one"), text("new")), ("second".into(), "fresh".into()), "{point}");
     }
+}
+
+#[test]
+fn work_at_risk_is_told_while_it_runs_and_what_was_saved_afterwards() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let script = "write one first; write two second; touch {w1}; hang";
+    lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "a", script, "")]));
+    let run = sandbox.piton(&["run", "plan.toml", "--trust"]).env("PITON_SNAPSHOT_EVERY", "1h");
+    let run = run.spawn();
+    sandbox.wait_exists(sandbox.mark("w1"));
+    let risk = || step(&view(&sandbox), "a")["at_risk"].clone();
+    sandbox.wait_until("the keeper's look", || risk()["files"] == 2);
+    let before = OnDisk::of(&sandbox.path(".git/piton/attempts"));
+    let seen = risk();
+    assert!(seen["seconds"].as_u64().is_some_and(|seconds| seconds >= 4), "{seen:#}");
+    assert_eq!((&seen["stretched"], &seen["interval_ms"]), (&false.into(), &3_600_000.into()));
+    let text = sandbox.piton(&["status", "test"]).output().success().stdout;
+    assert!(text.contains("at risk: 2 files in "), "{text}");
+    assert!(events_named(&sandbox, "checkpointed").is_empty(), "the log does not grow by it");
+    drop(before);
+
+    let keeper = keeper(&sandbox);
+    kill9(run.pid());
+    kill9(keeper);
+    drop(run);
+    // Found dead, and not yet recorded: how much no snapshot has is still known.
+    let dead = view(&sandbox);
+    assert_eq!(
+        (&step(&dead, "a")["status"], &step(&dead, "a")["recorded"]),
+        (&"interrupted".into(), &false.into())
+    );
+    assert_eq!(step(&dead, "a")["at_risk"]["files"], 2);
+    let text = sandbox.piton(&["status", "test"]).output().success().stdout;
+    assert!(text.contains("saved: unknown"), "{text}");
+    sandbox.piton(&["stop"]).output().success();
+    let kept = step(&view(&sandbox), "a")["snapshot"].clone();
+    let (name, at) =
+        (kept["refname"].as_str().expect("a ref"), kept["at"].as_str().expect("a time"));
+    let text = sandbox.piton(&["show"]).output().success().stdout;
+    let saved = format!("saved: 2 changed files at {at} by {}", &name["refs/piton/".len()..]);
+    assert!(text.contains(&saved), "{text}");
+}
+
+#[test]
+fn an_edit_between_two_attempts_is_kept_before_the_next_one_begins() {
+    let lab = Lab::new();
+    lab.write("one", "by a person\n");
+    for mark in ["n1", "w1"] {
+        fs::remove_file(lab.sandbox.mark(mark)).expect("there");
+    }
+    let resumed = lab.sandbox.piton(&["resume"]).env("PITON_SNAPSHOT_EVERY", "1h").spawn();
+    lab.sandbox.wait_exists(lab.sandbox.mark("w1"));
+    assert_eq!(lab.read("one").as_deref(), Some("first\n"), "the agent has replaced it");
+    let all = lab.list();
+    let texts = all.iter().map(|kept| {
+        let name = kept["refname"].as_str().expect("a ref");
+        lab.sandbox.git(&["cat-file", "blob", &format!("{name}:one")])
+    });
+    assert!(texts.into_iter().any(|text| text == "by a person"), "{all:#?}");
+    lab.sandbox.piton(&["stop", "--now"]).output().success();
+    resumed.wait();
+}
+
+#[test]
+fn a_branch_shows_the_last_snapshot_and_never_moves_over_a_persons_commit() {
+    let (sandbox, run) =
+        begun_with("[snapshot]\nbranch = 'wip/{run}/{step}'\nbranch_every = '1s'\n");
+    let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
+    let branch = format!("wip/{handle}/a");
+    sandbox
+        .wait_until("the branch", || sandbox.try_git(&["rev-parse", "--verify", &branch]).is_ok());
+    assert_eq!(sandbox.git(&["cat-file", "blob", &format!("{branch}:one")]), "first");
+    fs::write(sandbox.mark("n1"), "").expect("writable");
+    sandbox.wait_exists(sandbox.mark("w2"));
+    sandbox.piton(&["stop"]).output().success();
+    run.wait();
+    assert_eq!(
+        sandbox.git(&["cat-file", "blob", &format!("{branch}:one")]),
+        "second",
+        "at the end, too"
+    );
+
+    let theirs =
+        sandbox.git(&["commit-tree", "-m", "mine", "-p", &branch, &format!("{branch}^{{tree}}")]);
+    sandbox.git(&["update-ref", &format!("refs/heads/{branch}"), &theirs]);
+    fs::write(worktree(&sandbox).join("one"), "again\n").expect("writable");
+    let resumed = sandbox.piton(&["resume"]).spawn();
+    sandbox.wait_until("another snapshot", || {
+        events_named(&sandbox, "checkpointed").last().is_some_and(|last| last["fence"] != 2)
+    });
+    sandbox.piton(&["stop", "--now"]).output().success();
+    resumed.wait();
+    assert_eq!(sandbox.git(&["rev-parse", &branch]), theirs);
+}
+
+#[test]
+fn old_snapshots_go_and_the_kept_ones_outlive_a_gc() {
+    let (sandbox, run) = begun_with("[snapshot]\nkeep = 1\n");
+    let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
+    let taken = || events_named(&sandbox, "checkpointed").len();
+    let listed = || data(&sandbox, &["snapshot", "list", &handle])["pruned"].clone();
+    let before = taken();
+    fs::write(sandbox.mark("n1"), "").expect("writable");
+    sandbox.wait_until("more snapshots", || taken() > before);
+    assert_eq!(listed(), 0, "nothing of an unfinished step goes");
+    fs::write(sandbox.mark("n2"), "").expect("writable");
+    run.wait().success();
+    sandbox.wait_no_processes();
+    let listed = data(&sandbox, &["snapshot", "list", &handle]);
+    assert_eq!(listed["pruned"].as_u64(), Some(taken() as u64 - 1), "{listed:#}");
+    sandbox.git(&["reflog", "expire", "--expire=now", "--all"]);
+    sandbox.git(&["gc", "-q", "--prune=now"]);
+    sandbox.git(&["fsck", "--no-dangling"]);
+    let to = sandbox.root().join("restored");
+    data(&sandbox, &["snapshot", "restore", &handle, "--to", to.to_str().expect("text")]);
+    assert_eq!(fs::read_to_string(to.join("one")).expect("there"), "second\n");
 }
 
 macro_rules! killed_while_restoring {

@@ -14,5 +14,6 @@ mod packed;
 mod plans;
 mod properties;
 mod questions;
+mod retention;
 mod stores;
 mod tables;

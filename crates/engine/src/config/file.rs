@@ -9,7 +9,8 @@ use piton_core::plan::{Agent, Finding, nearest};
 use serde::{Deserialize, Deserializer};
 use toml::de::{DeTable, DeValue};
 
-use crate::config::{Bounds, ConfigError, GRACE, LEASE, SNAPSHOT_EVERY};
+use crate::config::{BRANCH_EVERY, Bounds, ConfigError, GRACE, KEEP_FOR, LEASE, SNAPSHOT_EVERY};
+use crate::snapshot::Template;
 
 /// What a file says; everything is optional.
 #[derive(Debug, Default, Deserialize)]
@@ -37,6 +38,13 @@ pub(super) struct Worker {
 pub(super) struct Snapshots {
     #[serde(deserialize_with = "every")]
     pub(super) every: Option<Duration>,
+    pub(super) keep: Option<u32>,
+    #[serde(deserialize_with = "keep_for")]
+    pub(super) keep_for: Option<Duration>,
+    #[serde(deserialize_with = "branch")]
+    pub(super) branch: Option<String>,
+    #[serde(deserialize_with = "branch_every")]
+    pub(super) branch_every: Option<Duration>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -56,7 +64,7 @@ pub(super) struct Transcripts {
 /// Known keys by table; an agent's table has the name it is given.
 const TABLES: [(&str, &[&str]); 4] = [
     ("worker", &["lease", "grace"]),
-    ("snapshot", &["every"]),
+    ("snapshot", &["every", "keep", "keep_for", "branch", "branch_every"]),
     ("worktree", &["root"]),
     ("transcript", &["max_mib"]),
 ];
@@ -200,6 +208,25 @@ fn grace<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Erro
 
 fn every<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
     bounded(from, SNAPSHOT_EVERY)
+}
+
+fn keep_for<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    bounded(from, KEEP_FOR)
+}
+
+fn branch_every<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    bounded(from, BRANCH_EVERY)
+}
+
+fn branch<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let branch = String::deserialize(from)?;
+    match branch.is_empty() {
+        true => Ok(Some(branch)),
+        false => {
+            Template::parse(&branch).map_err(serde::de::Error::custom)?;
+            Ok(Some(branch))
+        }
+    }
 }
 
 fn root<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {

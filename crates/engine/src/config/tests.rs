@@ -50,6 +50,9 @@ fn the_documented_defaults_are_complete() {
     assert_eq!(settings.lease, Duration::from_secs(60));
     assert_eq!(settings.grace, Duration::from_secs(10));
     assert_eq!(settings.snapshot_every, Duration::from_secs(30));
+    assert_eq!((settings.snapshot_keep, settings.snapshot_keep_for), (keep(), keep_for()));
+    assert_eq!(settings.snapshot_branch, "");
+    assert_eq!(settings.snapshot_branch_every, branch_every());
     assert_eq!(settings.worktree_root, ".piton/worktrees");
     assert_eq!(settings.transcript_max, 64 * 1024 * 1024);
     assert!(settings.agents.is_empty());
@@ -67,6 +70,10 @@ fn later_layers_win_key_by_key() {
             ("worker.lease", "repository"),
             ("worker.grace", "user"),
             ("snapshot.every", "PITON_SNAPSHOT_EVERY"),
+            ("snapshot.keep", "default"),
+            ("snapshot.keep_for", "default"),
+            ("snapshot.branch", "default"),
+            ("snapshot.branch_every", "default"),
             ("worktree.root", "default"),
             ("transcript.max_mib", "default"),
             ("agent.claude", "repository"),
@@ -121,7 +128,7 @@ fn the_user_may_choose_any_place() {
 fn recorded_settings_read_back_and_a_newer_form_is_refused() {
     let settings = check("[agent.a]\ncommand = [\"x\"]\n", "", &[]).expect("valid").settings;
     let bytes = settings.to_bytes();
-    insta::assert_snapshot!(String::from_utf8_lossy(&bytes), @r#"{"v":1,"lease_ms":60000,"grace_ms":10000,"snapshot_every_ms":30000,"worktree_root":".piton/worktrees","transcript_max":67108864,"agents":{"a":{"command":["x"],"prompt":"stdin"}}}"#);
+    insta::assert_snapshot!(String::from_utf8_lossy(&bytes), @r#"{"v":1,"lease_ms":60000,"grace_ms":10000,"snapshot_every_ms":30000,"snapshot_keep":200,"snapshot_keep_for_ms":2592000000,"snapshot_branch":"","snapshot_branch_every_ms":300000,"worktree_root":".piton/worktrees","transcript_max":67108864,"agents":{"a":{"command":["x"],"prompt":"stdin"}}}"#);
     assert_eq!(Settings::from_bytes(&bytes).expect("readable"), settings);
     let newer = String::from_utf8_lossy(&bytes).replace("\"v\":1", "\"v\":9");
     assert!(Settings::from_bytes(newer.as_bytes()).is_err());
@@ -146,4 +153,28 @@ fn durations_are_shown_as_they_are_read() {
         let value = duration(text).expect("valid");
         assert_eq!(duration(&show(value)), Ok(value), "{text} shown as {}", show(value));
     }
+}
+
+#[test]
+fn snapshots_have_their_keys() {
+    let file = "[snapshot]\nkeep = 5\nkeep_for = \"7d\"\nbranch = \"wip/{run}/{step}\"\nbranch_every = \"1m\"\n";
+    let settings = check(file, "", &[]).expect("valid").settings;
+    assert_eq!(settings.snapshot_keep, 5);
+    assert_eq!(settings.snapshot_keep_for, Duration::from_secs(7 * 24 * 3600));
+    assert_eq!(settings.snapshot_branch, "wip/{run}/{step}");
+    assert_eq!(
+        (show(settings.snapshot_keep_for), show(settings.snapshot_branch_every)),
+        ("7d".into(), "1m".into())
+    );
+    let bad = check("[snapshot]\nbranch = \"main\"\n", "", &[]).expect_err("no run in it");
+    assert!(bad.contains("must have {run}"), "{bad}");
+    assert!(check("[snapshot]\nkeep_for = \"x d\"\n", "", &[]).is_err());
+}
+
+/// A run that was opened before there were these settings goes on with their defaults.
+#[test]
+fn recorded_settings_of_earlier_versions_are_read() {
+    let old = br#"{"v":1,"lease_ms":60000,"grace_ms":10000,"snapshot_every_ms":30000,"worktree_root":".piton/worktrees","transcript_max":67108864}"#;
+    let settings = Settings::from_bytes(old).expect("readable");
+    assert_eq!((settings.snapshot_keep, settings.snapshot_branch.as_str()), (keep(), ""));
 }

@@ -19,7 +19,7 @@ use super::{End, Input, Keeper};
 use crate::attempt::private;
 use crate::child::{self, Spec};
 use crate::crash;
-use crate::error::EngineError;
+use crate::error::{EngineError, chain};
 use crate::land;
 use crate::machine;
 use crate::snapshot;
@@ -74,6 +74,10 @@ impl Keeper {
         let base = match (self.entry, self.state().base.clone()) {
             (Entry::Continue, Some(base)) => {
                 self.ensure_tree()?;
+                // What a person changed since the last attempt is kept before the next one changes it.
+                if let Err(error) = self.keep_snapshot(SnapshotReason::Cadence) {
+                    self.note(&format!("the first snapshot failed: {}", chain(&error)));
+                }
                 base
             }
             _ => {

@@ -1,23 +1,32 @@
 //! Watching a child: its exit, requests to stop, its time limit, snapshots while it works.
 
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use piton_core::decide::{AgentExit, Urge};
-use piton_core::event::{Cause, Haste, SnapshotReason};
+use piton_core::event::{Cause, Haste, Snapshot, SnapshotReason};
+use piton_core::ids::Oid;
 use piton_core::run::Stop;
 use rustix::process::Signal;
 
 use super::{End, Input, Keeper, snapshot_message};
-use crate::attempt::ExitRecord;
+use crate::attempt::{ExitRecord, Folder, RiskRecord};
 use crate::child::Child;
 use crate::crash;
 use crate::error::{EngineError, chain};
+use crate::git::GitError;
+use crate::machine;
 use crate::snapshot;
+use crate::worktree::Worktree;
 
 /// How often the log is looked at for a request to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often it is counted, between snapshots, what none has.
+const RISK_EVERY: Duration = Duration::from_secs(5);
+/// A count, and a snapshot, are followed by so many times as long without.
+const RISK_SHARE: u32 = 400;
+const SNAPSHOT_SHARE: u32 = 20;
 
 /// How a child ended.
 pub(super) struct Finished {
@@ -115,10 +124,7 @@ impl Keeper {
         Ok(())
     }
 
-    pub(super) fn take_in(
-        &mut self,
-        taken: Result<Option<piton_core::event::Snapshot>, crate::git::GitError>,
-    ) {
+    pub(super) fn take_in(&mut self, taken: Result<Option<Snapshot>, GitError>) {
         let recorded = match taken {
             Ok(Some(snapshot)) => self.record_snapshot(snapshot),
             Ok(None) => Ok(()),
@@ -132,43 +138,147 @@ impl Keeper {
     /// Takes snapshots on a thread of its own, so that a slow one delays no stop.
     fn start_cadence(&self) -> Cadence {
         let (stop, stopped) = mpsc::channel::<()>();
-        let to = self.sender.clone();
-        let tree = self.tree.clone();
-        let base = self.state().base.clone();
-        let mut last = self.state().snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());
+        let state = self.state();
         let reason = SnapshotReason::Cadence;
-        let message = snapshot_message(&self.log, (&self.step, self.fence), reason, None);
         let stem = self.snapshot_ref(0);
-        let stem = stem.trim_end_matches('0').to_owned();
-        let mut number = self.snapshots;
+        let kept = state.snapshot.as_ref();
         let every = self.settings.snapshot_every;
-        let thread = std::thread::spawn(move || {
-            let mut pause = every;
-            while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-                let began = Instant::now();
-                let ask = snapshot::Ask {
-                    refname: format!("{stem}{}", number + 1),
-                    base: base.as_ref(),
-                    message: &message,
-                    reason,
-                    last: last.as_ref(),
-                };
-                let taken = snapshot::take(&tree, &ask);
-                if let Ok(Some(taken)) = &taken {
-                    number += 1;
-                    last = Some(taken.tree.clone());
-                }
-                // Never more than a small share of a core, however large the tree.
-                pause = every.max(began.elapsed() * 20);
-                if to.send(Input::Snapshot(taken)).is_err() {
-                    return;
-                }
-                // It has been told: whatever this takes delays nobody. What fails now is tried again.
-                let _the_next_time = snapshot::consolidate(tree.git());
-            }
-        });
+        let mut watch = Watch {
+            to: self.sender.clone(),
+            tree: self.tree.clone(),
+            base: state.base.clone(),
+            last: kept.map(|kept| kept.snapshot.tree.clone()),
+            message: snapshot_message(&self.log, (&self.step, self.fence), reason, None),
+            stem: stem.trim_end_matches('0').to_owned(),
+            number: self.snapshots,
+            every,
+            shown: self.shown_branch(),
+            shown_every: self.settings.snapshot_branch_every,
+            shown_at: None,
+            folder: self.folder.clone(),
+            risk: RiskRecord {
+                looked_at: machine::now(),
+                saved_at: machine::now(),
+                snapshot: kept.map(|kept| kept.snapshot.refname.clone()),
+                files: Some(0),
+                interval_ms: millis(every),
+                every_ms: millis(every),
+                failing: None,
+            },
+        };
+        let thread = std::thread::spawn(move || watch.run(&stopped));
         Cadence { stop, thread }
     }
+}
+
+/// Looks at a tree that an agent works in.
+struct Watch {
+    to: Sender<Input>,
+    tree: Worktree,
+    base: Option<Oid>,
+    /// The tree of the last snapshot.
+    last: Option<Oid>,
+    message: String,
+    stem: String,
+    number: u64,
+    every: Duration,
+    /// The branch that shows the last snapshot, and the folder of the step's refs.
+    shown: Option<(String, String)>,
+    shown_every: Duration,
+    shown_at: Option<Instant>,
+    folder: Folder,
+    risk: RiskRecord,
+}
+
+impl Watch {
+    fn run(&mut self, stopped: &Receiver<()>) {
+        let mut pause = self.every;
+        let mut look = RISK_EVERY;
+        loop {
+            self.publish();
+            let due = Instant::now() + pause;
+            // In between it is only looked at: how much would be lost now.
+            while let left = due.saturating_duration_since(Instant::now())
+                && !left.is_zero()
+            {
+                if stopped.recv_timeout(left.min(look)) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+                if Instant::now() < due {
+                    look = RISK_EVERY.max(self.count() * RISK_SHARE);
+                }
+            }
+            let began = Instant::now();
+            let taken = self.take();
+            // Never more than a small share of a core, however large the tree.
+            pause = self.every.max(began.elapsed() * SNAPSHOT_SHARE);
+            self.risk.interval_ms = millis(pause);
+            let commit = taken.as_ref().ok().and_then(|taken| Some(taken.as_ref()?.commit.clone()));
+            if self.to.send(Input::Snapshot(taken)).is_err() {
+                return;
+            }
+            // It has been told: whatever this takes delays nobody. What fails now is tried again.
+            let _the_next_time = commit.map(|commit| self.show(&commit));
+            let _the_next_time = snapshot::consolidate(self.tree.git());
+        }
+    }
+
+    fn take(&mut self) -> Result<Option<Snapshot>, GitError> {
+        let began = machine::now();
+        let ask = snapshot::Ask {
+            refname: format!("{}{}", self.stem, self.number + 1),
+            base: self.base.as_ref(),
+            message: &self.message,
+            reason: SnapshotReason::Cadence,
+            last: self.last.as_ref(),
+        };
+        let taken = snapshot::take(&self.tree, &ask);
+        self.risk.looked_at = began;
+        match &taken {
+            Ok(taken) => {
+                (self.risk.saved_at, self.risk.files, self.risk.failing) = (began, Some(0), None);
+                if let Some(taken) = taken {
+                    self.number += 1;
+                    self.last = Some(taken.tree.clone());
+                    self.risk.snapshot = Some(taken.refname.clone());
+                }
+            }
+            Err(error) => {
+                // It was made, and then something failed: the name is used.
+                self.number += u64::from(matches!(error, GitError::RefTaken { .. }));
+                self.risk.failing = Some(chain(error));
+                self.risk.files = None;
+            }
+        }
+        taken
+    }
+
+    /// Counts what no snapshot has; says how long that took.
+    fn count(&mut self) -> Duration {
+        let began = Instant::now();
+        if let Ok(files) = snapshot::unsaved(&self.tree) {
+            (self.risk.looked_at, self.risk.files) = (machine::now(), Some(files));
+            self.publish();
+        }
+        began.elapsed()
+    }
+
+    /// For whoever looks; nobody looking is no matter.
+    fn publish(&self) {
+        let _best_effort = self.folder.write_risk(&self.risk);
+    }
+
+    fn show(&mut self, commit: &Oid) {
+        let due = self.shown_at.is_none_or(|at| at.elapsed() >= self.shown_every);
+        if let Some((branch, step)) = self.shown.as_ref().filter(|_| due) {
+            let _the_next_time = snapshot::show_as(self.tree.git(), branch, commit, step);
+            self.shown_at = Some(Instant::now());
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Snapshots in the background, until ended.

@@ -173,10 +173,10 @@ fn rows(answer: &Answer) -> Result<Vec<(Vec<u8>, ChangeKind)>, GitError> {
     while let (Some(change), Some(path)) = (fields.next(), fields.next()) {
         let words: Vec<&[u8]> = change.split(|&byte| byte == b' ').collect();
         let changed = match words.as_slice() {
-            &[_, _, _, _, b"A"] => ChangeKind::Added,
-            &[_, _, _, _, b"D"] => ChangeKind::Removed,
-            &[_, _, a, b, _] if a == b => ChangeKind::Mode,
-            &[_, _, _, _, _] => ChangeKind::Modified,
+            [_, _, _, _, b"A"] => ChangeKind::Added,
+            [_, _, _, _, b"D"] => ChangeKind::Removed,
+            [_, _, a, b, _] if a == b => ChangeKind::Mode,
+            [_, _, _, _, _] => ChangeKind::Modified,
             _ => return Err(GitError::unexpected("git diff-tree", names::shown(change))),
         };
         found.push((path.to_vec(), changed));

@@ -2,15 +2,18 @@
 //! they are. Nothing is dropped, reachable or not.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use super::known;
 use crate::git::{Git, GitError, flush};
 
 /// More packs than this make every git command slower.
 const PACKS_MAX: usize = 40;
 /// A pack that is held for this long was left by a process that was killed.
 const HELD_FOR: Duration = Duration::from_secs(3600);
+/// What nobody has written to for this long was left by a process that is gone.
+const LEFT_FOR: Duration = Duration::from_secs(24 * 3600);
 /// What git writes into the file by which it holds a pack of this kind.
 const HOLDER: &[u8] = b"fast-import";
 
@@ -43,7 +46,38 @@ pub fn consolidate(git: &Git) -> Result<bool, GitError> {
 
 fn is_forgotten(keep: &PathBuf) -> bool {
     let ours = fs::read(keep).is_ok_and(|text| text.trim_ascii() == HOLDER);
-    let time = fs::metadata(keep).and_then(|found| found.modified());
+    ours && is_older_than(keep, HELD_FOR)
+}
+
+fn is_older_than(path: &Path, than: Duration) -> bool {
+    let time = fs::symlink_metadata(path).and_then(|found| found.modified());
     let age = time.ok().and_then(|time| SystemTime::now().duration_since(time).ok());
-    ours && age.is_some_and(|age| age > HELD_FOR)
+    age.is_some_and(|age| age > than)
+}
+
+/// Removes what killed processes have left behind, and what was known of worktrees that are gone.
+pub fn sweep(git: &Git) -> Result<(), GitError> {
+    let list = |folder: &Path| -> Vec<PathBuf> {
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+    };
+    let is_called = |path: &PathBuf, name: &str| {
+        path.file_name()
+            .and_then(|found| found.to_str())
+            .is_some_and(|found| found.starts_with(name))
+    };
+    for path in list(&git.common_dir().join("objects/pack")) {
+        let half = ["tmp_pack_", "tmp_idx_"].iter().any(|name| is_called(&path, name));
+        if half && is_older_than(&path, LEFT_FOR) {
+            let _perhaps_gone = fs::remove_file(path);
+        }
+    }
+    let places = git.worktree_places()?;
+    let keys: Vec<String> = places.iter().map(|place| known::key(place)).collect();
+    for path in list(&git.state_dir().join("known")) {
+        let current = keys.iter().any(|key| path.file_name().is_some_and(|name| *name == **key));
+        if !current && is_older_than(&path, LEFT_FOR) {
+            let _perhaps_gone = fs::remove_file(path);
+        }
+    }
+    Ok(())
 }

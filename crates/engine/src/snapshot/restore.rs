@@ -18,7 +18,7 @@ use super::staged::{TrackedPaths, files_of};
 use super::{EMPTY_FOLDER, LEFT_OUT};
 use crate::git::hash::{Format, Id};
 use crate::git::pack::Mode;
-use crate::git::{Git, GitError, is_missing, locks, names};
+use crate::git::{Git, GitError, drivers, is_missing, locks, names};
 use crate::worktree::{Aside, Worktree};
 
 /// Reads a snapshot back from disk: its ref, its commits, its trees and every file that HEAD does not
@@ -190,7 +190,9 @@ fn put_back(tree: &Worktree, head: &Oid, snapshot: &Oid) -> Result<(), GitError>
 /// The index as it was: what was staged, with the sides of conflicts.
 pub(super) fn put_index(tree: &Worktree, dir: &Path, header: &Header) -> Result<(), GitError> {
     let Some(index) = header.parents.get(1).or(header.parents.first()) else { return Ok(()) };
-    let call = || tree.git().without_hooks(tree.call_in(dir));
+    // Whoever writes an index looks at files that were just changed, through their filters.
+    let drivers = drivers::overrides(tree.call_in(dir))?;
+    let call = || Ok(tree.git().without_hooks(tree.call_in(dir))?.configs(&drivers));
     // Only the index: what it has of files that did not change stays known.
     let read = |how: &[&str]| call()?.arg("read-tree").args(how).arg(index.as_str()).run();
     let mut put = read(&["-i", "-m"]);

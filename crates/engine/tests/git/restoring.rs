@@ -402,3 +402,29 @@ lab_test! {
         assert!(matches!(taken, Err(GitError::RefTaken { .. })), "{taken:?}");
     }
 }
+
+lab_test! {
+    fn what_killed_processes_left_is_swept(lab) {
+        let (tree, gone) = (lab.tree(), lab.tree_at("gone"));
+        gone.create("piton/x/step/gone", &lab.head(&lab.repo())).expect("created");
+        for (number, tree) in [(1, &tree), (2, &gone)] {
+            put(&tree.path().join("work"), "x");
+            lab.taken(tree, number);
+        }
+        let packs = lab.path(".git/objects/pack");
+        put(&packs.join("tmp_pack_old"), "half");
+        put(&packs.join("tmp_pack_new"), "being written");
+        put(&packs.join("other_old"), "not ours to know");
+        let known = || fs::read_dir(lab.path(".git/piton/known")).expect("a folder").count();
+        assert_eq!(known(), 2);
+        let old = "touch -d '3 days ago' .git/objects/pack/*_old .git/piton/known/*";
+        lab.sh(&lab.repo(), old);
+        snapshot::sweep(&lab.found()).expect("swept");
+        assert_eq!(known(), 2, "worktrees in git's list");
+        lab.git(&["worktree", "remove", "--force", gone.path().to_str().expect("text")]);
+        snapshot::sweep(&lab.found()).expect("swept");
+        assert_eq!(known(), 1);
+        let left = |name: &str| packs.join(name).exists();
+        assert_eq!((left("tmp_pack_old"), left("tmp_pack_new"), left("other_old")), (false, true, true));
+    }
+}

@@ -509,6 +509,38 @@ lab_test! {
 }
 
 lab_test! {
+    /// A folder that becomes a link between the look and the reading leads nowhere.
+    fn nothing_outside_gets_in_through_a_link(lab) {
+        let tree = lab.tree();
+        let outside = lab.root().join("outside/deep");
+        put(&outside.join("file"), "somebody else's secret");
+        let (folder, spare) = (tree.path().join("folder"), lab.root().join("outside/spare"));
+        put(&folder.join("deep/file"), "ours");
+        let (done, turns) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let _stop = Stop(&done);
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    turns.fetch_add(1, Ordering::Relaxed);
+                    fs::rename(&folder, &spare).expect("away");
+                    std::os::unix::fs::symlink(lab.root().join("outside"), &folder).expect("linked");
+                    fs::remove_file(&folder).expect("unlinked");
+                    fs::rename(&spare, &folder).expect("back");
+                }
+            });
+            for n in 0..60 {
+                // Another file each time, so that there is always something to keep.
+                put(&tree.path().join("turn"), format!("{n}"));
+                let kept = lab.take(&tree, n).expect("taken").expect("something");
+                let held = lab.try_git_in(&lab.repo(), &["show", &format!("{}:folder/deep/file", kept.commit)]);
+                assert!(held.as_ref().is_ok_and(|text| text == "ours") || held.is_err(), "{held:?}");
+            }
+            assert!(turns.load(Ordering::Relaxed) > 60, "the churn was not applied");
+        });
+    }
+}
+
+lab_test! {
     fn read_back_finds_damage(lab) {
         let git = lab.found();
         let tree = lab.tree();

@@ -100,7 +100,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         }
     });
     let data = target.answer(json!({ "fence": fence, "snapshot": snapshot }));
-    Ok(Answer::new(data).after_writing(target.log.store()))
+    let answer = Answer::new(data).after_writing(target.log.store());
+    Ok(answer.after_keeping(&target.project.git))
 }
 
 fn report(args: &Args) -> Result<Report, Problem> {

@@ -527,7 +527,7 @@ fn restore(
     }
     let mut data = to_json(&restored);
     data["snapshot"] = to_json(&kept);
-    Ok(Answer::new(data).after_writing(log.store()))
+    Ok(Answer::new(data).after_writing(log.store()).after_keeping(&project.git))
 }
 
 #[cfg(test)]
