@@ -217,8 +217,7 @@ pub fn apply(
     let mut act = unfinished(&journal)?;
     if let Some(act) = &mut act {
         removal::finish(project, &journal, act)?;
-        let Deed::Clean { trees } = &act.deed;
-        cleaned.removed.clone_from(trees);
+        cleaned.removed = act.deed.trees().to_vec();
     }
     let judged = judge(project, Some(store), root, ask)?;
     for JudgedTree { row, verdict } in &judged {
@@ -233,7 +232,7 @@ pub fn apply(
         }
     }
     if let Some(mut act) = act {
-        let Deed::Clean { trees } = &act.deed;
+        let trees = act.deed.trees();
         // Nothing was taken away after all: there is nothing to undo.
         act.stage = if trees.is_empty() { ActStage::Undone } else { ActStage::Done };
         cleaned.act = (!trees.is_empty()).then_some(act.act);

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 
 use piton_core::claim::believed_until;
 use piton_core::event::{Event, Holder, Omission, Snapshot, SnapshotReason};
-use piton_core::ids::{Fence, Oid, StepId, StepRef};
+use piton_core::ids::{Fence, Oid, RunId, StepId, StepRef};
 use piton_core::record::Cursor;
 use piton_core::recover::Sighting;
 use piton_core::run::{Attempt, Step};
 use piton_core::time::Millis;
 use piton_core::view::{step_branch, timestamp};
-use serde::{Serialize, Serializer};
+use piton_store::sqlite::Access;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::bury::bury_dead;
 use crate::crash;
@@ -24,7 +25,8 @@ use crate::log::Log;
 use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::snapshot::{self, FileChange, PutBack, Putting};
+use crate::snapshot::{self, FileChange, PutBack, PutError, Putting};
+use crate::undo::{self, Act, ActStage, Deed, Journal, NotUndone};
 use crate::worktree::{TreeState, Worktree};
 
 /// A snapshot that has its ref.
@@ -311,6 +313,19 @@ pub struct RestoredTree {
     pub aside: Option<PathBuf>,
 }
 
+/// What it takes to reverse a restore.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoredFrom {
+    pub run: RunId,
+    pub step: StepId,
+    pub path: PathBuf,
+    /// The snapshot of what was there.
+    pub before: String,
+    pub commit: Oid,
+    /// The files and folders that were meant, as hexadecimal digits; everything when there are none.
+    pub paths: Vec<String>,
+}
+
 /// Whether edits that are newer than the last snapshot may be replaced; they are kept in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewerEdits {
@@ -327,15 +342,28 @@ pub fn restore(
     edits: NewerEdits,
 ) -> Result<RestoredTree, EngineError> {
     let tree = Worktree::at(&project.git, &place(project, log, kept)?);
-    let _alone = snapshot::lock_tree(&tree)?;
-    refuse_in_use(project, log, &tree)?;
+    let journal = Journal::lock(project)?;
+    restore_into(project, log, &tree, (among, kept), (paths, edits), Some(&journal))
+}
+
+/// The same, into any worktree; an act is written down where there is a journal.
+fn restore_into(
+    project: &Project,
+    log: &mut Log,
+    tree: &Worktree,
+    (among, kept): (&[KnownSnapshot], &KnownSnapshot),
+    (paths, edits): (&[Vec<u8>], NewerEdits),
+    journal: Option<&Journal>,
+) -> Result<RestoredTree, EngineError> {
+    let _alone = snapshot::lock_tree(tree)?;
+    refuse_in_use(project, log, tree)?;
     tree.mend()?;
     let branch = step_branch(&log.run().opened.handle, &kept.step);
     let on = match tree.state()? {
         TreeState::Foreign { why } => {
             return Err(GitError::Foreign { path: tree.path().to_owned(), why }.into());
         }
-        TreeState::Missing => return rebuilt(project, log, &tree, kept, paths),
+        TreeState::Missing => return rebuilt(project, log, tree, kept, paths),
         TreeState::Present { branch, .. } => branch,
     };
     refuse_others_work(log, kept, on.as_deref())?;
@@ -343,18 +371,107 @@ pub fn restore(
     let to = kept.commit.clone();
     let branch = whole.then_some(branch);
     let putting = |from: Oid| Putting { from, to: to.clone(), paths: paths.to_vec(), branch };
-    if let Some((found, done)) = snapshot::finish_putting(&tree)? {
+    let acts = journal.map(|journal| Acts { project, log, journal });
+    if let Some((found, done)) = snapshot::finish_putting(tree)? {
         let again = putting(found.from.clone());
+        if let Some(acts) = &acts {
+            acts.finish(&found.from)?;
+        }
         if found == again {
             let before = among.iter().find(|other| other.commit == found.from);
-            return Ok(told(&tree, before.map(|before| before.refname.clone()), again, done));
+            return Ok(told(tree, before.map(|before| before.refname.clone()), again, done));
         }
-        return restore_present(project, log, &tree, kept, again);
+        return restore_present(project, log, tree, (kept, again), acts);
     }
     if edits == NewerEdits::Refuse {
-        refuse_newer_edits(&tree, among, kept, paths)?;
+        refuse_newer_edits(tree, among, kept, paths)?;
     }
-    restore_present(project, log, &tree, kept, putting(to.clone()))
+    restore_present(project, log, tree, (kept, putting(to.clone())), acts)
+}
+
+/// Where restores are written down, to be undone.
+struct Acts<'a> {
+    project: &'a Project,
+    log: &'a Log,
+    journal: &'a Journal,
+}
+
+impl Acts<'_> {
+    fn begin(
+        &self,
+        tree: &Worktree,
+        (step, before): (&StepRef, &Snapshot),
+        putting: &Putting,
+    ) -> Result<Act, EngineError> {
+        let hex = |path: &Vec<u8>| path.iter().map(|byte| format!("{byte:02x}")).collect();
+        let from = RestoredFrom {
+            run: self.log.run().opened.run,
+            step: step.step.clone(),
+            path: tree.path().to_owned(),
+            before: before.refname.clone(),
+            commit: before.commit.clone(),
+            paths: putting.paths.iter().map(hex).collect(),
+        };
+        self.journal.begin(self.log.now()?.wall, Deed::Restore(from))
+    }
+
+    fn end(&self, mut act: Act, stage: ActStage) -> Result<(), EngineError> {
+        act.stage = stage;
+        self.journal.write(&act)
+    }
+
+    /// What was cut short, and has been finished since.
+    fn finish(&self, before: &Oid) -> Result<(), EngineError> {
+        let is_it = |act: &Act| match &act.deed {
+            Deed::Restore(from) => act.stage == ActStage::Intended && from.commit == *before,
+            Deed::Clean { .. } => false,
+        };
+        let found = undo::acts(self.project)?.into_iter().rfind(is_it);
+        found.map_or(Ok(()), |act| self.end(act, ActStage::Done))
+    }
+}
+
+/// Reverses a restore: what was there before is put back the same way. Where something has changed since
+/// that no snapshot has, nothing is.
+pub(crate) fn undo_restore(
+    project: &Project,
+    journal: &Journal,
+    act: &mut Act,
+) -> Result<Vec<String>, EngineError> {
+    let Deed::Restore(from) = act.deed.clone() else {
+        panic!("only a restore is undone by putting back what was there");
+    };
+    let store = project.store(Access::Existing)?;
+    let mut log = Log::load(store, from.run)?;
+    let all = list(project, &log, Some(&from.step))?.snapshots;
+    let gone =
+        || NotUndone::InTheWay { act: act.act, what: vec![format!("{} is gone", from.before)] };
+    let kept = all.iter().find(|kept| kept.refname == from.before && kept.commit == from.commit);
+    let kept = kept.ok_or_else(gone)?.clone();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let path = |hex: &String| hex.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>();
+    let paths: Vec<Vec<u8>> = from.paths.iter().filter_map(path).collect();
+    let tree = Worktree::at(&project.git, &from.path);
+    let edits = match act.stage {
+        // Begun already: it was looked at then.
+        ActStage::Undoing => NewerEdits::Replace,
+        _ => NewerEdits::Refuse,
+    };
+    if edits == NewerEdits::Refuse {
+        refuse_in_use(project, &mut log, &tree)?;
+        match refuse_newer_edits(&tree, &all, &kept, &paths) {
+            Err(EngineError::NewerEdits { paths: what }) => {
+                return Err(NotUndone::InTheWay { act: act.act, what }.into());
+            }
+            looked => looked?,
+        }
+        act.stage = ActStage::Undoing;
+        journal.write(act)?;
+    }
+    let (among, edits) = ((all.as_slice(), &kept), NewerEdits::Replace);
+    let done = restore_into(project, &mut log, &tree, among, (&paths, edits), None)?;
+    let files = done.written.len() + done.removed.len();
+    Ok(vec![format!("{}: {files} files as they were before", done.path.display())])
 }
 
 /// Puts back what a ref has into a worktree that is there; what was there before is kept first.
@@ -362,14 +479,25 @@ fn restore_present(
     project: &Project,
     log: &Log,
     tree: &Worktree,
-    kept: &KnownSnapshot,
-    putting: Putting,
+    (kept, putting): (&KnownSnapshot, Putting),
+    acts: Option<Acts<'_>>,
 ) -> Result<RestoredTree, EngineError> {
     let before = keep_present(log, tree, &kept.step)?;
     snapshot::read_back(&project.git, &before)?;
     crash::point("restore.kept");
     let putting = Putting { from: before.commit.clone(), ..putting };
-    match snapshot::put_back(tree, &putting) {
+    let begun = acts.as_ref().map(|acts| acts.begin(tree, (&kept.step, &before), &putting));
+    let begun = begun.transpose()?;
+    let put = snapshot::put_back(tree, &putting);
+    let stage = match &put {
+        Ok(_) => ActStage::Done,
+        Err(PutError::TakenBack(_)) => ActStage::Undone,
+        Err(PutError::Torn { .. }) => ActStage::Intended,
+    };
+    if let (Some(acts), Some(act)) = (&acts, begun) {
+        acts.end(act, stage)?;
+    }
+    match put {
         Ok(done) => Ok(told(tree, Some(before.refname), putting, done)),
         Err(source) => Err(EngineError::NotPutBack { before: before.refname, source }),
     }

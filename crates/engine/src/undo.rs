@@ -15,6 +15,7 @@ use crate::clean::{self, RemovedTree};
 use crate::error::EngineError;
 use crate::git::locks::private_dir;
 use crate::project::Project;
+use crate::snapshots::{self, RestoredFrom};
 
 /// The version of a record. A newer one is refused by name.
 const VERSION: u32 = 1;
@@ -48,6 +49,8 @@ pub enum ActStage {
 pub enum Deed {
     /// Worktrees were removed.
     Clean { trees: Vec<RemovedTree> },
+    /// A snapshot was put back.
+    Restore(RestoredFrom),
 }
 
 impl Deed {
@@ -55,6 +58,22 @@ impl Deed {
     pub fn word(&self) -> &'static str {
         match self {
             Deed::Clean { .. } => "clean",
+            Deed::Restore(_) => "restore",
+        }
+    }
+
+    /// The worktrees that were removed.
+    pub fn trees(&self) -> &[RemovedTree] {
+        match self {
+            Deed::Clean { trees } => trees,
+            Deed::Restore(_) => &[],
+        }
+    }
+
+    pub(crate) fn trees_mut(&mut self) -> &mut Vec<RemovedTree> {
+        match self {
+            Deed::Clean { trees } => trees,
+            Deed::Restore(_) => panic!("only a clean-up removes worktrees"),
         }
     }
 }
@@ -153,6 +172,7 @@ pub fn undo(project: &Project, which: Option<u64>) -> Result<Undone, EngineError
     }
     let put_back = match &act.deed {
         Deed::Clean { .. } => clean::put_back(project, &journal, &mut act)?,
+        Deed::Restore(_) => snapshots::undo_restore(project, &journal, &mut act)?,
     };
     act.stage = ActStage::Undone;
     journal.write(&act)?;

@@ -344,6 +344,8 @@ fn killed_at(point: &str) {
             lab.assert_first_state();
             let status = lab.sandbox.git_in(&lab.tree, &["status", "--porcelain"]);
             assert_eq!(status, "?? keep\n?? one\n?? sub/", "{point}");
+            data(&lab.sandbox, &["undo"]);
+            lab.assert_second_state();
         }
         // Whatever happened: what was there before is kept, with its commit.
         let by_ref = lab.list().into_iter().find(|kept| kept["known_by"] == "ref").expect("kept");
@@ -469,6 +471,29 @@ fn old_snapshots_go_and_the_kept_ones_outlive_a_gc() {
     let to = sandbox.root().join("restored");
     data(&sandbox, &["snapshot", "restore", &handle, "--to", to.to_str().expect("text")]);
     assert_eq!(fs::read_to_string(to.join("one")).expect("there"), "second\n");
+}
+
+#[test]
+fn a_restore_is_undone_unless_something_newer_is_in_the_way() {
+    let lab = Lab::new();
+    let committed = lab.head();
+    lab.restore(&["--at", &lab.early]);
+    lab.assert_first_state();
+    lab.write("one", "by a person since\n");
+    let (exit, code, message) = refused(&lab.sandbox, &["undo"]);
+    assert_eq!((exit, code.as_str()), (1, "E101"), "{message}");
+    assert_eq!(lab.read("one").as_deref(), Some("by a person since\n"));
+    lab.write("one", "first\n");
+    let undone = data(&lab.sandbox, &["undo"]);
+    assert_eq!(undone["deed"], "restore");
+    lab.assert_second_state();
+    assert_eq!(lab.head(), committed);
+    assert_eq!(refused(&lab.sandbox, &["undo"]).1, "E100", "nothing more to undo");
+    // Of some files alone.
+    lab.restore(&["--at", &lab.early, "one"]);
+    assert_eq!(lab.read("one").as_deref(), Some("first\n"));
+    data(&lab.sandbox, &["undo"]);
+    lab.assert_second_state();
 }
 
 macro_rules! killed_while_restoring {

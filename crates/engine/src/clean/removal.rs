@@ -52,8 +52,7 @@ pub(super) fn take_away(
     };
     let taking = Taking { project, store, journal };
     let removed = taking.keep(act, row, proof)?;
-    let Deed::Clean { trees } = &mut act.deed;
-    trees.push(removed.clone());
+    act.deed.trees_mut().push(removed.clone());
     journal.write(act)?;
     crash::point("clean.recorded");
     match taking.move_out(act.act, &removed, row) {
@@ -76,9 +75,9 @@ pub(super) fn finish(
     journal: &Journal,
     act: &mut Act,
 ) -> Result<(), EngineError> {
-    let Deed::Clean { trees } = &act.deed;
-    drop_strays(&project.git, act.act, trees)?;
-    for tree in trees.clone() {
+    let trees = act.deed.trees().to_vec();
+    drop_strays(&project.git, act.act, &trees)?;
+    for tree in trees {
         let kept = Kept::of(journal, act.act, &tree);
         match kept.tree.exists() {
             true => empty_out(project, &kept, &tree)?,
@@ -94,7 +93,7 @@ fn forget(
     act: &mut Act,
     row: u64,
 ) -> Result<(), EngineError> {
-    let Deed::Clean { trees } = &mut act.deed;
+    let trees = act.deed.trees_mut();
     let gone: Vec<RemovedTree> = trees.extract_if(.., |tree| tree.row == row).collect();
     journal.write(act)?;
     gone.iter().try_for_each(|tree| drop_refs(&project.git, tree))
@@ -433,7 +432,7 @@ pub(crate) fn put_back(
     journal: &Journal,
     act: &mut Act,
 ) -> Result<Vec<String>, EngineError> {
-    let Deed::Clean { trees } = act.deed.clone();
+    let trees = act.deed.trees().to_vec();
     if act.stage != ActStage::Undoing {
         let mut what = Vec::new();
         for tree in &trees {

@@ -16,7 +16,7 @@ use piton_engine::{Access, EngineError, config};
 use serde_json::{Value, json};
 
 use crate::error::{Kind, Problem};
-use crate::text::{ago, bold, count, dim, green, now, plain, red, table, word};
+use crate::text::{ago, bold, count, dim, green, now, plain, red, table};
 use crate::ui::{Said, Ui};
 use crate::verb::{self, Answer, json as to_json, stop::step_of};
 
@@ -522,8 +522,7 @@ fn restore(
     }
     if let Some(before) = &restored.before {
         let _ = ui.line(format!("what was there is kept as {before}"));
-        let run = format!("{}/{}", log.run().opened.handle, kept.step.step);
-        ui.hint(format!("back again: `piton snapshot restore {run} --at {} --yes`", word(before)));
+        ui.hint("back again: `piton undo`");
     }
     let mut data = to_json(&restored);
     data["snapshot"] = to_json(&kept);
