@@ -77,6 +77,10 @@ fn at_risk(
     if !matches!(shown.status, StepStatus::Running { .. } | StepStatus::Interrupted { .. }) {
         return None;
     }
+    if project.folder(attempt.id).read_exit().is_some() {
+        // Its agent has ended: what it left is kept or committed before anything else happens.
+        return None;
+    }
     let seconds = |since: Millis| now.since(since).as_secs();
     let known = match &attempt.holder {
         Holder::Keeper { host, .. } if *host == project.host => {

@@ -2,14 +2,16 @@
 //! it was seen. What is kept stays reachable, whatever git then collects.
 
 use std::fs;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use piton_core::retention::{Aging, Retention, expendable};
+use piton_store::{Runs, Store};
 
 use crate::error::EngineError;
 use crate::log::Log;
 use crate::project::Project;
-use crate::runs::settings_of;
+use crate::runs::{self, settings_of};
 use crate::snapshots::{self, KnownBy, KnownSnapshot};
 
 /// How often a project's keepers look for old snapshots: reading a log from its beginning costs something.
@@ -46,6 +48,18 @@ pub fn old_snapshots(project: &Project, log: &Log) -> Result<Vec<KnownSnapshot>,
                 .any(|text| text.contains(&kept.refname) || text.contains(kept.commit.as_str()))
     };
     Ok(all.into_iter().filter(goes).collect())
+}
+
+/// The same of every run that can be read.
+pub fn all_old_snapshots(
+    project: &Project,
+    store: &Arc<dyn Store>,
+) -> Result<Vec<KnownSnapshot>, EngineError> {
+    let mut old = Vec::new();
+    for log in runs::list(store, &Runs::All)?.into_iter().flatten() {
+        old.extend(old_snapshots(project, &log)?);
+    }
+    Ok(old)
 }
 
 /// Deletes their refs; says how many went.

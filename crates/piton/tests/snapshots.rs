@@ -465,6 +465,19 @@ fn old_snapshots_go_and_the_kept_ones_outlive_a_gc() {
     sandbox.wait_no_processes();
     let listed = data(&sandbox, &["snapshot", "list", &handle]);
     assert_eq!(listed["pruned"].as_u64(), Some(taken() as u64 - 1), "{listed:#}");
+    // `clean` lets go what there is by then, and looks without.
+    let name = format!("refs/piton/{handle}/a/2/9001");
+    let last = listed["snapshots"][0]["commit"].as_str().expect("an id");
+    let old = ["commit-tree", "-m", "old", &format!("{last}^{{tree}}")];
+    let old = sandbox.git(&old);
+    sandbox.git(&["update-ref", &name, &old]);
+    assert_eq!(
+        data(&sandbox, &["clean"])["old_snapshots"],
+        1,
+        "by its age: the sandbox's commits are old"
+    );
+    assert_eq!(data(&sandbox, &["clean", "--apply"])["old_snapshots"], 1);
+    assert!(sandbox.try_git(&["rev-parse", "--verify", &name]).is_err());
     sandbox.git(&["reflog", "expire", "--expire=now", "--all"]);
     sandbox.git(&["gc", "-q", "--prune=now"]);
     sandbox.git(&["fsck", "--no-dangling"]);

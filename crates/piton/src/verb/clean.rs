@@ -7,7 +7,7 @@ use piton_engine::Access;
 use piton_engine::clean::{self, CleanAsk, Cleaned, JudgedTree, Proof, TreeCounts, TreeVerdict};
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::project::Project;
-use piton_engine::undo;
+use piton_engine::{EngineError, retention, snapshot, undo};
 use serde_json::json;
 
 use crate::error::{Detail, Kind, Problem};
@@ -95,10 +95,16 @@ fn list(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer,
             dim(&format!("{} can go, {stays} stay. Nothing was changed.", count(goes, "worktree")))
         }
     })?;
+    let old = store.as_ref().map(|store| retention::all_old_snapshots(project, store));
+    let old = old.transpose()?.unwrap_or_default().len() as u64;
+    if old > 0 {
+        ui.line(dim(&format!("{} of completed steps can go.", count(old, "old snapshot"))))?;
+    }
     if goes > 0 {
         ui.hint("take them away: add --apply; `piton undo` puts them back");
     }
-    Ok(Answer::on_demand(ui, || json!({ "applied": false, "worktrees": judged })))
+    let data = || json!({ "applied": false, "worktrees": judged, "old_snapshots": old });
+    Ok(Answer::on_demand(ui, data))
 }
 
 fn apply(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer, Problem> {
@@ -124,7 +130,21 @@ fn apply(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer
             kept.display()
         ));
     }
-    let data = json!({ "applied": true, "act": act, "removed": removed, "failed": failed, "worktrees": judged });
+    // After the worktrees: what was written down to put them back names what it needs.
+    let old = retention::all_old_snapshots(project, &store)?;
+    let pruned = retention::prune(project, &old)?;
+    if pruned > 0 {
+        let _ = ui.line(dim(&format!("{} removed", count(pruned, "old snapshot"))));
+    }
+    snapshot::sweep(&project.git).map_err(EngineError::from)?;
+    let data = json!({
+        "applied": true,
+        "act": act,
+        "removed": removed,
+        "failed": failed,
+        "worktrees": judged,
+        "old_snapshots": pruned,
+    });
     if failed.is_empty() {
         return Ok(Answer::new(data));
     }
