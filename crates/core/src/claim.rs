@@ -6,7 +6,7 @@ use crate::decided::Lease;
 use crate::event::{Entry, Failure, Grounds, Holder, Stage};
 use crate::ids::{Fence, LockName, StepId, StepRef};
 use crate::limits::IDLE_INTERRUPTIONS_MAX;
-use crate::plan::{PlanStep, Work};
+use crate::plan::{Isolation, PlanStep, Work};
 use crate::question::Question;
 use crate::recover::{Observed, Sighting};
 use crate::run::{Attempt, Phase, Run, Step};
@@ -151,13 +151,14 @@ fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result
         return Err(Refusal::NeedsUnmet { step: step.step.clone(), needs });
     }
     free_slots(run, plan, asker)?;
-    let shares = kept || asker.observed.in_run_tree;
-    match tree_user(run, &step.step).filter(|_| shares) {
-        Some(by) => Err(Refusal::TreeBusy { by }),
-        None if kept => Ok(entry),
-        // Whoever claims from a worktree of their own sees to the rest themselves.
-        None => Ok(state.agent_entry(&plan.work)),
+    if kept || (asker.observed.in_run_tree && run.plan().isolation == Isolation::Run) {
+        room(run, &step.step, asker)?;
     }
+    if kept {
+        return Ok(entry);
+    }
+    // Whoever claims from a worktree of their own sees to the rest themselves.
+    Ok(state.agent_entry(&plan.work))
 }
 
 /// Whether every lock of a step has a slot that nobody else's believed claim holds.
@@ -276,6 +277,10 @@ pub(crate) fn entry_of(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> 
 
 fn entry_by_phase(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
     match &state.phase {
+        // Its agent had ended: it waited only for what becomes of the commit.
+        Phase::Suspended { .. } if state.lands_again() => {
+            Ok(entry_after(plan, state, Stage::Verify))
+        }
         // Pending again after a release, perhaps: what was done stays.
         Phase::Pending | Phase::Suspended { .. } => Ok(state.agent_entry(&plan.work)),
         Phase::Held(lost) => Ok(entry_after(plan, state, state.stage(lost))),
@@ -297,7 +302,7 @@ fn entry_by_phase(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
 /// Nothing lands that could not be completed: a commit may have been verified outside, or a gap found
 /// since, while parts of the step were open. And an answer that nobody was told is for the agent.
 fn entry_after(plan: &PlanStep, state: &Step, stage: Stage) -> Entry {
-    let told = matches!(plan.work, Work::Run(_)) || state.unread_answers().next().is_none();
+    let told = matches!(plan.work, Work::Run(_)) || state.untold().next().is_none();
     match stage {
         _ if !told => state.agent_entry(&plan.work),
         Stage::Land if state.checklist.is_done(plan) => Entry::Land,
@@ -306,11 +311,35 @@ fn entry_after(plan: &PlanStep, state: &Step, stage: Stage) -> Entry {
     }
 }
 
-/// With one worktree for the run, a keeper's claim on any other step has it.
-fn tree_user(run: &Run, but: &StepId) -> Option<StepId> {
-    let kept = |attempt: &Attempt| matches!(attempt.holder, Holder::Keeper { .. });
-    run.held()
-        .filter(|(_, attempt)| kept(attempt))
-        .map(|(step, _)| step.step)
-        .find(|step| step != but)
+/// With one worktree for the run, a keeper's claim on any other step has it; with one for each step, so
+/// many are attempted at once.
+fn room(run: &Run, step: &StepId, asker: &Asker<'_>) -> Result<(), Refusal> {
+    let mut others = run.held().filter(|(other, held)| other.step != *step && is_kept(held));
+    match run.plan().isolation {
+        Isolation::Run => {
+            others.next().map_or(Ok(()), |(by, _)| Err(Refusal::TreeBusy { by: by.step }))
+        }
+        Isolation::Step => {
+            let jobs = jobs(run, asker.observed);
+            let busy = others.filter(|(other, held)| is_believed(other, held, asker)).count();
+            if busy >= jobs as usize { Err(Refusal::JobsBusy { jobs }) } else { Ok(()) }
+        }
+    }
+}
+
+/// How many attempts at once whoever looks goes up to.
+pub(crate) fn jobs(run: &Run, observed: &Observed) -> u32 {
+    match run.plan().isolation {
+        Isolation::Run => 1,
+        Isolation::Step => observed.jobs.unwrap_or_else(|| run.plan().jobs()),
+    }
+}
+
+fn is_kept(attempt: &Attempt) -> bool {
+    matches!(attempt.holder, Holder::Keeper { .. })
+}
+
+/// Whether a keeper is believed to have the step.
+pub(crate) fn is_at_work(step: &StepRef, attempt: &Attempt, asker: &Asker<'_>) -> bool {
+    is_kept(attempt) && is_believed(step, attempt, asker)
 }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::claim::{Asker, Chosen, believed_until, choose, lease_key, slots_left};
 use crate::decided::{Decided, Lease};
 use crate::event::{
-    Cause, Check, Claimed, Entry, Event, Exit, Failure, Haste, Holder, Mark, Priority, ReleasedBy,
-    Report, RunOpened, Scope, Snapshot, Stage, Truth, Waived,
+    Cause, Check, Claimed, Conflict, Entry, Event, Exit, Failure, Haste, Holder, Mark, Priority,
+    ReleasedBy, Report, RunOpened, Scope, Snapshot, Stage, Truth, Waived,
 };
 use crate::ids::{
     AttemptId, Fence, HostId, ItemRef, LockName, Oid, QuestionId, StepId, StepRef, SubstepId,
@@ -17,7 +17,8 @@ use crate::ids::{
 use crate::limits::EVIDENCE_BYTES_MAX;
 use crate::plan::{Plan, PlanStep};
 use crate::question::{
-    Question, QuestionState, WhichQuestion, decide_answer, decide_apply, decide_ask, unread_of,
+    Question, QuestionState, WhichQuestion, decide_answer, decide_apply, decide_ask,
+    decide_conflict, unread_of,
 };
 use crate::recover::Observed;
 use crate::run::{Attempt, Phase, Run, Step, Stop};
@@ -94,6 +95,12 @@ pub enum Command {
         fence: Fence,
         text: String,
         choices: Vec<String>,
+    },
+    /// Asks a person what becomes of a commit that cannot be landed.
+    Park {
+        step: StepRef,
+        fence: Fence,
+        conflict: Conflict,
     },
     Answer {
         question: WhichQuestion,
@@ -246,6 +253,8 @@ pub enum Refusal {
     NeedsUnmet { step: StepId, needs: Vec<StepId> },
     #[error("the run's worktree is in use by step {by}")]
     TreeBusy { by: StepId },
+    #[error("as many steps are attempted as may be at once ({jobs})")]
+    JobsBusy { jobs: u32 },
     #[error("step {0} was stopped on request")]
     StepStopped(StepId),
     #[error("step {0} failed and has no retries left")]
@@ -359,7 +368,10 @@ pub fn decide(
             if matches!(attempt.entry, Entry::Verify | Entry::Land) {
                 return Err(Refusal::NothingToStart { step: step.step.clone() });
             }
-            let answers = unread_of(state, answers);
+            let mut told = answers.clone();
+            // What piton asked itself is followed, whether anybody is told it or not.
+            told.extend(state.directions().map(|question| question.id));
+            let answers = unread_of(state, &told);
             if attempt.started_at.is_some() && answers.is_empty() && base.is_none() {
                 return Ok(nothing());
             }
@@ -382,6 +394,9 @@ pub fn decide(
         }
         Command::Ask { step, fence, text, choices } => {
             decide_ask(run, (step, *fence), text, choices)
+        }
+        Command::Park { step, fence, conflict } => {
+            decide_conflict(run, (step, *fence), conflict, now)
         }
         Command::Answer { question, answer, host } => decide_answer(run, question, answer, host),
         Command::ApplyAnswers { step, fence, questions } => {
@@ -415,6 +430,7 @@ pub fn decide(
                 truth: *truth,
                 check: check.clone(),
                 commits: *commits,
+                answers: held.directions().map(|question| question.id).collect(),
             }))
         }
         Command::Land { step, fence, onto, to } => {
@@ -572,7 +588,7 @@ fn decide_complete(
         None => return Err(Refusal::NotVerified { step: step.step.clone() }),
     }
     let settled = match attempt.holder {
-        Holder::External { .. } => nothing_awaited(step, state, |_| true),
+        Holder::External { .. } => nothing_awaited(step, state, |asked| asked.about.is_none()),
         // Looked at before it was verified.
         Holder::Keeper { .. } => Ok(()),
     };
@@ -759,8 +775,13 @@ fn decide_accept(run: &Run, plan: &Plan) -> Result<Decided, Refusal> {
     if run.is_completed() {
         return Err(Refusal::RunCompleted);
     }
-    let fixed =
-        [("base", plan.base != run.plan().base), ("inputs", plan.inputs != run.plan().inputs)];
+    let before = run.plan();
+    let fixed = [
+        ("base", plan.base != before.base),
+        ("inputs", plan.inputs != before.inputs),
+        // What is at work, or was, has its files where the recorded plan says.
+        ("isolation", plan.isolation != before.isolation),
+    ];
     if let Some((what, _)) = fixed.into_iter().find(|(_, changed)| *changed) {
         return Err(Refusal::PlanFixed { what });
     }

@@ -82,6 +82,9 @@ pub enum Event {
         /// How many commits the attempt had added by then.
         #[serde(default, skip_serializing_if = "is_zero")]
         commits: u64,
+        /// What a person had said about how the step goes on: it is applied with this.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        answers: Vec<QuestionId>,
     },
     /// The run's branch is about to be moved from `onto` to `to`.
     LandingIntended {
@@ -106,6 +109,9 @@ pub enum Event {
         text: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         choices: Vec<String>,
+        /// What piton itself asks about; holders ask about anything.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        about: Option<Box<About>>,
     },
     Answered {
         step: StepRef,
@@ -391,6 +397,29 @@ pub struct Waived {
     pub questions: Vec<QuestionId>,
 }
 
+/// What piton itself asks about: the answer says how the step goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum About {
+    Conflict(Conflict),
+}
+
+/// A verified commit and the run's branch have changed the same; both are as they were.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conflict {
+    /// The run's branch, and where it was.
+    pub branch: String,
+    pub onto: Oid,
+    pub commit: Oid,
+    /// The ref that keeps the commit, whatever becomes of the step's branch.
+    pub kept: String,
+    /// At most a fixed number is listed, of so many.
+    pub paths: Vec<String>,
+    pub count: u64,
+    /// Where both sides can be brought together: the step's own worktree, where it has one.
+    pub worktree: Option<String>,
+}
+
 /// Who gave a claim back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -484,7 +513,7 @@ pub enum Failure {
     Timeout {
         ms: u64,
     },
-    /// The commit could not be brought onto the run's branch.
+    /// The commit could not be brought onto the run's branch. About conflicts a person is asked since.
     Landing {
         message: String,
     },

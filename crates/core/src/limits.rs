@@ -37,6 +37,8 @@ pub const STEP_ITEMS_MAX: usize = 200;
 pub const STEP_SUBSTEPS_MAX: usize = 100;
 /// The most slots of a lock: with more it holds nobody back.
 pub const LOCK_SLOTS_MAX: u32 = 1_000;
+/// The most attempts at once: with more, the machine itself is the limit.
+pub const JOBS_MAX: u32 = 64;
 /// The longest time a step may be given.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// The longest question: what needs more is a file, and the question names it.
@@ -47,5 +49,7 @@ pub const ANSWER_BYTES_MAX: usize = 8 * 1024;
 pub const CHOICES_MAX: usize = 20;
 /// The longest choice, in characters: it is typed as an answer.
 pub const CHOICE_CHARS_MAX: usize = 200;
+/// The most paths listed in a question about a conflict; their number is kept.
+pub const CONFLICTS_LISTED_MAX: usize = 50;
 /// The most questions that a step may have open at once: an agent that asks in a loop is stopped.
 pub const OPEN_QUESTIONS_MAX: usize = 10;

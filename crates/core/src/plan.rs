@@ -37,6 +37,9 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
     pub isolation: Isolation,
+    /// How many steps are attempted at once, where each has a worktree of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jobs: Option<u32>,
     /// Named values with their defaults; `--set` replaces them for a run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<String, String>,
@@ -58,6 +61,8 @@ pub enum Isolation {
     /// One worktree for the whole run; one step at a time works in it.
     #[default]
     Run,
+    /// A worktree for each step; as many steps at a time as the plan has jobs.
+    Step,
 }
 
 /// A titled set of steps.
@@ -167,6 +172,14 @@ impl Plan {
 
     pub fn hash(&self) -> Hash {
         Hash::of(&self.to_bytes())
+    }
+
+    /// How many attempts piton starts at once unless it is told otherwise.
+    pub fn jobs(&self) -> u32 {
+        match self.isolation {
+            Isolation::Run => 1,
+            Isolation::Step => self.jobs.unwrap_or(1),
+        }
     }
 
     pub fn index_of(&self, step: &StepId) -> Option<usize> {

@@ -5,15 +5,16 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::claim::lease_key;
 use crate::decide::{Refusal, nothing, one, own};
-use crate::decided::Decided;
-use crate::event::Event;
+use crate::decided::{Decided, Lease};
+use crate::event::{About, Cause, Conflict, Event, Haste, Holder, Scope};
 use crate::ids::{Fence, HostId, QuestionId, StepRef};
 use crate::limits::{
     ANSWER_BYTES_MAX, CHOICE_CHARS_MAX, CHOICES_MAX, OPEN_QUESTIONS_MAX, QUESTION_BYTES_MAX,
 };
 use crate::run::{Run, Step};
-use crate::time::Millis;
+use crate::time::{Millis, Moment};
 
 /// A question of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,9 +25,17 @@ pub struct Question {
     pub text: String,
     /// The only answers there are; without any, every text is one.
     pub choices: Vec<String>,
+    /// What piton itself asks about.
+    pub about: Option<Box<About>>,
     pub asked_at: Millis,
     pub state: QuestionState,
 }
+
+/// The answers to a question about a conflict: the commit is landed again, once both sides were brought
+/// together; the step is done again from the run's branch; the run stops.
+pub const LAND_AGAIN: &str = "land again";
+pub const RESTART: &str = "restart";
+pub const STOP: &str = "stop";
 
 /// What became of a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,12 +131,40 @@ impl Step {
         }
     }
 
-    /// Takes in an answer; none where no such question is open.
-    pub(crate) fn answer(&mut self, id: QuestionId, answer: &str, at: Millis) -> Option<()> {
+    /// Takes in an answer and tells what it is about; none where no such question is open.
+    pub(crate) fn answer(
+        &mut self,
+        id: QuestionId,
+        answer: &str,
+        at: Millis,
+    ) -> Option<Option<&About>> {
         let mut open = self.questions.iter_mut().filter(|question| question.is_open());
         let question = open.find(|question| question.id == id)?;
         question.state = QuestionState::Answered { answer: answer.to_owned(), at };
-        Some(())
+        Some(question.about.as_deref())
+    }
+
+    /// Answers to what piton itself asked, that no attempt has followed yet.
+    pub(crate) fn directions(&self) -> impl Iterator<Item = &Question> {
+        self.unread_answers().filter(|question| question.about.is_some())
+    }
+
+    /// Answers that are for the agent, and that it was not told.
+    pub(crate) fn untold(&self) -> impl Iterator<Item = &Question> {
+        self.unread_answers().filter(|question| question.about.is_none())
+    }
+
+    /// Whether a person said that the commit which could not be landed shall be landed all the same.
+    pub(crate) fn lands_again(&self) -> bool {
+        self.directions().any(|question| question.answer() != Some(RESTART))
+    }
+
+    /// What piton had asked of a holder who went on without the answer.
+    pub(crate) fn void_asked_by_piton(&mut self) {
+        let open = self.questions.iter_mut().filter(|question| question.is_open());
+        for question in open.filter(|question| question.about.is_some()) {
+            question.state = QuestionState::Void;
+        }
     }
 
     /// The attempt of this fence was told these answers; none where one was applied before, or never
@@ -162,7 +199,62 @@ pub(crate) fn decide_ask(
         return Err(Refusal::BadQuestion { why: "the step has too many open questions" });
     }
     let (step, text, choices) = (step.clone(), text.to_owned(), choices.to_vec());
-    Ok(one(Event::Asked { step, fence, text, choices }))
+    Ok(one(Event::Asked { step, fence, text, choices, about: None }))
+}
+
+/// The commit cannot be landed: a person is asked. What a keeper had waits for the answer; who works
+/// outside may bring both sides together without.
+pub(crate) fn decide_conflict(
+    run: &Run,
+    (step, fence): (&StepRef, Fence),
+    conflict: &Conflict,
+    now: &Moment,
+) -> Result<Decided, Refusal> {
+    let (state, attempt) = own(run, step, fence)?;
+    if state.verified.is_none() {
+        return Err(Refusal::NotVerified { step: step.step.clone() });
+    }
+    let about = Box::new(About::Conflict(conflict.clone()));
+    let same = |asked: &Question| asked.is_open() && asked.about.as_ref() == Some(&about);
+    if state.questions.iter().any(same) {
+        return Ok(nothing());
+    }
+    let asked = Event::Asked {
+        step: step.clone(),
+        fence,
+        text: conflict_text(step, conflict),
+        choices: [LAND_AGAIN, RESTART, STOP].map(str::to_owned).to_vec(),
+        about: Some(about),
+    };
+    Ok(match attempt.holder {
+        Holder::Keeper { .. } => {
+            let suspended = Event::Suspended { step: step.clone(), fence };
+            let over = Lease { key: lease_key(step), fence, until: now.clone() };
+            Decided::new(vec![asked.to_body(), suspended.to_body()]).with_lease(over)
+        }
+        Holder::External { .. } => one(asked),
+    })
+}
+
+fn conflict_text(step: &StepRef, conflict: &Conflict) -> String {
+    let Conflict { branch, onto, commit, kept, paths, count, worktree } = conflict;
+    let more = match usize::try_from(*count).unwrap_or(usize::MAX).saturating_sub(paths.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let place = match worktree {
+        Some(worktree) => format!("in {worktree}"),
+        None => "on the step's branch".to_owned(),
+    };
+    format!(
+        "{step} conflicts with {branch} ({}) in {}{more}; its commit {} is kept as {kept}. \
+         {LAND_AGAIN}: after `git merge {branch}` {place}, solved and committed; \
+         {RESTART}: the step is done again from {branch}; \
+         {STOP}: nothing more is begun, and resuming tries to land it once more",
+        onto.short(),
+        paths.join(", "),
+        commit.short(),
+    )
 }
 
 fn askable(text: &str, choices: &[String]) -> Result<(), Refusal> {
@@ -202,8 +294,13 @@ pub(crate) fn decide_answer(
             Err(Refusal::AnsweredOtherwise { question, answer })
         }
         (_, None) => {
+            let stops = question.about.is_some() && answer == STOP && run.stop.is_none();
             let (question, host) = (question.id, host.clone());
-            Ok(one(Event::Answered { step, question, answer, host }))
+            let answered = Event::Answered { step, question, answer, host };
+            let (cause, haste) = (Cause::UserInterrupt, Haste::Graceful);
+            let stop = Event::StopRequested { scope: Scope::Run, cause, haste };
+            let stop = stops.then_some(stop);
+            Ok(Decided::new([Some(answered), stop].iter().flatten().map(Event::to_body).collect()))
         }
     }
 }

@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::claim::{Asker, Granted, claimable};
+use crate::claim::{Asker, Granted, claimable, is_at_work, jobs};
 use crate::decide::{Command, Corpse, Refusal, decide};
 use crate::decided::Lease;
 use crate::event::{Cause, Entry, Failure, Holder};
 use crate::ids::{AttemptId, BootId, Fence, HostId, LockName, QuestionId, StepId, StepRef};
-use crate::plan::Work;
+use crate::plan::{Isolation, Work};
 use crate::record::Record;
-use crate::run::{Phase, Run, Step};
+use crate::run::{Attempt, Phase, Run, Step};
 use crate::time::Moment;
 
 /// What was seen of an attempt's holder. Kernel locks speak; pids only explain.
@@ -32,6 +32,8 @@ pub struct Observed {
     pub in_run_tree: bool,
     /// Who looked.
     pub host: HostId,
+    /// How many attempts at once they go up to; the plan's number where they did not say.
+    pub jobs: Option<u32>,
     pub attempts: BTreeMap<AttemptId, Sighting>,
 }
 
@@ -79,6 +81,10 @@ pub enum Action {
     AwaitTree {
         by: StepId,
     },
+    /// As many steps as may be are attempted, or come first.
+    AwaitJobs {
+        jobs: u32,
+    },
     /// Others hold every slot of a lock that the step needs.
     AwaitLock {
         lock: LockName,
@@ -113,14 +119,21 @@ pub enum Because {
 
 /// For every step in plan order, what to do about it now.
 pub fn recover(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -> Vec<Mend> {
+    let worker = worker(observed);
+    let asker = Asker { holder: &worker, observed, leases, now };
     let mut mends: Vec<Mend> = Vec::with_capacity(run.plan().steps.len());
     for (plan, state) in run.steps() {
         let step = StepRef::first(plan.id.clone());
-        let action = action_for(run, &step, state, observed, leases, now);
+        let action = action_for(run, &step, state, &asker);
         mends.push(Mend { step, action });
     }
-    one_at_a_time(run, &mut mends);
+    as_many_as_fit(run, &asker, &mut mends);
     mends
+}
+
+/// Whoever looks, as a holder of claims.
+fn worker(observed: &Observed) -> Holder {
+    Holder::Keeper { host: observed.host.clone(), boot: BootId(String::new()) }
 }
 
 /// What a resume would do: as [`recover`], once the request itself has lifted what stops held back.
@@ -135,24 +148,15 @@ pub fn on_resume(
     recover(&foreseen(run, &request, now), observed, leases, now)
 }
 
-fn action_for(
-    run: &Run,
-    step: &StepRef,
-    state: &Step,
-    observed: &Observed,
-    leases: &[Lease],
-    now: &Moment,
-) -> Action {
-    let worker = Holder::Keeper { host: observed.host.clone(), boot: BootId(String::new()) };
-    let asker = Asker { holder: &worker, observed, leases, now };
+fn action_for(run: &Run, step: &StepRef, state: &Step, asker: &Asker<'_>) -> Action {
     let by_hand = run.step(&step.step).is_some_and(|(plan, _)| plan.work == Work::ByHand);
-    match claimable(run, step, &asker) {
+    match claimable(run, step, asker) {
         Ok(_) if by_hand => Action::AwaitHolder,
         Ok(Granted { entry, .. }) => Action::Enter { entry, because: because(state) },
         Err(Refusal::HeldDead { fence, .. }) => {
             let attempt = state.attempt().expect("a held step has an attempt");
-            let sighting = observed.of(attempt.id);
-            let then = after_burial(run, step, fence, sighting, leases, now);
+            let sighting = asker.observed.of(attempt.id);
+            let then = after_burial(run, (step, fence), sighting, asker);
             Action::Bury { fence, then: Box::new(then) }
         }
         Err(refusal) => refused(run, step, state, refusal),
@@ -166,6 +170,7 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         Refusal::HeldElsewhere { fence, until, .. } => Action::AwaitLease { fence, until },
         Refusal::NeedsUnmet { needs, .. } => Action::AwaitNeeds { needs },
         Refusal::TreeBusy { by } => Action::AwaitTree { by },
+        Refusal::JobsBusy { jobs } => Action::AwaitJobs { jobs },
         Refusal::LockBusy { lock, by } => Action::AwaitLock { lock, by },
         Refusal::RetriesUsed(_) => Action::StayFailed,
         Refusal::RunFailed(by) => match &state.phase {
@@ -213,18 +218,19 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
 /// What follows once the dead attempt is recorded: the same rules, applied to the run as it will be.
 fn after_burial(
     run: &Run,
-    step: &StepRef,
-    fence: Fence,
+    (step, fence): (&StepRef, Fence),
     sighting: &Sighting,
-    leases: &[Lease],
-    now: &Moment,
+    asker: &Asker<'_>,
 ) -> Action {
     let Sighting::Dead(corpse) = sighting else {
         unreachable!("only the dead are buried");
     };
-    let after = buried(run, step, fence, corpse, now);
+    let after = buried(run, step, fence, corpse, asker.now);
     let (_, state) = after.step(&step.step).expect("the step exists");
-    action_for(&after, step, state, &Observed::default(), leases, now)
+    let observed = Observed { jobs: asker.observed.jobs, ..Observed::default() };
+    let holder = worker(&observed);
+    let asker = Asker { holder: &holder, observed: &observed, ..*asker };
+    action_for(&after, step, state, &asker)
 }
 
 /// The run as it will be once this dead attempt is recorded.
@@ -262,23 +268,27 @@ fn because(state: &Step) -> Because {
     }
 }
 
-/// With one worktree only one step enters. A step that was left in the middle comes first, then plan
-/// order.
-fn one_at_a_time(run: &Run, mends: &mut [Mend]) {
-    let enters = |mend: &Mend| matches!(mend.action, Action::Enter { .. });
+/// With one worktree only one step enters, with one for each as many as there are jobs for. Steps that
+/// were left in the middle come first, then plan order.
+fn as_many_as_fit(run: &Run, asker: &Asker<'_>, mends: &mut [Mend]) {
     let left = |mend: &Mend| match run.step(&mend.step.step) {
         Some((_, state)) => !matches!(state.phase, Phase::Pending),
         None => false,
     };
-    let chosen = mends
-        .iter()
-        .position(|mend| enters(mend) && left(mend))
-        .or_else(|| mends.iter().position(enters));
-    let Some(chosen) = chosen else { return };
-    let by = mends[chosen].step.step.clone();
-    for (index, mend) in mends.iter_mut().enumerate() {
-        if index != chosen && matches!(mend.action, Action::Enter { .. }) {
-            mend.action = Action::AwaitTree { by: by.clone() };
-        }
+    let enters = |mend: &Mend| matches!(mend.action, Action::Enter { .. });
+    let mut entering: Vec<usize> = (0..mends.len()).filter(|at| enters(&mends[*at])).collect();
+    entering.sort_by_key(|at| !left(&mends[*at]));
+    let Some(first) = entering.first().map(|at| mends[*at].step.step.clone()) else { return };
+    let jobs = jobs(run, asker.observed);
+    let at_work = |(step, held): &(StepRef, &Attempt)| {
+        let taken_over = entering.iter().any(|at| mends[*at].step == *step);
+        !taken_over && is_at_work(step, held, asker)
+    };
+    let taken = run.held().filter(at_work).count();
+    for at in entering.into_iter().skip((jobs as usize).saturating_sub(taken)) {
+        mends[at].action = match run.plan().isolation {
+            Isolation::Run => Action::AwaitTree { by: first.clone() },
+            Isolation::Step => Action::AwaitJobs { jobs },
+        };
     }
 }

@@ -19,7 +19,7 @@ use crate::ids::{AttemptId, Fence, Hash, LockName, Oid, StepId, StepRef};
 use crate::limits::{CHECKOUT_FILES_MAX, CONTINUE_PERCENT_MIN};
 use crate::list::List;
 use crate::plan::{Plan, PlanStep, Work};
-use crate::question::{Question, QuestionState};
+use crate::question::{Question, QuestionState, RESTART};
 use crate::record::{Cursor, Record};
 use crate::time::{Millis, Moment};
 
@@ -775,19 +775,22 @@ impl Step {
                 let marked = items.iter().map(|item| (item.clone(), mark.clone()));
                 self.checklist.marks.extend(marked);
             }
-            Event::Asked { fence, text, choices, .. } => {
+            Event::Asked { fence, text, choices, about, .. } => {
                 self.own(*fence).ok_or("asked")?;
                 self.questions.push(Question {
                     id: record.position.into(),
                     fence: *fence,
                     text: text.clone(),
                     choices: choices.clone(),
+                    about: about.clone(),
                     asked_at: record.at,
                     state: QuestionState::Open,
                 });
             }
             Event::Answered { question, answer, .. } => {
-                self.answer(*question, answer, record.at).ok_or("answered")?;
+                let about = self.answer(*question, answer, record.at).ok_or("answered")?;
+                // What was done does not fit onto the run's branch.
+                self.outdated |= about.is_some() && answer == RESTART;
             }
             Event::AnswersApplied { fence, questions, .. } => {
                 self.own(*fence).ok_or("answers_applied")?;
@@ -811,7 +814,10 @@ impl Step {
                 self.void_questions();
             }
             Event::Reset { .. } => self.reset().ok_or("reset")?,
-            Event::Verified { fence, commit, tree, truth, commits, .. } => {
+            Event::Verified { fence, commit, tree, truth, commits, answers, .. } => {
+                self.own(*fence).ok_or("verified")?;
+                self.apply_answers(answers, *fence).ok_or("verified")?;
+                self.void_asked_by_piton();
                 let attempt = self.own(*fence).ok_or("verified")?;
                 attempt.trace.head = Some(commit.clone());
                 attempt.trace.commits = *commits;

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use crate::claim::believed_until;
 use crate::decided::Lease;
 use crate::event::{
-    Cause, Entry, Failure, Holder, Mark, Omission, Priority, Report, Stage, Truth, Waived,
+    About, Cause, Entry, Failure, Holder, Mark, Omission, Priority, Report, Stage, Truth, Waived,
 };
 use crate::ids::{
     AttemptId, Fence, GroupId, Handle, Hash, ItemRef, Oid, QuestionId, RunId, StepId, StepRef,
@@ -176,6 +176,9 @@ pub struct QuestionView {
     pub question: QuestionId,
     pub text: String,
     pub choices: Vec<String>,
+    /// What piton itself asks about; without it an attempt has asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub about: Option<Box<About>>,
     #[serde(serialize_with = "rfc3339")]
     pub asked_at: Millis,
     /// `open`, `answered`, `applied` (an attempt was told) or `void`.
@@ -557,6 +560,7 @@ pub fn question_view(question: &Question) -> QuestionView {
         question: question.id,
         text: question.text.clone(),
         choices: question.choices.clone(),
+        about: question.about.clone(),
         asked_at: question.asked_at,
         state: match question.state {
             QuestionState::Open => "open",

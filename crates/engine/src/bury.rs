@@ -94,7 +94,7 @@ fn keep(
     step: &StepRef,
     fence: Fence,
 ) -> Result<(), EngineError> {
-    let path = project.worktree(&settings.worktree_root, &log.run().opened.handle);
+    let path = project.place_of(&settings.worktree_root, log.run(), step);
     let tree = Worktree::at(&project.git, &path);
     if !matches!(tree.state()?, TreeState::Present { .. }) {
         return Ok(());

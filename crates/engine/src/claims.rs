@@ -338,7 +338,7 @@ fn end(
     }
     machine::end_attempt(attempt.id, &project.folder(attempt.id));
     let settings = settings_of(log)?;
-    let path = project.worktree(&settings.worktree_root, &log.run().opened.handle);
+    let path = project.place_of(&settings.worktree_root, log.run(), step);
     let (fence, reason, author) = (attempt.fence, SnapshotReason::Recovery, Author::Piton);
     let keep = Keep { step, fence, path: &path, reason, author, report: None };
     Ok(Some(preserve::of_ended(project, log, &keep)))
@@ -630,7 +630,7 @@ pub fn checkpoint(
         Some(Holder::External { worktree, .. }) => Some((PathBuf::from(worktree), Author::Piton)),
         Some(Holder::Keeper { .. }) => {
             let root = settings_of(log)?.worktree_root;
-            Some((project.worktree(&root, &log.run().opened.handle), Author::Agent))
+            Some((project.place_of(&root, log.run(), &at), Author::Agent))
         }
         None => None,
     };

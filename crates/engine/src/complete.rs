@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use piton_core::claim::lease_key;
 use piton_core::decide::{Command, completable, holds};
-use piton_core::event::{Cause, Check, Exit, Failure, Truth};
+use piton_core::event::{Cause, Check, Conflict, Exit, Failure, Truth};
 use piton_core::ids::{Fence, Hash, Oid, StepId, StepRef};
 use piton_core::run::{Attempt, Phase};
 use piton_core::view::run_branch;
@@ -72,6 +72,10 @@ pub fn complete_with(
     });
     // Whatever came of it: what is left of the bench is cleared away by the next one, too.
     let _cleared_later = bench.put_away();
+    if let Err(EngineError::Unlanded(Unlanded::Conflict(conflict))) = &finished {
+        let (step, conflict) = (at.clone(), Conflict::clone(conflict));
+        log.submit(&Command::Park { step, fence, conflict })?;
+    }
     finished.map_err(|error| stale(log, step, fence, error))?;
     let done = delivered(log, step, fence).ok_or_else(|| lost(log, step, fence))?;
     Ok(Delivered { kept, ..done })
@@ -115,7 +119,12 @@ fn verify(
     commit: &Oid,
 ) -> Result<(), EngineError> {
     let (plan, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
-    if state.verified.as_ref().is_some_and(|verified| verified.commit == *commit) {
+    let asked = state
+        .questions
+        .iter()
+        .any(|asked| asked.about.is_some() && (asked.is_open() || asked.is_unread()));
+    // Saying it again, after having been told that it conflicts, is another try.
+    if !asked && state.verified.as_ref().is_some_and(|verified| verified.commit == *commit) {
         return Ok(());
     }
     let verify = plan.verify.clone();

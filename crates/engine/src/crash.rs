@@ -26,6 +26,8 @@ pub const POINTS: &[(&str, Who)] = &[
     ("land.intended", Who::Keeper),
     ("land.ref-moved", Who::Keeper),
     ("land.completed", Who::Keeper),
+    ("land.unlanded-kept", Who::Loser),
+    ("keeper.parked", Who::Loser),
     ("keeper.snapshot-kept", Who::Keeper),
     ("keeper.checkpointed", Who::Keeper),
     ("bury.swept", Who::Worker),
@@ -65,6 +67,8 @@ pub enum Who {
     Worker,
     /// Landing is also what a holder outside does.
     Keeper,
+    /// A keeper, or somebody outside, whose commit cannot be landed.
+    Loser,
     /// Somebody outside who completes a claim with a commit.
     Holder,
     /// Somebody who cleans up.

@@ -162,13 +162,9 @@ impl EngineError {
         )
     }
 
-    /// Whether two sides changed the same: only new work brings them together.
-    pub(crate) fn is_conflict(&self) -> bool {
-        let EngineError::Unlanded(why) = self else { return false };
-        matches!(
-            why,
-            Unlanded::Conflict { .. } | Unlanded::Unrelated { .. } | Unlanded::Busy { .. }
-        )
+    /// Whether no more work on it can bring a commit onto its branch.
+    pub(crate) fn is_unrelated(&self) -> bool {
+        matches!(self, EngineError::Unlanded(Unlanded::Unrelated { .. }))
     }
 
     /// Whether what is behind this is a disk without space.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use piton_core::claim::lease_key;
 use piton_core::decide::{Command, Refusal};
 use piton_core::event::{
-    Cause, Entry, Exit, Failure, Haste, Report, Snapshot, SnapshotReason, Stage,
+    Cause, Conflict, Entry, Exit, Failure, Haste, Report, Snapshot, SnapshotReason, Stage,
 };
 use piton_core::ids::{AttemptId, Fence, RunId, StepId, StepRef};
 use piton_core::plan::PlanStep;
@@ -33,6 +33,7 @@ use crate::config::Settings;
 use crate::crash;
 use crate::error::{EngineError, chain};
 use crate::git::GitError;
+use crate::land::Unlanded;
 use crate::log::{Log, LogError};
 use crate::machine;
 use crate::project::Project;
@@ -85,6 +86,8 @@ enum End {
     },
     /// The agent asked, and nothing can be said of its work before it has the answer.
     Waiting,
+    /// The commit cannot be landed before a person has said how.
+    Unlanded(Box<Conflict>),
     /// The claim is somebody else's: nothing may be appended any more.
     Lost,
     /// The machine did not do its part: no fault of the step, and none of its retries.
@@ -102,14 +105,17 @@ impl End {
 
 impl<E: Into<EngineError>> From<E> for End {
     fn from(error: E) -> End {
-        let error = error.into();
+        let error = match error.into() {
+            EngineError::Unlanded(Unlanded::Conflict(conflict)) => return End::Unlanded(conflict),
+            error => error,
+        };
         match error.refusal() {
             _ if error.is_lost() => End::Lost,
             Some(Refusal::Unanswered { .. } | Refusal::AnswerUnread { .. }) => End::Waiting,
             Some(open @ (Refusal::OpenItems { .. } | Refusal::OpenSubsteps { .. })) => {
                 End::Failed(Failure::Unfinished { open: open.to_string() })
             }
-            _ if error.is_conflict() => {
+            _ if error.is_unrelated() => {
                 End::Failed(Failure::Landing { message: error.to_string() })
             }
             _ => {
@@ -185,7 +191,7 @@ impl Keeper {
         listen_for_signals(sender.clone())?;
         confirm()?;
         crash::point("keeper.confirmed");
-        let path = project.worktree(&settings.worktree_root, &log.run().opened.handle);
+        let path = project.place_of(&settings.worktree_root, log.run(), &step);
         let tree = Worktree::at(&project.git, &path);
         let heartbeat = Heartbeat::start(Arc::clone(log.store()), args, &step, settings.lease);
         Ok(Keeper {
@@ -243,6 +249,7 @@ impl Keeper {
             }
             End::Failed(why) => Command::Fail { step, fence, why },
             End::Waiting => Command::Suspend { step, fence },
+            End::Unlanded(conflict) => Command::Park { step, fence, conflict: *conflict },
             End::Interrupted { cause, left_at, evidence } => {
                 let at = self.log.now().map_or(self.log.run().changed_at, |now| now.wall);
                 Command::Interrupt { step, fence, cause, at, evidence, left_at }
@@ -255,7 +262,12 @@ impl Keeper {
             }
         };
         match self.log.submit(&command) {
-            Ok(_) => 0,
+            Ok(_) => {
+                if matches!(command, Command::Park { .. }) {
+                    crash::point("keeper.parked");
+                }
+                0
+            }
             // The next command finds this process gone and records what it sees.
             Err(error) => {
                 self.note(&chain(&error));

@@ -5,7 +5,10 @@
 use std::path::PathBuf;
 
 use piton_core::decide::{Command, Refusal, holds};
+use piton_core::event::{Conflict, Holder};
 use piton_core::ids::{Fence, Oid, StepRef};
+use piton_core::limits::CONFLICTS_LISTED_MAX;
+use piton_core::plan::Isolation;
 use piton_core::run::Run;
 use piton_core::view::run_branch;
 
@@ -16,6 +19,7 @@ use crate::git::keep::{HELD, Name, keep};
 use crate::git::{Call, Git, GitError, Moved, commit_tree, drivers, locks, names, oid};
 use crate::log::Log;
 use crate::project::Project;
+use crate::runs::settings_of;
 
 /// How often landing is tried again because the run's branch moved meanwhile.
 const LANDING_TRIES: usize = 10;
@@ -23,8 +27,8 @@ const LANDING_TRIES: usize = 10;
 /// Why a commit is not on the run's branch.
 #[derive(Debug, thiserror::Error)]
 pub enum Unlanded {
-    #[error("{branch} has moved and conflicts in {}", paths.join(", "))]
-    Conflict { branch: String, paths: Vec<String> },
+    #[error("{} has moved and conflicts in {}", .0.branch, .0.paths.join(", "))]
+    Conflict(Box<Conflict>),
     #[error("commit {} shares no history with {branch}", commit.short())]
     Unrelated { branch: String, commit: Oid },
     #[error("{branch} is checked out in {}; switch that to another branch", worktree.display())]
@@ -115,8 +119,9 @@ pub(crate) fn land(
                 return complete(log, (step, fence), commit, waive);
             }
             Landing::FastForward { onto, to } | Landing::Merge { onto, to } => (onto, to),
-            Landing::Conflict { paths, .. } => {
-                return Err(Unlanded::Conflict { branch, paths }.into());
+            Landing::Conflict { onto, paths } => {
+                let conflict = unlanded(project, log, (step, fence), (&onto, &commit), paths)?;
+                return Err(Unlanded::Conflict(Box::new(conflict)).into());
             }
             Landing::Unrelated => return Err(Unlanded::Unrelated { branch, commit }.into()),
             Landing::CheckedOut { worktree } => {
@@ -143,6 +148,36 @@ pub(crate) fn land(
         }
     }
     Err(Unlanded::Busy { branch }.into())
+}
+
+/// What a person is asked about; the commit has a ref of its own from here on, so that neither side
+/// is lost whatever is done to the branches.
+fn unlanded(
+    project: &Project,
+    log: &Log,
+    (step, fence): (&StepRef, Fence),
+    (onto, commit): (&Oid, &Oid),
+    mut paths: Vec<String>,
+) -> Result<Conflict, EngineError> {
+    let run = log.run();
+    let handle = &run.opened.handle;
+    let kept = format!("refs/piton/unlanded/{handle}/{}/{fence}", step.step);
+    let old = project.git.ref_target(&kept)?;
+    project.git.move_ref(&kept, commit, old.as_ref(), "piton: could not be landed")?;
+    crash::point("land.unlanded-kept");
+    let held = run.step(&step.step).and_then(|(_, state)| state.attempt());
+    let worktree = match (held.map(|attempt| &attempt.holder), run.plan().isolation) {
+        (Some(Holder::External { worktree, .. }), _) => Some(worktree.clone()),
+        (_, Isolation::Run) => None,
+        (_, Isolation::Step) => {
+            let root = settings_of(log)?.worktree_root;
+            Some(project.place_of(&root, run, step).display().to_string())
+        }
+    };
+    let count = paths.len() as u64;
+    paths.truncate(CONFLICTS_LISTED_MAX);
+    let (branch, onto, commit) = (run_branch(handle), onto.clone(), commit.clone());
+    Ok(Conflict { branch, onto, commit, kept, paths, count, worktree })
 }
 
 fn verified(run: &Run, step: &StepRef) -> Result<Oid, EngineError> {

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use piton_core::decide::Corpse;
 use piton_core::event::{Cause, Holder};
+use piton_core::ids::StepRef;
 use piton_core::recover::{Observed, Sighting};
-use piton_core::run::{Attempt, Run, Step};
+use piton_core::run::{Attempt, Run};
 use piton_core::time::Millis;
 use piton_core::view::{AtRisk, RunView, StepStatus, StepView, UnknownRisk, WorkAtRisk, view};
 
@@ -120,15 +121,15 @@ fn any_dead(observed: &Observed) -> bool {
 }
 
 fn sightings(project: &Project, log: &Log, run: &Run, depth: Depth) -> Observed {
-    let attempts = run.held().filter_map(|(step, attempt)| {
-        let (_, state) = run.step(&step.step)?;
+    let attempts = run.held().map(|(step, attempt)| {
         let changed = || match depth {
             Depth::Locks => None,
-            Depth::Trees => changed(project, log, state),
+            Depth::Trees => changed(project, log, run, &step),
         };
-        Some((attempt.id, sight(project, attempt, changed)))
+        (attempt.id, sight(project, attempt, changed))
     });
-    Observed { host: project.host.clone(), attempts: attempts.collect(), in_run_tree: false }
+    let host = project.host.clone();
+    Observed { host, attempts: attempts.collect(), ..Observed::default() }
 }
 
 fn sight(project: &Project, attempt: &Attempt, changed: impl FnOnce() -> Option<u64>) -> Sighting {
@@ -172,8 +173,9 @@ fn corpse(
     Corpse { exit: exit.map(|record| record.ended), cause, at, evidence, changed }
 }
 
-fn changed(project: &Project, log: &Log, state: &Step) -> Option<u64> {
+fn changed(project: &Project, log: &Log, run: &Run, step: &StepRef) -> Option<u64> {
+    let (_, state) = run.step(&step.step)?;
     let settings = settings_of(log).ok()?;
-    let path = project.worktree(&settings.worktree_root, &log.run().opened.handle);
+    let path = project.place_of(&settings.worktree_root, run, step);
     Worktree::at(&project.git, &path).changed_since(state.base.as_ref()?).ok()
 }

@@ -4,6 +4,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use piton_core::ids::{AttemptId, BootId, Handle, HostId, StepRef};
+use piton_core::plan::Isolation;
+use piton_core::run::Run;
 use piton_store::Store;
 use piton_store::sqlite::{Access, SqliteStore};
 
@@ -52,13 +54,31 @@ impl Project {
         self.git.main_root().join(root).join(handle.as_str()).join("run")
     }
 
-    /// The worktree of one step, for whoever claims it.
+    /// The worktree of one step, piton's or that of whoever claims it.
     pub fn step_worktree(&self, root: &str, handle: &Handle, step: &StepRef) -> PathBuf {
         let name = match step.iteration {
             1 => step.step.to_string(),
             n => format!("{}-{n}", step.step),
         };
         self.git.main_root().join(root).join(handle.as_str()).join("step").join(name)
+    }
+
+    /// Where piton works on a step: the run's worktree, or the step's own.
+    pub fn place_of(&self, root: &str, run: &Run, step: &StepRef) -> PathBuf {
+        let handle = &run.opened.handle;
+        match run.plan().isolation {
+            Isolation::Run => self.worktree(root, handle),
+            Isolation::Step => self.step_worktree(root, handle, step),
+        }
+    }
+
+    /// Where piton works on a run: its worktree, or the folder that its steps' worktrees are in.
+    pub fn worktrees(&self, root: &str, run: &Run) -> PathBuf {
+        let own = self.worktree(root, &run.opened.handle);
+        match run.plan().isolation {
+            Isolation::Run => own,
+            Isolation::Step => own.with_file_name("step"),
+        }
     }
 
     /// piton's worktrees are no business of the user's `git status`.

@@ -271,7 +271,7 @@ pub fn compare(
 fn place(project: &Project, log: &Log, kept: &KnownSnapshot) -> Result<PathBuf, EngineError> {
     let attempts = attempts(log, &kept.step);
     let attempt = attempts.iter().find(|attempt| attempt.fence == kept.fence);
-    attempt_place(project, log, attempt.copied())
+    attempt_place(project, log, &kept.step, attempt.copied())
 }
 
 fn attempts<'log>(log: &'log Log, step: &StepRef) -> Vec<&'log Attempt> {
@@ -285,6 +285,7 @@ fn attempts<'log>(log: &'log Log, step: &StepRef) -> Vec<&'log Attempt> {
 fn attempt_place(
     project: &Project,
     log: &Log,
+    step: &StepRef,
     attempt: Option<&Attempt>,
 ) -> Result<PathBuf, EngineError> {
     match attempt.map(|attempt| &attempt.holder) {
@@ -294,7 +295,7 @@ fn attempt_place(
         }
         Some(Holder::Keeper { .. }) | None => {
             let root = settings_of(log)?.worktree_root;
-            Ok(project.worktree(&root, &log.run().opened.handle))
+            Ok(project.place_of(&root, log.run(), step))
         }
     }
 }
@@ -518,7 +519,7 @@ fn rebuilt(
     paths: &[Vec<u8>],
 ) -> Result<RestoredTree, EngineError> {
     let settings = settings_of(log)?;
-    let own = project.worktree(&settings.worktree_root, &log.run().opened.handle);
+    let own = project.place_of(&settings.worktree_root, log.run(), &kept.step);
     if !paths.is_empty() || Worktree::at(&project.git, &own).path() != tree.path() {
         return Err(EngineError::NoTree { path: tree.path().to_owned() });
     }
@@ -547,7 +548,7 @@ fn refuse_in_use(project: &Project, log: &mut Log, tree: &Worktree) -> Result<()
         log.run().held().map(|(step, attempt)| (step, attempt.clone())).collect();
     let mut dead = Vec::new();
     for (step, attempt) in held {
-        let place = match attempt_place(project, log, Some(&attempt)) {
+        let place = match attempt_place(project, log, &step, Some(&attempt)) {
             Err(EngineError::OtherHost { .. }) => continue,
             place => place?,
         };

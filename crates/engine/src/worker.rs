@@ -36,6 +36,8 @@ use crate::runs::settings_of;
 #[derive(Debug, Clone, Copy)]
 pub struct WorkOptions {
     pub going: Going,
+    /// How many attempts at once, where the plan's own number is not what is wanted.
+    pub jobs: Option<u32>,
 }
 
 /// Whether a worker's start is itself the request that lifts what a stop held back.
@@ -128,6 +130,7 @@ pub fn work(
     let host = project.host.clone();
     let settings = settings_of(log)?;
     let mut worker = Worker::start(project, log, settings, hear)?;
+    worker.jobs = options.jobs;
     if let Going::On { confirmed } = options.going {
         worker.tell(Command::Resume { host, confirmed })?;
     }
@@ -148,6 +151,7 @@ struct Worker<'a> {
     project: &'a Project,
     log: &'a mut Log,
     settings: Settings,
+    jobs: Option<u32>,
     hear: &'a mut dyn FnMut(&Run, Notice),
     inputs: Receiver<Input>,
     sender: Sender<Input>,
@@ -176,6 +180,7 @@ impl<'a> Worker<'a> {
             project,
             log,
             settings,
+            jobs: None,
             hear,
             inputs,
             sender,
@@ -209,7 +214,8 @@ impl<'a> Worker<'a> {
         loop {
             let events = self.log.refresh()?;
             self.pass_on(events);
-            let observed = observe(self.project, self.log, Depth::Locks);
+            let observed =
+                Observed { jobs: self.jobs, ..observe(self.project, self.log, Depth::Locks) };
             let leases = self.log.store().leases(self.log.run().opened.run)?;
             let mends = recover(self.log.run(), &observed, &leases, &self.log.now()?);
             self.adopt(&mends);
@@ -548,7 +554,12 @@ fn own_program() -> Result<PathBuf, EngineError> {
 
 /// Records that the run shall go on and starts a worker for it that outlives this process; returns its
 /// pid.
-pub fn detach(project: &Project, log: &mut Log, confirmed: bool) -> Result<u32, EngineError> {
+pub fn detach(
+    project: &Project,
+    log: &mut Log,
+    confirmed: bool,
+    jobs: Option<u32>,
+) -> Result<u32, EngineError> {
     log.submit(&Command::Resume { host: project.host.clone(), confirmed })?;
     let run = log.run().opened.run;
     let mut notes = private(&worker_log(project, run))
@@ -559,6 +570,7 @@ pub fn detach(project: &Project, log: &mut Log, confirmed: bool) -> Result<u32, 
     let worker = Program::new(own_program()?)
         .arg0("piton")
         .args(["worker", "--run", &run.to_string()])
+        .args(jobs.map(|jobs| format!("--jobs={jobs}")))
         .current_dir(project.git.main_root())
         .stdin(Stdio::null())
         .stdout(notes.try_clone().map_err(EngineError::io("the worker's log"))?)

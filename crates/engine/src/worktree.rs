@@ -21,6 +21,7 @@ use crate::git::{
 mod create;
 mod link;
 mod listed;
+mod remove;
 mod scratch;
 
 pub use create::Made;
@@ -101,6 +102,15 @@ impl Worktree {
     pub fn dirty(&self) -> Result<bool, GitError> {
         let seen = self.status(Depth::Files)?;
         Ok(!seen.tracked.is_empty() || !Changes::of(&seen).is_empty())
+    }
+
+    /// Paths that a merge has left for somebody to solve.
+    pub(crate) fn unmerged(&self) -> Result<Vec<String>, GitError> {
+        let dir = self.git_dir()?;
+        let answer = self.call_in(&dir).args(&["ls-files", "--unmerged", "-z"]).run()?;
+        let path = |row: &[u8]| row.splitn(2, |byte| *byte == b'\t').nth(1).map(names::shown);
+        let paths: BTreeSet<String> = answer.parts().filter_map(path).collect();
+        Ok(paths.into_iter().collect())
     }
 
     /// How many paths differ from a commit: committed, uncommitted or untracked.

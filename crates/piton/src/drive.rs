@@ -2,6 +2,8 @@
 //! what happens, and turns the worker's outcome into an answer.
 
 use piton_core::event::Cause;
+use piton_core::limits::JOBS_MAX;
+use piton_core::plan::{Isolation, Plan};
 use piton_core::view::RunView;
 use piton_engine::log::Log;
 use piton_engine::observe::{Depth, look};
@@ -31,6 +33,10 @@ pub(crate) struct Work {
     /// Go on in the background
     #[arg(long)]
     detach: bool,
+
+    /// At most this many steps at once [default: the plan's `jobs`]
+    #[arg(long, value_name = "N", value_parser = jobs)]
+    pub(crate) jobs: Option<u32>,
 }
 
 impl Work {
@@ -44,6 +50,8 @@ impl Work {
 pub(crate) struct Drive {
     pub(crate) going: Going,
     pub(crate) place: Place,
+    /// How many steps at once, where the plan's own number is not what is wanted.
+    pub(crate) jobs: Option<u32>,
 }
 
 /// Where the worker lives.
@@ -58,14 +66,32 @@ pub(crate) enum Place {
 /// Works on a run until it is over, stopped, or in need of a person.
 pub(crate) fn drive(ui: &Ui, project: &Project, log: Log, how: Drive) -> Result<Answer, Problem> {
     match how.place {
-        Place::Here => work(ui, project, log, how.going),
-        Place::Detached => detach(ui, project, log, how.going),
+        Place::Here => work(ui, project, log, how),
+        Place::Detached => detach(ui, project, log, how),
     }
 }
 
-fn detach(ui: &Ui, project: &Project, mut log: Log, going: Going) -> Result<Answer, Problem> {
-    let confirmed = going == Going::On { confirmed: true };
-    let pid = worker::detach(project, &mut log, confirmed)?;
+/// A number of steps at once that the plan cannot have is refused before anything is written.
+pub(crate) fn check_jobs(plan: &Plan, jobs: Option<u32>) -> Result<(), Problem> {
+    match (plan.isolation, jobs) {
+        (Isolation::Run, Some(2..)) => {
+            let message = "the steps of this plan share one worktree: they come one at a time";
+            Err(Problem::new(Kind::OneAtATime, message)
+                .hint("leave --jobs out, or write isolation = \"step\" into [plan]"))
+        }
+        (Isolation::Run | Isolation::Step, _) => Ok(()),
+    }
+}
+
+/// `--jobs`, as it is typed.
+pub(crate) fn jobs(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=JOBS_MAX).contains(number));
+    number.ok_or_else(|| format!("a whole number from 1 to {JOBS_MAX}"))
+}
+
+fn detach(ui: &Ui, project: &Project, mut log: Log, how: Drive) -> Result<Answer, Problem> {
+    let confirmed = how.going == Going::On { confirmed: true };
+    let pid = worker::detach(project, &mut log, confirmed, how.jobs)?;
     let opened = &log.run().opened;
     let handle = &opened.handle;
     ui.line(format!("{} goes on in the background (process {pid})", bold(handle.as_str())))?;
@@ -82,8 +108,8 @@ fn detach(ui: &Ui, project: &Project, mut log: Log, going: Going) -> Result<Answ
     Ok(Answer::new(data).after_writing(log.store()))
 }
 
-fn work(ui: &Ui, project: &Project, mut log: Log, going: Going) -> Result<Answer, Problem> {
-    let options = WorkOptions { going };
+fn work(ui: &Ui, project: &Project, mut log: Log, how: Drive) -> Result<Answer, Problem> {
+    let options = WorkOptions { going: how.going, jobs: how.jobs };
     let mut progress = Progress::start(ui, project);
     let outcome = worker::work(project, &mut log, &options, &mut |run, notice| {
         progress.hear(run, notice);

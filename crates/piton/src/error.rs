@@ -84,6 +84,7 @@ kinds! {
     PlanInUse, "E083", BadPlan, "the changed plan cannot be accepted: what it changes is in use";
     NoAnswerYet, "E084", NeedsPerson, "what was asked has no answer yet";
     CompletedOtherwise, "E085", Failed, "the step was completed with another commit, or without one";
+    OneAtATime, "E090", Usage, "the plan's steps share one worktree, so that `--jobs` cannot be more than 1";
     NoSuchSnapshot, "E096", Usage, "there is no such snapshot, or more than one, or it has no such path";
     TreeInUse, "E097", Failed, "the worktree is in use, or not one that a snapshot can be put into";
     NewerEdits, "E098", NeedsPerson, "files that changed since the last snapshot would be replaced";

@@ -175,8 +175,9 @@ impl<'a> About<'a> {
         let complete =
             || format!("`{} --commit \"$(git rev-parse HEAD)\"`", self.write("complete", step));
         Some(match why {
-            Unlanded::Conflict { branch, .. } => format!(
-                "the claim is still yours: `git merge {branch}` in your worktree, solve it, then {}",
+            Unlanded::Conflict(conflict) => format!(
+                "the claim is still yours: `git merge {}` in your worktree, solve it, then {}",
+                conflict.branch,
                 complete()
             ),
             Unlanded::Unrelated { branch, .. } => format!(

@@ -45,7 +45,7 @@ const AGENT_HAS_ENDED: [&str; 7] = [
 
 /// A plan of three steps: an agent with a verify command, a command that needs it, an agent that
 /// commits by itself. `a` writes in several goes and can go on from any.
-fn plan(sandbox: &Sandbox) -> String {
+fn plan(sandbox: &Sandbox, isolation: &str) -> String {
     let starts = |step: &str| sandbox.mark(&format!("starts-{step}")).display().to_string();
     let pid = sandbox.mark("agent-pid").display().to_string();
     let a = format!(
@@ -56,7 +56,7 @@ fn plan(sandbox: &Sandbox) -> String {
     let c =
         format!("count {}; write four fourth; commit by the agent; write five fifth", starts("c"));
     format!(
-        "[plan]\nname = 'crash'\nagent = 'fake'\n\
+        "[plan]\nname = 'crash'\nagent = 'fake'\nisolation = '{isolation}'\n\
          [agent.fake]\ncommand = [{}, '--prompt']\nprompt = 'file'\n\
          [[step]]\nid = 'a'\nprompt = {}\nverify = 'test -f one && test -f three'\n\
          [[step]]\nid = 'b'\nneeds = ['a']\nrun = {}\n\
@@ -73,9 +73,9 @@ fn prompt(script: &str) -> String {
     script.split("; ").map(|action| format!("fake: {action}\n")).collect()
 }
 
-fn sandbox() -> Sandbox {
+fn sandbox(isolation: &str) -> Sandbox {
     let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
-    sandbox.write("plan.toml", &plan(&sandbox));
+    sandbox.write("plan.toml", &plan(&sandbox, isolation));
     sandbox.write(".gitignore", "plan.toml\n");
     sandbox.commit("ready");
     sandbox
@@ -85,7 +85,7 @@ fn sandbox() -> Sandbox {
 fn undisturbed() -> &'static str {
     static TREE: OnceLock<String> = OnceLock::new();
     TREE.get_or_init(|| {
-        let sandbox = sandbox();
+        let sandbox = sandbox("run");
         start(&sandbox, None).wait().success();
         final_tree(&sandbox)
     })
@@ -177,9 +177,9 @@ fn check(sandbox: &Sandbox, acknowledged: &[Value], what: &str) {
     sandbox.wait_no_processes();
 }
 
-fn at_point(name: &str, kill: Kill) {
-    let what = format!("{name}, {kill:?}");
-    let sandbox = sandbox();
+fn at_point(name: &str, isolation: &str, kill: Kill) {
+    let what = format!("{name}, isolation {isolation}, {kill:?}");
+    let sandbox = sandbox(isolation);
     let point = sandbox.crash_point(name, 1);
     let worker = if name.starts_with("bury.") {
         // There has to be something to bury: an attempt whose keeper and worker died at work.
@@ -203,22 +203,28 @@ fn at_point(name: &str, kill: Kill) {
     }
 }
 
-fn seeded(name: &str) -> Vec<Kill> {
+/// Both isolations meet every point.
+fn seeded(name: &str) -> Vec<(&'static str, Kill)> {
     if std::env::var_os("PITON_CRASH_ALL").is_some() {
-        return Kill::all().collect();
+        return Kill::all().flat_map(|kill| [("run", kill), ("step", kill)]).collect();
     }
     let seed = std::env::var("PITON_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u32);
     let mixed = name.bytes().fold(seed, |mix, byte| mix.wrapping_mul(31).wrapping_add(byte.into()));
     // Who is stopped at the point is always among the killed: that is where the window is.
     let (_, who) = POINTS.iter().find(|(point, _)| *point == name).expect("a listed point");
-    let kill = Kill::combination(mixed % 7 + 1);
-    vec![match who {
-        Who::Worker => Kill { worker: true, ..kill },
-        Who::Keeper => Kill { keeper: true, ..kill },
-        Who::Holder | Who::Tidier | Who::Undoer | Who::Restorer => {
-            unreachable!("nobody outside is at work here")
-        }
-    }]
+    let kills = [("run", mixed), ("step", mixed / 7)];
+    let kill = |(isolation, mixed): (&'static str, u32)| {
+        let kill = Kill::combination(mixed % 7 + 1);
+        let kill = match who {
+            Who::Worker => Kill { worker: true, ..kill },
+            Who::Keeper => Kill { keeper: true, ..kill },
+            Who::Loser | Who::Holder | Who::Tidier | Who::Undoer | Who::Restorer => {
+                unreachable!("nobody of them is at work here")
+            }
+        };
+        (isolation, kill)
+    };
+    kills.map(kill).into()
 }
 
 macro_rules! crash_points {
@@ -226,8 +232,8 @@ macro_rules! crash_points {
         $(
             #[test]
             fn $test() {
-                for kill in seeded($point) {
-                    at_point($point, kill);
+                for (isolation, kill) in seeded($point) {
+                    at_point($point, isolation, kill);
                 }
             }
         )*

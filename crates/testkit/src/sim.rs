@@ -55,6 +55,7 @@ counts!(
     actions,
     claims,
     outside_claims,
+    claims_beside,
     takeovers,
     reclaims,
     forced_claims,
@@ -90,6 +91,8 @@ counts!(
     stops,
     resumes,
     merges,
+    conflicts,
+    merges_by_hand,
     lost_races,
     completions,
 );

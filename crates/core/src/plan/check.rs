@@ -11,7 +11,7 @@ use crate::plan::fields::{did_you_mean, shown};
 use crate::plan::read::{Draft, DraftStep, DraftSubstep};
 use crate::plan::source::{Findings, Source};
 use crate::plan::suggest::nearest;
-use crate::plan::{Isolation, Need, Plan, PlanStep, PlanSubstep};
+use crate::plan::{Need, Plan, PlanStep, PlanSubstep};
 
 /// How many unknown names are compared with all known ones; the others get a plain hint.
 const SUGGESTIONS_MAX: usize = 20;
@@ -28,7 +28,8 @@ pub(super) fn plan(draft: Draft, source: &Source, findings: &mut Findings) -> Op
     Some(Plan {
         name: draft.name?,
         base: draft.base,
-        isolation: Isolation::Run,
+        isolation: draft.isolation,
+        jobs: draft.jobs,
         inputs: draft.inputs,
         groups: draft.groups,
         agents: draft.agents,

@@ -8,13 +8,15 @@ use std::time::Duration;
 use jiff::SignedDuration;
 
 use crate::plan::fields::shown;
-use crate::plan::{Agent, Group, Plan, PlanStep, PlanSubstep, PromptBy, Work};
+use crate::plan::{Agent, Group, Isolation, Plan, PlanStep, PlanSubstep, PromptBy, Work};
 
 /// One line for each change, such as `step jwt: verify changed`.
 pub fn differences(old: &Plan, new: &Plan) -> Vec<String> {
     let mut lines = Lines { of: "plan".to_owned(), lines: Vec::new() };
     lines.values("name", Some(&old.name), Some(&new.name));
     lines.values("base", old.base.as_ref(), new.base.as_ref());
+    lines.values("isolation", Some(isolation(old)), Some(isolation(new)));
+    lines.values("jobs", old.jobs, new.jobs);
     lines.tables("input", (&old.inputs, &new.inputs), |lines, old, new| {
         lines.texts("value", old, new);
     });
@@ -83,6 +85,13 @@ fn agent(lines: &mut Lines, old: &Agent, new: &Agent) {
     lines.texts("command", &old.command, &new.command);
     lines.values("prompt", Some(prompt_by(old.prompt)), Some(prompt_by(new.prompt)));
     lines.texts("env", &old.env, &new.env);
+}
+
+fn isolation(plan: &Plan) -> &'static str {
+    match plan.isolation {
+        Isolation::Run => "run",
+        Isolation::Step => "step",
+    }
 }
 
 fn prompt_by(by: PromptBy) -> &'static str {

@@ -9,10 +9,12 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::ids::{AgentName, BadName, GroupId, LockName, StepId};
-use crate::limits::{LOCK_SLOTS_MAX, PLAN_NAME_MAX, PLAN_STEPS_MAX, RETRIES_MAX, TIMEOUT_MAX};
+use crate::limits::{
+    JOBS_MAX, LOCK_SLOTS_MAX, PLAN_NAME_MAX, PLAN_STEPS_MAX, RETRIES_MAX, TIMEOUT_MAX,
+};
 use crate::plan::fields::{Fields, Keys, name_of, shown};
 use crate::plan::source::Findings;
-use crate::plan::{Agent, Group, PromptBy, Work};
+use crate::plan::{Agent, Group, Isolation, PromptBy, Work};
 
 pub(super) use checklist::DraftSubstep;
 
@@ -23,6 +25,8 @@ mod checklist;
 pub(super) struct Draft {
     pub(super) name: Option<String>,
     pub(super) base: Option<String>,
+    pub(super) isolation: Isolation,
+    pub(super) jobs: Option<u32>,
     pub(super) inputs: BTreeMap<String, String>,
     pub(super) groups: BTreeMap<GroupId, Group>,
     pub(super) agents: BTreeMap<AgentName, Agent>,
@@ -58,7 +62,7 @@ enum DefaultAgent {
 
 const FILE: Keys =
     Keys { known: &["plan", "inputs", "group", "agent", "locks", "step"], later: LATER };
-const PLAN: Keys = Keys { known: &["name", "base", "agent", "isolation"], later: LATER };
+const PLAN: Keys = Keys { known: &["name", "base", "agent", "isolation", "jobs"], later: LATER };
 const GROUP: Keys = Keys { known: &["title"], later: &[] };
 const AGENT: Keys = Keys { known: &["command", "prompt", "env"], later: &[] };
 const STEP: Keys = Keys {
@@ -73,7 +77,6 @@ const STEP: Keys = Keys {
 const LATER: &[&str] = &[
     "copy",
     "idempotent",
-    "jobs",
     "labels",
     "loop",
     "max_attempts",
@@ -112,7 +115,8 @@ fn plan(file: &mut Fields<'_, '_>, draft: &mut Draft) -> DefaultAgent {
     plan.only(&PLAN);
     draft.name = plan_name(&mut plan);
     draft.base = base(&mut plan);
-    isolation(&mut plan);
+    draft.isolation = isolation(&mut plan);
+    draft.jobs = jobs(&mut plan, draft.isolation);
     match plan.name("agent") {
         Some(name) => DefaultAgent::Named(name.into_inner()),
         None if plan.has("agent") => DefaultAgent::Bad,
@@ -141,18 +145,30 @@ fn base(plan: &mut Fields<'_, '_>) -> Option<String> {
     Some(base)
 }
 
-/// There is one isolation so far, so that only mistakes are worth knowing.
-fn isolation(plan: &mut Fields<'_, '_>) {
+fn isolation(plan: &mut Fields<'_, '_>) -> Isolation {
     let Some(text) = plan.text("isolation") else {
-        return;
+        return Isolation::default();
     };
-    let message = match *text.get_ref() {
-        "run" => return,
-        "step" => "isolation = \"step\" is not supported by this version".to_owned(),
-        other => format!("{} is not an isolation", shown(other)),
-    };
-    let hint = "write isolation = \"run\" or leave it out";
-    plan.findings.add(text.span().start, message, hint);
+    match *text.get_ref() {
+        "run" => Isolation::Run,
+        "step" => Isolation::Step,
+        other => {
+            let message = format!("{} is not an isolation", shown(other));
+            let hint = "write isolation = \"run\" or isolation = \"step\"";
+            plan.findings.add(text.span().start, message, hint);
+            Isolation::default()
+        }
+    }
+}
+
+/// Steps that share a worktree come one after the other.
+fn jobs(plan: &mut Fields<'_, '_>, isolation: Isolation) -> Option<u32> {
+    let jobs = plan.number("jobs", 1..=JOBS_MAX)?;
+    if isolation == Isolation::Run && jobs > 1 {
+        let message = "the steps share one worktree, so that `jobs` has no meaning";
+        plan.findings.add(plan.place_of("jobs"), message, "add isolation = \"step\" to [plan]");
+    }
+    Some(jobs)
 }
 
 /// The tables `[key.NAME]`.

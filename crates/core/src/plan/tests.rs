@@ -329,16 +329,12 @@ fn keys_of_later_versions() {
     9:1 unknown key `plan_form`
         did you mean `plan_from`?
     ");
-    assert_snapshot!(found("[plan]\nname = 'x'\njobs = 3\nisolation = 'step'\n[loop.improve]\nmax = 1\n[labels]\nx = 1\n[[step]]\nid = 'a'\nrun = 'x'"), @r#"
-    3:1 `jobs` is not supported by this version of piton
-        remove it
-    4:13 isolation = "step" is not supported by this version
-        write isolation = "run" or leave it out
+    assert_snapshot!(found("[plan]\nname = 'x'\njobs = 3\nisolation = 'step'\n[loop.improve]\nmax = 1\n[labels]\nx = 1\n[[step]]\nid = 'a'\nrun = 'x'"), @"
     5:2 `loop` is not supported by this version of piton
         remove it
     7:2 `labels` is not supported by this version of piton
         remove it
-    "#);
+    ");
     for key in [
         "skip_if",
         "idempotent",
@@ -371,7 +367,7 @@ fn bad_values_of_the_plan() {
     4:9 `Claude Code` is not a valid agent name
         did you mean `claude-code`? use 1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit
     5:13 `all` is not an isolation
-        write isolation = "run" or leave it out
+        write isolation = "run" or isolation = "step"
     "#);
     assert_snapshot!(found(plan("name = \"a\\nb\"\nbase = '--upload-pack=x'\nagent = 1\nisolation = true")), @r#"
     2:8 `name` contains a line break or another control character
@@ -383,6 +379,14 @@ fn bad_values_of_the_plan() {
     5:13 `isolation` must be a string, not a boolean
         put it in "quotes"
     "#);
+    assert_snapshot!(found(plan("name = 'x'\njobs = 3")), @r#"
+    3:8 the steps share one worktree, so that `jobs` has no meaning
+        add isolation = "step" to [plan]
+    "#);
+    assert_snapshot!(found(plan("name = 'x'\nisolation = 'step'\njobs = 65")), @"
+    4:8 `jobs` must be a whole number from 1 to 64
+        write jobs = 2, for example
+    ");
     assert_snapshot!(found(plan(&format!("name = '{}'", "ä".repeat(201)))), @"
     2:8 `name` is longer than 200 characters
         shorten it

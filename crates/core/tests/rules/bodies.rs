@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use piton_core::event::{
-    BadEvent, Cause, Check, Claimed, EVENT_VERSION, Entry, Event, Exit, Failure, Grounds, Haste,
-    Holder, Mark, Omission, Priority, ReleasedBy, Report, ReportedFile, Repository, RunOpened,
-    Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
+    About, BadEvent, Cause, Check, Claimed, Conflict, EVENT_VERSION, Entry, Event, Exit, Failure,
+    Grounds, Haste, Holder, Mark, Omission, Priority, ReleasedBy, Report, ReportedFile, Repository,
+    RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
 };
 use piton_core::ids::{
     AttemptId, BootId, Fence, Handle, Hash, QuestionId, RunId, StepRef, SubstepId,
@@ -85,6 +85,7 @@ fn samples() -> Vec<Event> {
     all.extend(samples_from_outside());
     all.extend(samples_of_questions());
     all.extend(samples_with_traces());
+    all.extend(samples_of_conflicts());
     all
 }
 
@@ -96,7 +97,48 @@ fn samples_with_traces() -> Vec<Event> {
         Event::Claimed(Claimed { pid, ..claimed(Entry::Fresh, Grounds::Free) }),
         Event::Started { step: step.clone(), fence, base: Some(oid(3)), answers: Vec::new(), pid },
         Event::Checkpointed { step: step.clone(), fence, snapshot: Some(snapshot), report: None },
-        Event::Verified { step, fence, commit, tree, truth, check: None, commits: 2 },
+        Event::Verified {
+            step,
+            fence,
+            commit,
+            tree,
+            truth,
+            check: None,
+            commits: 2,
+            answers: Vec::new(),
+        },
+    ]
+}
+
+fn samples_of_conflicts() -> Vec<Event> {
+    let (step, fence) = (StepRef::first(id("jwt")), Fence(7));
+    let conflict = Conflict {
+        branch: "piton/auth-system-steady-otter/run".to_owned(),
+        onto: oid(3),
+        commit: oid(4),
+        kept: "refs/piton/unlanded/auth-system-steady-otter/jwt/7".to_owned(),
+        paths: vec!["src/auth.ts".to_owned()],
+        count: 1,
+        worktree: Some("/home/somebody/repo/.piton/worktrees/x/step/jwt".to_owned()),
+    };
+    vec![
+        Event::Asked {
+            step: step.clone(),
+            fence,
+            text: "jwt conflicts".to_owned(),
+            choices: vec!["land again".to_owned(), "restart".to_owned(), "stop".to_owned()],
+            about: Some(Box::new(About::Conflict(conflict))),
+        },
+        Event::Verified {
+            step,
+            fence,
+            commit: oid(4),
+            tree: oid(5),
+            truth: Truth::Claimed,
+            check: None,
+            commits: 2,
+            answers: vec![QuestionId(12)],
+        },
     ]
 }
 
@@ -149,6 +191,7 @@ fn first_samples() -> Vec<Event> {
             truth,
             check,
             commits: 0,
+            answers: Vec::new(),
         });
     }
     for why in [
@@ -251,6 +294,7 @@ fn samples_of_questions() -> Vec<Event> {
         fence,
         text: "Welches Format? 形式は".to_owned(),
         choices: choices.iter().map(|choice| (*choice).to_owned()).collect(),
+        about: None,
     };
     vec![
         Event::Started {

@@ -13,8 +13,8 @@ use piton_core::decide::{
 };
 use piton_core::decided::{Decided, KeyFate, Lease};
 use piton_core::event::{
-    Cause, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, Priority, ReleasedBy, Report,
-    Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth,
+    Cause, Conflict, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, Priority,
+    ReleasedBy, Report, Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth,
 };
 use piton_core::ids::{
     AgentName, AttemptId, BootId, Fence, GroupId, Handle, Hash, HostId, ItemRef, LockName, Oid,
@@ -228,6 +228,7 @@ impl History {
                 let (truth, check, commits) = (Truth::Verified, None, 0);
                 Command::Verify { step, fence, commit, tree, truth, check, commits }
             }
+            "park" => Command::Park { step, fence, conflict: conflict() },
             "land" => Command::Land { step, fence, onto: oid(3), to: oid(4) },
             "complete" => Command::Complete { step, fence, commit: Some(oid(4)), waive: None },
             "finish" => Command::Complete { step, fence, commit: None, waive: None },
@@ -392,6 +393,19 @@ pub(crate) fn kept(run: &mut Run, file: Option<&Paper>) -> Paper {
 /// A run as somebody else loads it from a file.
 pub(crate) fn loaded(file: &Paper) -> Run {
     Run::unpack(Arc::new(file.clone()), Arc::new(Never)).expect("it was just kept")
+}
+
+/// A commit that cannot be landed.
+fn conflict() -> Conflict {
+    Conflict {
+        branch: "piton/x/run".to_owned(),
+        onto: oid(6),
+        commit: oid(4),
+        kept: "refs/piton/unlanded/x/a/2".to_owned(),
+        paths: vec!["src/a.rs".to_owned()],
+        count: 3,
+        worktree: None,
+    }
 }
 
 pub(crate) fn repacked(run: &Run) -> Run {
@@ -652,6 +666,7 @@ pub(crate) fn plan(lines: &str) -> Plan {
         name: "plan".to_owned(),
         base: None,
         isolation: Isolation::Run,
+        jobs: None,
         inputs: BTreeMap::new(),
         groups,
         agents: BTreeMap::new(),

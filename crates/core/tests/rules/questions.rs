@@ -293,3 +293,94 @@ fn what_became_of_a_question_is_folded() {
     let QuestionState::Applied { answer, by, .. } = state(&history) else { panic!("applied") };
     assert_eq!((answer.as_str(), by), ("this", history.fence("a")));
 }
+
+/// Records: the run, the claim, the start, the commit, the question (the fifth), the wait.
+const PARKED: &str = "claim a, start a, checkpoint a 2, verify a, park a";
+
+#[test]
+fn a_commit_that_cannot_be_landed_waits_for_a_person() {
+    let mut history = history();
+    history.play(PARKED);
+    let (_, a) = history.run.step(&id("a")).unwrap();
+    let asked = a.open_question().unwrap();
+    insta::assert_snapshot!(asked.text, @"a conflicts with piton/x/run (0000000000) in src/a.rs and 2 more; its commit 0000000000 is kept as refs/piton/unlanded/x/a/2. land again: after `git merge piton/x/run` on the step's branch, solved and committed; restart: the step is done again from piton/x/run; stop: nothing more is begun, and resuming tries to land it once more");
+    assert_eq!(asked.choices, ["land again", "restart", "stop"]);
+    assert!(
+        a.attempt().is_none() && a.failures == 0,
+        "nobody waits in a process, no retry is spent"
+    );
+    let refused = history.say("claim a").unwrap_err().to_string();
+    assert!(refused.starts_with("step a waits for the answer to q6: a conflicts"), "{refused}");
+}
+
+#[test]
+fn only_what_was_verified_is_parked_and_only_by_its_holder() {
+    check("claim a, start a", "park a", "no: step a is not verified");
+    check(
+        "claim a, start a, verify a",
+        "park a@1",
+        "no: step a is no longer yours: its fence is 2, yours was 1",
+    );
+    check(PARKED, "park a", "no: step a is not claimed, and fence 2 is over");
+}
+
+#[test]
+fn landing_again_starts_no_agent_and_applies_the_answer_once() {
+    let answered = format!("{PARKED}, answer a land again");
+    check(&answered, "claim a", "claimed a verify");
+    // Killed before anything came of it: the answer still stands.
+    let killed = format!("{answered}, claim a, bury a none");
+    check(&killed, "claim a", "claimed a verify");
+    let mut history = history();
+    history.play(&format!("{killed}, claim a, verify a"));
+    let state =
+        |history: &History| history.run.step(&id("a")).unwrap().1.questions[0].state.clone();
+    assert!(matches!(state(&history), QuestionState::Applied { .. }));
+    // Killed after it was verified again: only landing is left.
+    history.play("bury a none");
+    assert_eq!(
+        history.say("claim a").map(|events| crate::history::told(&events[0])).unwrap(),
+        "claimed a land"
+    );
+    // It conflicts once more: that is another question.
+    history.play("park a");
+    assert_eq!(history.run.step(&id("a")).unwrap().1.questions.len(), 2);
+}
+
+#[test]
+fn a_restart_begins_from_the_runs_branch_whatever_was_done() {
+    let answered = format!("{PARKED}, answer a restart");
+    check(&answered, "claim a", "claimed a fresh");
+    check(&format!("{answered}, claim a, bury a none"), "claim a", "claimed a fresh");
+    let mut history = history();
+    history.play(&format!("{answered}, claim a, start-untold a"));
+    let (_, a) = history.run.step(&id("a")).unwrap();
+    assert!(matches!(a.questions[0].state, QuestionState::Applied { .. }), "with its start");
+    history.play("checkpoint a 2, bury a none");
+    check_in(history, "", "claim a", "claimed a continue");
+}
+
+#[test]
+fn the_answer_stop_stops_the_run_until_somebody_resumes() {
+    let mut history = history();
+    history.play(&format!("{PARKED}, answer a stop"));
+    assert!(history.run.stop.is_some());
+    history.play("resume");
+    check_in(history, "", "claim a", "claimed a verify");
+}
+
+#[test]
+fn who_works_outside_may_bring_both_sides_together_without_the_answer() {
+    let parked = "claim a from x, start a, verify a, park a";
+    let mut history = history();
+    history.play(parked);
+    assert!(history.run.step(&id("a")).unwrap().1.attempt().is_some(), "the claim is still theirs");
+    check(parked, "park a", "nothing");
+    history.play("verify a");
+    let (_, a) = history.run.step(&id("a")).unwrap();
+    assert_eq!(a.questions[0].state, QuestionState::Void);
+    history.play("land a, complete a");
+    let mut answered = History::open(plan("a agent"));
+    answered.play(&format!("{parked}, answer a land again, verify a, land a, complete a"));
+    assert!(answered.run.is_completed());
+}

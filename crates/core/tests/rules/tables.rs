@@ -68,6 +68,9 @@ const STATES: &[State] = &[
     free("interrupted land, 3 idle", "BEFORE, AGENT, verify it, LAND, LAND, interrupt it land"),
     free("waiting", "BEFORE, AGENT, ask it which, suspend it"),
     free("waiting, answered", "BEFORE, AGENT, ask it which, suspend it, answer it one"),
+    free("parked", "BEFORE, AGENT, verify it, park it"),
+    free("parked, land again", "BEFORE, AGENT, verify it, park it, answer it land again"),
+    free("parked, restart", "BEFORE, AGENT, verify it, park it, answer it restart"),
     free("interrupted, question open", "BEFORE, AGENT, ask it which, interrupt it agent"),
     free("completed", "BEFORE, AGENT, verify it, land it, complete it"),
     held("held, unstarted", "BEFORE, claim it"),
@@ -333,6 +336,7 @@ fn done(action: &Action) -> String {
             format!("await {}", names.join(" "))
         }
         Action::AwaitTree { by } => format!("await tree of {by}"),
+        Action::AwaitJobs { jobs } => format!("await one of {jobs} jobs"),
         Action::AwaitLock { lock, .. } => format!("await lock {lock}"),
         Action::AwaitHolder => "await holder".to_owned(),
         Action::StayStopped => "stay stopped".to_owned(),

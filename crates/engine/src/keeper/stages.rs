@@ -10,7 +10,8 @@ use piton_core::brief::{self, Prompt, TreeFacts};
 use piton_core::decide::{Command, Judged, judge_exit};
 use piton_core::event::{Cause, Check, Entry, Failure, SnapshotReason, Stage, Truth};
 use piton_core::ids::{Hash, Oid, QuestionId};
-use piton_core::plan::{Agent, PromptBy, Work};
+use piton_core::plan::{Agent, Isolation, PromptBy, Work};
+use piton_core::question::Question;
 use piton_core::run::Stop;
 
 use super::lookout::Lookout;
@@ -45,7 +46,24 @@ impl Keeper {
             }
             Entry::Land => {}
         }
-        self.land()
+        self.land()?;
+        self.put_away();
+        Ok(())
+    }
+
+    /// A step's own worktree has served once everything in it has landed. What cannot be proven to be
+    /// elsewhere stays, and nobody waits for it.
+    fn put_away(&self) {
+        if self.log.run().plan().isolation != Isolation::Step {
+            return;
+        }
+        let removed = land::run_tip(&self.project, self.log.run())
+            .and_then(|tip| Ok(self.tree.remove_spent(&tip)?));
+        match removed {
+            Ok(true) => {}
+            Ok(false) => self.note("the worktree stays: not all of it has landed"),
+            Err(error) => self.note(&format!("the worktree stays: {}", chain(&error))),
+        }
     }
 
     fn stop_before(&mut self, left_at: Stage) -> Result<(), End> {
@@ -131,12 +149,19 @@ impl Keeper {
 
     fn rebuild(&mut self, branch: &str) -> Result<(), End> {
         let git = &self.project.git;
-        let kept = self.state().to_go_on_from().map(|kept| kept.snapshot.commit.clone());
+        let mut kept = self.state().to_go_on_from().map(|kept| kept.snapshot.commit.clone());
         let own = git.ref_target(&format!("refs/heads/{branch}"))?;
-        let parent = match &kept {
+        let mut parent = match &kept {
             Some(commit) => Some(git.commit(&format!("{commit}^"))?),
-            None => own.or_else(|| self.state().base.clone()),
+            None => own.clone().or_else(|| self.state().base.clone()),
         };
+        // Somebody has gone on from what was all committed: a conflict was solved, perhaps.
+        if let (Some(commit), Some(from), Some(own)) = (&kept, &parent, own)
+            && git.is_ancestor(from, &own)?
+            && git.tree_of(commit)? == git.tree_of(from)?
+        {
+            (kept, parent) = (None, Some(own));
+        }
         let start = match parent {
             Some(start) => start,
             None => land::run_tip(&self.project, self.log.run())?,
@@ -300,6 +325,7 @@ impl Keeper {
     /// Commits what the agent left, runs the verify command on that commit, records both.
     fn verify(&mut self) -> Result<(), End> {
         self.stop_before(Stage::Verify)?;
+        self.refuse_half_merged()?;
         let handle = &self.log.run().opened.handle;
         let message =
             format!("{}\n\nPiton-Run: {handle}\nPiton-Step: {}\n", self.plan.title, self.step);
@@ -323,6 +349,23 @@ impl Keeper {
         self.log.submit(&Command::Verify { step, fence, commit, tree, truth, check, commits })?;
         crash::point("keeper.verified");
         Ok(())
+    }
+
+    /// A person was asked to bring two sides together: what they have not finished is not committed for
+    /// them.
+    fn refuse_half_merged(&self) -> Result<(), End> {
+        let asked = |question: &Question| question.about.is_some() && question.is_unread();
+        if !self.state().questions.iter().any(asked) {
+            return Ok(());
+        }
+        let unmerged = self.tree.unmerged()?;
+        if unmerged.is_empty() {
+            return Ok(());
+        }
+        let (place, paths) = (self.tree.path().display(), unmerged.join(", "));
+        Err(End::trouble(format!(
+            "the merge in {place} is not finished ({paths}); solve and commit it there, or `git merge --abort`"
+        )))
     }
 
     fn check(&mut self, command: String) -> Result<Check, End> {

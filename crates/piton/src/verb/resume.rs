@@ -2,7 +2,7 @@
 //! done about each step; `--dry-run` shows it and writes nothing.
 
 use piton_core::event::{Cause, Entry};
-use piton_core::recover::{Action, Because, Mend, on_resume};
+use piton_core::recover::{Action, Because, Mend, Observed, on_resume};
 use piton_core::run::Run;
 use piton_engine::Access;
 use piton_engine::config::{self, Flags, Layers, Loaded};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use piton_engine::worker::Going;
 
 use crate::accepting::{self, OnChange};
-use crate::drive::{Drive, Work, drive};
+use crate::drive::{Drive, Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
 use crate::hints::{About, start_over};
 use crate::text::{bold, dim, plain, table};
@@ -72,14 +72,16 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             false => Err(About::run(&project, &log).problem(nothing)),
         };
     }
+    check_jobs(log.run().plan(), args.work.jobs)?;
     compare_settings(ui, &log, &loaded)?;
     if args.dry_run {
-        return dry_run(ui, &project, &log);
+        return dry_run(ui, &project, &log, args.work.jobs);
     }
     require_trust(ui, &project, &log, &loaded, consent)?;
     let place = args.work.place();
     ui.talk(format!("{}: going on", bold(log.run().opened.handle.as_str())));
-    drive(ui, &project, log, Drive { going: Going::On { confirmed: args.yes }, place })
+    let going = Going::On { confirmed: args.yes };
+    drive(ui, &project, log, Drive { going, place, jobs: args.work.jobs })
 }
 
 pub(crate) fn load(project: &Project) -> Result<Loaded, Problem> {
@@ -145,8 +147,8 @@ pub(crate) fn refuse_failed(project: &Project, run: &Run) -> Result<(), Problem>
     Err(Problem::new(Kind::RunFailed, message).hint(hint))
 }
 
-fn dry_run(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
-    let observed = observe(project, log, Depth::Trees);
+fn dry_run(ui: &Ui, project: &Project, log: &Log, jobs: Option<u32>) -> Result<Answer, Problem> {
+    let observed = Observed { jobs, ..observe(project, log, Depth::Trees) };
     let leases = log.store().leases(log.run().opened.run)?;
     let mends = on_resume(log.run(), &project.host, &observed, &leases, &log.now()?);
     let handle = &log.run().opened.handle;
@@ -179,6 +181,7 @@ fn word_for(action: &Action) -> &'static str {
         Action::AwaitLease { .. } => "await_lease",
         Action::AwaitNeeds { .. } => "await_needs",
         Action::AwaitTree { .. } => "await_tree",
+        Action::AwaitJobs { .. } => "await_jobs",
         Action::AwaitLock { .. } => "await_lock",
         Action::AwaitHolder => "await_holder",
         Action::StayStopped => "stay_stopped",
@@ -205,6 +208,7 @@ fn told(action: &Action) -> String {
             format!("wait for {}", needs.join(", "))
         }
         Action::AwaitTree { by } => format!("wait: {by} works in the worktree first"),
+        Action::AwaitJobs { jobs } => format!("wait: at most {jobs} at once"),
         Action::AwaitLock { lock, by } => {
             let by: Vec<&str> = by.iter().map(|step| step.as_str()).collect();
             format!("wait for lock {lock}, which {} has", by.join(", "))

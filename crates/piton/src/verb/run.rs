@@ -14,7 +14,7 @@ use piton_engine::runs::{self, OpenAsk, OpenedRun, Unfinished};
 use piton_engine::worker::Going;
 
 use crate::accepting::{self, OnChange};
-use crate::drive::{Drive, Work, drive};
+use crate::drive::{Drive, Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
 use crate::hints::start_over;
 use crate::text::{bold, count, word};
@@ -30,6 +30,7 @@ Examples:
   piton run plan.toml --set focus=security
   piton run plan.toml --fresh        leave the unfinished run aside; start over
   piton run plan.toml --detach       in the background; see `piton log -f`
+  piton run plan.toml --jobs 3       three steps at once, if each has a worktree
 
 Ctrl-C asks the agents to stop and keeps their work; a second one stops them at
 once. When the terminal is closed the agents go on. `piton resume` continues
@@ -109,6 +110,7 @@ pub(crate) fn run(args: Args, ui: &Ui) -> Result<Answer, Problem> {
              an agent"
         ))
     })?;
+    check_jobs(opening.plan(), args.work.jobs)?;
     let consent = Consent::asked(args.work.trust);
     let agents = config::unvouched(&loaded.settings.agents, &loaded.user_agents);
     let path = verb::absolute(plan)?;
@@ -133,8 +135,8 @@ pub(crate) fn run(args: Args, ui: &Ui) -> Result<Answer, Problem> {
             log
         }
     };
-    let place = args.work.place();
-    drive(ui, &project, log, Drive { going: Going::On { confirmed: false }, place })
+    let (place, jobs) = (args.work.place(), args.work.jobs);
+    drive(ui, &project, log, Drive { going: Going::On { confirmed: false }, place, jobs })
 }
 
 /// What was asked of a run that existed already.

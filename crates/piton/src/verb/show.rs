@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         view.steps.retain(|shown| shown.step == step);
     }
     let settings = runs::settings_of(&log)?;
-    let worktree = project.worktree(&settings.worktree_root, &view.handle);
+    let worktree = project.worktrees(&settings.worktree_root, log.run());
     let now = now();
     for line in run_head(&view, now) {
         ui.line(line)?;

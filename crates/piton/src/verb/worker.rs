@@ -5,7 +5,7 @@ use piton_engine::Access;
 
 use piton_engine::worker::Going;
 
-use crate::drive::{Drive, Place, drive};
+use crate::drive::{Drive, Place, drive, jobs};
 use crate::error::Problem;
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
@@ -15,11 +15,15 @@ use crate::verb::{self, Answer};
 pub(crate) struct Args {
     #[arg(long)]
     run: RunId,
+
+    #[arg(long, value_parser = jobs)]
+    jobs: Option<u32>,
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     let store = verb::store_with_runs(&project, Access::Existing)?;
     let log = verb::find(&project, &store, Some(&args.run.to_string()))?;
-    drive(ui, &project, log, Drive { going: Going::AsAsked, place: Place::Here })
+    let how = Drive { going: Going::AsAsked, place: Place::Here, jobs: args.jobs };
+    drive(ui, &project, log, how)
 }

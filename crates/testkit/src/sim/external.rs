@@ -6,12 +6,14 @@
 use std::fmt;
 
 use piton_core::decide::{Claim, Command, Insist, Refusal, Which};
-use piton_core::event::{Check, Entry, Exit, Failure, Holder, Report, SnapshotReason, Truth};
+use piton_core::event::{
+    Check, Conflict, Entry, Exit, Failure, Holder, Report, SnapshotReason, Truth,
+};
 use piton_core::ids::{AttemptId, Fence, Hash, Oid, StepRef};
 use piton_core::run::Step;
 use piton_engine::log::Log;
 
-use super::keeper::{open_part, question, snapshot_of, unread};
+use super::keeper::{conflict, open_part, question, snapshot_of, unread};
 use super::referee::Writer;
 use super::repository::{Landing, named};
 use super::tampered::Bug;
@@ -221,10 +223,12 @@ impl External {
             (Entry::Continue, Some(base)) => {
                 tree.files = world.repository.files(kept.as_ref().unwrap_or(&base)).clone();
                 tree.base = base;
+                tree.merged.clear();
             }
             _ => {
                 tree.files = world.repository.files(&tip).clone();
                 tree.base = tip;
+                tree.merged.clear();
             }
         }
         tree.of = Some(held.attempt);
@@ -348,8 +352,8 @@ impl External {
             return Next::Complete(held, None);
         }
         let tree = &world.worktrees[self.number].tree;
-        let (files, base) = (tree.files.clone(), tree.base.clone());
-        let commit = world.repository.commit(&files, &[base]);
+        let (files, parents) = (tree.files.clone(), tree.parents());
+        let commit = world.repository.commit(&files, &parents);
         Next::Verify(held, commit)
     }
 
@@ -371,13 +375,16 @@ impl External {
     fn intend(&self, world: &mut World, log: &mut Log, held: Held) -> Next {
         let verified = state(log, &held).verified.as_ref().map(|verified| verified.commit.clone());
         let Some(commit) = verified else { return Next::Work(held) };
-        let base = world.worktrees[self.number].tree.base.clone();
-        let (onto, to) = match world.repository.prepare_landing(&commit, &base) {
+        let (onto, to) = match world.repository.prepare_landing(&commit) {
             Landing::Nothing => return Next::Complete(held, Some(commit)),
             Landing::FastForward { onto, to } => (onto, to),
             Landing::Merge { onto, to } => {
                 world.counts.merges += 1;
                 (onto, to)
+            }
+            Landing::Conflict { onto, paths } => {
+                let conflict = conflict(world, onto, commit, paths);
+                return self.unlanded(world, log, held, conflict);
             }
         };
         let (step, fence) = (held.step.clone(), held.fence);
@@ -386,6 +393,22 @@ impl External {
             Ok(()) => Next::Move { held, onto, to },
             Err(next) => next,
         }
+    }
+
+    /// Asks, and brings both sides together without waiting for the answer.
+    fn unlanded(&self, world: &mut World, log: &mut Log, held: Held, conflict: Conflict) -> Next {
+        let (step, fence) = (held.step.clone(), held.fence);
+        if let Err(next) = self.submit(world, log, &held, &Command::Park { step, fence, conflict })
+        {
+            return next;
+        }
+        let tip = world.repository.tip();
+        let tree = &mut world.worktrees[self.number].tree;
+        if tree.of == Some(held.attempt) {
+            tree.files = world.repository.merged(tree);
+            tree.merged.push(tip);
+        }
+        Next::Work(held)
     }
 
     /// Strictly at first; sometimes what is open is waived. Said twice, it is heard once.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use piton_core::decide::{AgentExit, Command, Judged, Refusal, Urge, judge_exit};
 use piton_core::event::{
-    Cause, Check, Entry, Exit, Failure, Mark, Snapshot, SnapshotReason, Stage, Truth,
+    Cause, Check, Conflict, Entry, Exit, Failure, Mark, Snapshot, SnapshotReason, Stage, Truth,
 };
 use piton_core::ids::{AttemptId, Fence, Hash, Oid, QuestionId, StepRef};
 use piton_core::plan::Work;
@@ -60,6 +60,7 @@ enum End {
     /// The agent has asked and was not told.
     Waiting,
     Failed(Failure),
+    Unlanded(Conflict),
     Interrupted {
         cause: Cause,
         left_at: Stage,
@@ -199,7 +200,8 @@ impl Keeper {
         if world.bug != Some(Bug::CrowdedTree) {
             self.clear_tree(world);
         }
-        world.hosts[self.host].tree_lock = Some((self.id, self.attempt));
+        let room = world.room(self.index);
+        world.hosts[self.host].trees[room].lock = Some((self.id, self.attempt));
         self.next = match self.entry {
             Entry::Land => Next::Intend,
             Entry::Fresh | Entry::Continue | Entry::Verify => Next::Prepare,
@@ -207,14 +209,20 @@ impl Keeper {
     }
 
     fn clear_tree(&self, world: &mut World) {
-        if let Some((other, _)) = world.hosts[self.host].tree_lock
+        let room = world.room(self.index);
+        if let Some((other, _)) = world.hosts[self.host].trees[room].lock
             && other != self.id
             && world.alive.remove(&other)
         {
             world.note(&format!("{self} ends {other}, which had lost its claim"));
         }
-        let others: Vec<AttemptId> = world.hosts[self.host].folders.keys().copied().collect();
-        for other in others.into_iter().filter(|other| *other != self.attempt) {
+        let folders = world.hosts[self.host].folders.iter();
+        let here = |agent: &Agent| world.room(agent.step) == room;
+        let others = folders.filter(|(other, folder)| {
+            **other != self.attempt && folder.agent.as_ref().is_some_and(here)
+        });
+        let others: Vec<AttemptId> = others.map(|(other, _)| *other).collect();
+        for other in others {
             world.end_agent(self.host, other);
         }
     }
@@ -226,23 +234,26 @@ impl Keeper {
         let recorded = state.base.clone();
         let kept = state.to_go_on_from().map(|kept| kept.snapshot.commit.clone());
         let tip = world.repository.tip();
-        let tree = &mut world.hosts[self.host].tree;
+        let room = world.room(self.index);
+        let tree = &mut world.hosts[self.host].trees[room].tree;
         let on_disk = tree.of == before && before.is_some();
         tree.of = Some(self.attempt);
         match (self.entry, recorded) {
             (Entry::Continue | Entry::Verify, Some(base)) => {
                 if !on_disk {
+                    tree.merged.clear();
                     let kept = kept.filter(|_| world.bug != Some(Bug::EmptySnapshots));
                     tree.files = world.repository.files(kept.as_ref().unwrap_or(&base)).clone();
                 }
                 self.base = base;
             }
             _ => {
+                tree.merged.clear();
                 tree.files = world.repository.files(&tip).clone();
                 self.base = tip;
             }
         }
-        world.hosts[self.host].tree.base = self.base.clone();
+        tree.base = self.base.clone();
         self.next = if self.entry == Entry::Verify { Next::Commit } else { Next::Start };
     }
 
@@ -364,8 +375,9 @@ impl Keeper {
         if !self.goes_on(world, Stage::Verify) {
             return;
         }
-        let files = world.hosts[self.host].tree.files.clone();
-        let commit = world.repository.commit(&files, std::slice::from_ref(&self.base));
+        let tree = world.tree(self.host, self.index);
+        let (files, parents) = (tree.files.clone(), tree.parents());
+        let commit = world.repository.commit(&files, &parents);
         self.next = Next::Check(commit);
     }
 
@@ -407,8 +419,7 @@ impl Keeper {
             self.next = Next::Finish(End::Failed(Failure::Landing { message }));
             return;
         };
-        let base = self.state().base.clone().unwrap_or_else(|| self.base.clone());
-        let (onto, to) = match world.repository.prepare_landing(&commit, &base) {
+        let (onto, to) = match world.repository.prepare_landing(&commit) {
             Landing::Nothing => {
                 self.next = Next::Complete(commit);
                 return;
@@ -417,6 +428,11 @@ impl Keeper {
             Landing::Merge { onto, to } => {
                 world.counts.merges += 1;
                 (onto, to)
+            }
+            Landing::Conflict { onto, paths } => {
+                let conflict = conflict(world, onto, commit, paths);
+                self.next = Next::Keep(End::Unlanded(conflict));
+                return;
             }
         };
         let (step, fence) = (self.step.clone(), self.fence);
@@ -448,6 +464,7 @@ impl Keeper {
         let command = match end {
             End::Failed(why) => Command::Fail { step, fence, why },
             End::Waiting => Command::Suspend { step, fence },
+            End::Unlanded(conflict) => Command::Park { step, fence, conflict },
             End::Interrupted { cause, left_at } => {
                 let (at, evidence) = (Millis(world.clock), "seen".to_owned());
                 Command::Interrupt { step, fence, cause, at, evidence, left_at }
@@ -469,7 +486,8 @@ pub(super) fn snapshot(
     fence: Fence,
     reason: SnapshotReason,
 ) -> Option<Command> {
-    let tree = &world.hosts[host].tree;
+    let index = world.plan.index_of(&step.step).expect("the plan has the step");
+    let tree = world.tree(host, index);
     if tree.of != Some(attempt) {
         return None;
     }
@@ -496,6 +514,20 @@ pub(super) fn snapshot_of(
         reason,
         head: None,
         commits: 0,
+    }
+}
+
+/// What a person is asked about.
+pub(super) fn conflict(world: &mut World, onto: Oid, commit: Oid, paths: Vec<String>) -> Conflict {
+    world.counts.conflicts += 1;
+    Conflict {
+        branch: "piton/simulated-otter/run".to_owned(),
+        onto,
+        commit,
+        kept: "refs/piton/unlanded".to_owned(),
+        count: paths.len() as u64,
+        paths,
+        worktree: None,
     }
 }
 

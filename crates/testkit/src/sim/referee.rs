@@ -6,7 +6,7 @@ use std::fmt;
 use piton_core::decide::Insist;
 use piton_core::event::{Claimed, Entry, Event, Failure, Grounds, Holder, ReleasedBy, Scope};
 use piton_core::ids::{AttemptId, Fence, HostId, LockName, QuestionId, StepId};
-use piton_core::plan::{Plan, Work};
+use piton_core::plan::{Isolation, Plan, Work};
 use piton_core::record::Record;
 use piton_core::time::Moment;
 
@@ -21,7 +21,7 @@ pub enum Invariant {
     CompletedOnce,
     /// A step is claimed only when all it needs is completed.
     NeedsMet,
-    /// With one worktree, one keeper has a claim at a time.
+    /// With one worktree, one keeper has a claim at a time; with one each, as many as there are jobs.
     OneClaim,
     FencesGrow,
     /// A claim is taken over only after its lease, and never from a live holder on the same host,
@@ -114,6 +114,8 @@ struct Asked {
     id: QuestionId,
     step: usize,
     fence: Fence,
+    /// Nobody has to be told the answer: it says how the step goes on.
+    by_piton: bool,
     fate: Fate,
 }
 
@@ -143,6 +145,9 @@ pub(super) struct Referee {
     asked: Vec<Asked>,
     slots: Vec<(LockName, usize)>,
     last_fence: u64,
+    isolation: Isolation,
+    /// How many keepers may have claims.
+    at_once: usize,
     pub(super) tally: Tally,
 }
 
@@ -151,6 +156,8 @@ pub(super) struct Referee {
 pub(super) struct Tally {
     pub(super) claims: u64,
     pub(super) outside: u64,
+    /// By keepers, while others had one.
+    pub(super) beside: u64,
     pub(super) takeovers: u64,
     pub(super) reclaims: u64,
     pub(super) forced: u64,
@@ -178,6 +185,11 @@ impl Referee {
             asked: Vec::new(),
             slots: slots.collect(),
             last_fence: 0,
+            isolation: plan.isolation,
+            at_once: match plan.isolation {
+                Isolation::Run => 1,
+                Isolation::Step => plan.jobs.unwrap_or(1) as usize,
+            },
             tally: Tally::default(),
         }
     }
@@ -306,10 +318,19 @@ impl Referee {
         };
         let told: &[QuestionId] = match event {
             Event::Started { answers, .. } => answers,
+            // Whoever brought two sides together without being told needs no answer any more.
+            Event::Verified { answers, .. } => {
+                let unheard = self.asked.iter_mut().filter(|asked| asked.step == index);
+                for asked in unheard.filter(|asked| asked.by_piton && asked.fate == Fate::Open) {
+                    asked.fate = Fate::Dropped;
+                }
+                answers
+            }
             Event::AnswersApplied { questions, .. } => questions,
-            Event::Asked { fence, .. } => {
+            Event::Asked { fence, about, .. } => {
                 let (id, fate) = (QuestionId(record.position.0), Fate::Open);
-                self.asked.push(Asked { id, step: index, fence: *fence, fate });
+                let by_piton = about.is_some();
+                self.asked.push(Asked { id, step: index, fence: *fence, by_piton, fate });
                 &[]
             }
             Event::Suspended { fence, .. } if waits(*fence).is_none() => {
@@ -345,7 +366,9 @@ impl Referee {
 
     /// At the end nobody who was to be told an answer was not.
     pub(super) fn all_told(&self) -> Result<(), Violation> {
-        let untold = |asked: &&Asked| self.steps[asked.step].told && asked.fate == Fate::Answered;
+        let untold = |asked: &&Asked| {
+            self.steps[asked.step].told && !asked.by_piton && asked.fate == Fate::Answered
+        };
         match self.asked.iter().find(untold) {
             None => Ok(()),
             Some(asked) => {
@@ -374,14 +397,23 @@ impl Referee {
             return Err(violation(Invariant::QuestionRespected, detail));
         }
         let kept = matches!(claimed.holder, Holder::Keeper { .. });
-        let another = |other: &usize| {
-            let open = self.steps[*other].open.as_ref();
-            *other != index && open.is_some_and(|open| open.worktree.is_none())
+        // Where each step has a tree, one whose holder is believed lost keeps nobody from another.
+        let counts = |open: &Open| match self.isolation {
+            Isolation::Run => true,
+            Isolation::Step => !(at.believed_until)(open).is_over(&at.now),
         };
-        if kept && let Some(other) = (0..self.steps.len()).find(another) {
-            let detail = format!("{id} is claimed while {} is", self.steps[other].id);
+        let another = |other: &usize| {
+            let open = self.steps[*other].open.as_ref().filter(|open| open.worktree.is_none());
+            *other != index && open.is_some_and(counts)
+        };
+        let others: Vec<usize> = (0..self.steps.len()).filter(another).collect();
+        if kept && others.len() >= self.at_once {
+            let others = others.iter().map(|other| self.steps[*other].id.as_str());
+            let others = others.collect::<Vec<&str>>().join(", ");
+            let detail = format!("{id} is claimed while {others} is");
             return Err(violation(Invariant::OneClaim, detail));
         }
+        self.tally.beside += u64::from(kept && !others.is_empty());
         if record.position.0 <= self.last_fence {
             let detail = format!("{} after {}", record.position, self.last_fence);
             return Err(violation(Invariant::FencesGrow, detail));

@@ -1,7 +1,7 @@
 //! The simulated repository that the hosts share, and the worktree that each has of it: commits that
 //! are named by their content, one branch that moves by compare-and-swap.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use piton_core::ids::{AttemptId, Oid};
 
@@ -18,12 +18,21 @@ struct Commit {
     parents: Vec<Oid>,
 }
 
-/// The run's worktree on a host.
+/// A worktree on a host.
 pub(super) struct Tree {
     pub(super) files: Files,
     pub(super) base: Oid,
+    /// What somebody merged into it since.
+    pub(super) merged: Vec<Oid>,
     /// The attempt that it was prepared for last.
     pub(super) of: Option<AttemptId>,
+}
+
+impl Tree {
+    /// What a commit of it follows.
+    pub(super) fn parents(&self) -> Vec<Oid> {
+        std::iter::once(&self.base).chain(&self.merged).cloned().collect()
+    }
 }
 
 /// What it takes to bring a commit onto the branch.
@@ -31,7 +40,11 @@ pub(super) enum Landing {
     Nothing,
     FastForward { onto: Oid, to: Oid },
     Merge { onto: Oid, to: Oid },
+    Conflict { onto: Oid, paths: Vec<String> },
 }
+
+/// The file that several steps write a line of their own into.
+pub(super) const SHARED: &str = "shared";
 
 impl Repository {
     pub(super) fn new() -> Repository {
@@ -64,7 +77,7 @@ impl Repository {
         (new + gone) as u64
     }
 
-    pub(super) fn prepare_landing(&mut self, commit: &Oid, base: &Oid) -> Landing {
+    pub(super) fn prepare_landing(&mut self, commit: &Oid) -> Landing {
         let onto = self.tip();
         if self.contains(&onto, commit) {
             return Landing::Nothing;
@@ -72,14 +85,47 @@ impl Repository {
         if self.contains(commit, &onto) {
             return Landing::FastForward { onto, to: commit.clone() };
         }
-        let mut files = self.files(&onto).clone();
-        for (path, text) in self.files(commit) {
-            if self.files(base).get(path) != Some(text) {
-                files.insert(path.clone(), text.clone());
-            }
+        let (files, paths) = self.merge(&onto, self.files(commit), &self.fork(&onto, commit));
+        if !paths.is_empty() {
+            return Landing::Conflict { onto, paths };
         }
         let to = self.commit(&files, &[onto.clone(), commit.clone()]);
         Landing::Merge { onto, to }
+    }
+
+    /// Both sides in one, where they do not conflict, and where they do.
+    fn merge(&self, theirs: &Oid, ours: &Files, base: &Oid) -> (Files, Vec<String>) {
+        let (before, mut files) = (self.files(base), self.files(theirs).clone());
+        let mut conflicts = Vec::new();
+        for (path, text) in ours.iter().filter(|(path, text)| before.get(*path) != Some(text)) {
+            if files.get(path) != Some(text) && files.get(path) != before.get(path) {
+                conflicts.push(path.clone());
+            }
+            files.insert(path.clone(), text.clone());
+        }
+        (files, conflicts)
+    }
+
+    /// What a person makes of a tree and the branch: of the file that both wrote, every line.
+    pub(super) fn merged(&self, tree: &Tree) -> Files {
+        let tip = self.tip();
+        let base = tree.merged.last().unwrap_or(&tree.base);
+        let (mut files, conflicts) = self.merge(&tip, &tree.files, base);
+        for path in conflicts {
+            let sides = [&tree.files, self.files(&tip)].map(|side| side[&path].as_str());
+            files.insert(path, lines(&sides.join(" ")));
+        }
+        files
+    }
+
+    /// The newest commit that two have in common.
+    fn fork(&self, one: &Oid, other: &Oid) -> Oid {
+        let common = |commit: &&Oid| self.contains(one, commit) && self.contains(other, commit);
+        let all: Vec<&Oid> = self.commits.keys().filter(common).collect();
+        let newest = all.iter().find(|commit| {
+            !all.iter().any(|other| other != *commit && self.contains(other, commit))
+        });
+        (*newest.expect("every commit has the first")).clone()
     }
 
     /// Moves the branch if it is still where it was; says whether it moved.
@@ -101,6 +147,12 @@ impl Repository {
         }
         false
     }
+}
+
+/// Words, each once and in order.
+pub(super) fn lines(text: &str) -> String {
+    let words: BTreeSet<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
+    words.into_iter().collect::<Vec<_>>().join(" ")
 }
 
 /// An object id made of the content.

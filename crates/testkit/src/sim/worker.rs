@@ -8,7 +8,7 @@ use std::sync::Arc;
 use piton_core::decide::{Claim, Command, Corpse, Insist, Refusal, Which};
 use piton_core::event::{Cause, Haste, Holder, Scope, SnapshotReason};
 use piton_core::ids::{AttemptId, Fence, StepRef};
-use piton_core::question::{Question, WhichQuestion};
+use piton_core::question::{LAND_AGAIN, Question, RESTART, STOP, WhichQuestion};
 use piton_core::recover::{Action, Observed, Sighting, recover};
 use piton_core::run::Phase;
 use piton_engine::log::Log;
@@ -251,16 +251,33 @@ fn ask(world: &mut World, log: &Log, whim: u64) -> Option<Command> {
 
 /// An answer to some question; not always the one that was given before.
 fn answer(world: &mut World, log: &Log, to: impl Fn(&Question) -> bool) -> Option<Command> {
-    let asked: Vec<&Question> =
-        log.run().questions().map(|(_, asked)| asked).filter(|asked| to(asked)).collect();
+    let asked: Vec<(StepRef, &Question)> =
+        log.run().questions().filter(|(_, asked)| to(asked)).collect();
     if asked.is_empty() {
         return None;
     }
-    let question = asked[world.rng.index(asked.len())];
+    let picked = world.rng.index(asked.len());
+    let question = asked[picked].1;
     if !question.is_open() {
         world.counts.repeated_answers += 1;
     }
-    let answer = if world.rng.one_in(2) { "this" } else { "that" }.to_owned();
+    let answer = match (&question.about, world.rng.below(5)) {
+        (None, 0 | 1) => "this",
+        (None, _) => "that",
+        // In the end they only want it to go on.
+        (Some(_), 0) if world.faulty => STOP,
+        (Some(_), 1) => RESTART,
+        (Some(_), _) => LAND_AGAIN,
+    }
+    .to_owned();
+    if question.about.is_some() && (!world.faulty || world.rng.one_in(2)) {
+        let (step, fence) = (&asked[picked].0, question.fence);
+        let index = world.plan.index_of(&step.step).expect("the plan has the step");
+        let past = log.run().step(&step.step).and_then(|(_, state)| state.history.last());
+        if let Some(last) = past.filter(|past| past.attempt.fence == fence) {
+            world.merge_by_hand(index, last.attempt.id);
+        }
+    }
     let (question, host) = (WhichQuestion::Id(question.id), world.hosts[0].id.clone());
     Some(Command::Answer { question, answer, host })
 }

@@ -27,7 +27,7 @@ use uuid::Uuid;
 use super::Counts;
 use super::keeper::Keeper;
 use super::referee::{Circumstances, Invariant, Open, Referee, Violation, Writer};
-use super::repository::{Files, Repository, Tree};
+use super::repository::{Files, Repository, SHARED, Tree, lines};
 use super::rng::Rng;
 use super::tampered::{Bug, Lost, On, Shared, Tampered};
 
@@ -66,10 +66,24 @@ pub(super) enum Life {
 pub(super) struct Host {
     pub(super) id: HostId,
     boot: u32,
-    pub(super) tree: Tree,
-    /// Whose keeper has the tree.
-    pub(super) tree_lock: Option<(ActorId, AttemptId)>,
+    /// One for the run, or one for each step.
+    pub(super) trees: Vec<Kept>,
     pub(super) folders: BTreeMap<AttemptId, Folder>,
+}
+
+/// What a step writes.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    files: usize,
+    /// Also a line into the file that others write into.
+    shared: bool,
+}
+
+/// A worktree of piton's.
+pub(super) struct Kept {
+    pub(super) tree: Tree,
+    /// Whose keeper has it.
+    pub(super) lock: Option<(ActorId, AttemptId)>,
 }
 
 /// A worktree of somebody outside.
@@ -87,8 +101,8 @@ pub(super) struct World {
     lost: Lost,
     pub(super) run: RunId,
     pub(super) plan: Arc<Plan>,
-    /// How many files each step writes.
-    sizes: Vec<usize>,
+    /// What each step writes.
+    sizes: Vec<Size>,
     pub(super) repository: Repository,
     pub(super) hosts: Vec<Host>,
     pub(super) worktrees: Vec<Worktree>,
@@ -107,6 +121,16 @@ pub(super) struct World {
     ended: bool,
 }
 
+impl Host {
+    /// Running agents, each with the step it works on.
+    fn agents(&self) -> impl Iterator<Item = (AttemptId, usize)> {
+        self.folders.iter().filter_map(|(attempt, folder)| {
+            let agent = folder.agent.as_ref().filter(|agent| agent.life == Life::Running)?;
+            Some((*attempt, agent.step))
+        })
+    }
+}
+
 impl World {
     /// As many hosts, and worktrees outside on these of them.
     pub(super) fn new(on: On, mut rng: Rng, hosts: usize, outside: &[usize]) -> World {
@@ -117,12 +141,12 @@ impl World {
         let shared = Shared::new(on, Moment::wall(Millis(clock)));
         let run = RunId(Uuid::from_u128(1));
         open_run(&shared.store, run, &plan, &repository.tip());
-        let tree = || Tree { files: Files::new(), base: repository.tip(), of: None };
+        let tree =
+            || Tree { files: Files::new(), base: repository.tip(), merged: Vec::new(), of: None };
         let host = |number: usize| Host {
             id: HostId(format!("host-{number}")),
             boot: 1,
-            tree: tree(),
-            tree_lock: None,
+            trees: (0..rooms(&plan)).map(|_| Kept { tree: tree(), lock: None }).collect(),
             folders: BTreeMap::new(),
         };
         World {
@@ -300,18 +324,42 @@ impl World {
         self.alive.contains(&lock).then_some(lock)
     }
 
+    /// Which of a host's worktrees a step is worked on in.
+    pub(super) fn room(&self, step: usize) -> usize {
+        match self.plan.isolation {
+            Isolation::Run => 0,
+            Isolation::Step => step,
+        }
+    }
+
+    pub(super) fn tree(&self, host: usize, step: usize) -> &Tree {
+        &self.hosts[host].trees[self.room(step)].tree
+    }
+
+    pub(super) fn tree_mut(&mut self, host: usize, step: usize) -> &mut Tree {
+        let room = self.room(step);
+        &mut self.hosts[host].trees[room].tree
+    }
+
+    /// Somebody merges the branch into the trees of a step that cannot be landed, wherever its last
+    /// attempt has left one.
+    pub(super) fn merge_by_hand(&mut self, step: usize, last: AttemptId) {
+        let (tip, room) = (self.repository.tip(), self.room(step));
+        let trees = self.hosts.iter_mut().map(|host| &mut host.trees[room].tree);
+        for tree in trees.filter(|tree| tree.of == Some(last)) {
+            self.counts.merges_by_hand += 1;
+            tree.files = self.repository.merged(tree);
+            tree.merged.push(tip.clone());
+        }
+    }
+
     // What agents do.
 
     pub(super) fn running_agents(&self) -> Vec<(usize, AttemptId)> {
-        let mut all = Vec::new();
-        for (number, host) in self.hosts.iter().enumerate() {
-            for (attempt, folder) in &host.folders {
-                if folder.agent.as_ref().is_some_and(|agent| agent.life == Life::Running) {
-                    all.push((number, *attempt));
-                }
-            }
-        }
-        all
+        let hosts = self.hosts.iter().enumerate();
+        hosts
+            .flat_map(|(number, host)| host.agents().map(move |(agent, _)| (number, agent)))
+            .collect()
     }
 
     /// Writes one file, or ends when all are written.
@@ -323,13 +371,13 @@ impl World {
             return;
         }
         let step = agent.step;
-        let next = self.wanted(step, &self.hosts[host].tree.files);
+        let next = self.wanted(step, &self.tree(host, step).files);
         let checked = agent.checked;
         let lazy = faulty && self.plan.steps[step].verify.is_some() && self.rng.one_in(15);
         let forgetful = faulty && self.rng.one_in(15);
         match next.into_iter().next() {
             Some((path, text)) if !lazy => {
-                self.hosts[host].tree.files.insert(path, text);
+                self.tree_mut(host, step).files.insert(path, text);
             }
             None if !(checked || forgetful) => {}
             _ => self.set_life(host, attempt, Life::Ended(Exit::Code(0))),
@@ -481,6 +529,7 @@ impl World {
         Counts {
             claims: tally.claims,
             outside_claims: tally.outside,
+            claims_beside: tally.beside,
             takeovers: tally.takeovers,
             reclaims: tally.reclaims,
             forced_claims: tally.forced,
@@ -494,16 +543,21 @@ impl World {
     }
 
     fn one_agent(&self) -> Result<(), Violation> {
-        let running = self.running_agents();
-        for (number, host) in self.hosts.iter().enumerate() {
-            let here: Vec<AttemptId> =
-                running.iter().filter(|(at, _)| *at == number).map(|(_, agent)| *agent).collect();
-            let strangers = here.iter().any(|attempt| host.tree.of != Some(*attempt));
-            if here.len() > 1 || strangers {
-                let all: Vec<String> = here.iter().map(|attempt| short(*attempt)).collect();
-                let of = host.tree.of.map_or("nobody".to_owned(), short);
-                let detail = format!("{} work in the tree of {of} on {}", all.join(", "), host.id);
-                return Err(Violation { invariant: Invariant::OneAgent, detail });
+        for host in &self.hosts {
+            for (number, Kept { tree, .. }) in host.trees.iter().enumerate() {
+                let here: Vec<AttemptId> = host
+                    .agents()
+                    .filter(|(_, step)| self.room(*step) == number)
+                    .map(|(attempt, _)| attempt)
+                    .collect();
+                let strangers = here.iter().any(|attempt| tree.of != Some(*attempt));
+                if here.len() > 1 || strangers {
+                    let all: Vec<String> = here.iter().map(|attempt| short(*attempt)).collect();
+                    let of = tree.of.map_or("nobody".to_owned(), short);
+                    let detail =
+                        format!("{} work in the tree of {of} on {}", all.join(", "), host.id);
+                    return Err(Violation { invariant: Invariant::OneAgent, detail });
+                }
             }
         }
         Ok(())
@@ -563,7 +617,7 @@ fn believed(open: &Open, rows: &[Lease], lost: &BTreeSet<(String, Fence)>) -> Mo
 }
 
 /// What a step writes: made of its own name and of what the steps that it needs have written.
-fn written(plan: &Plan, sizes: &[usize], step: usize, files: &Files) -> Files {
+fn written(plan: &Plan, sizes: &[Size], step: usize, files: &Files) -> Files {
     let own = plan.steps[step].id.as_str();
     let of = |id: &StepId| {
         let prefix = format!("{id}/");
@@ -572,18 +626,31 @@ fn written(plan: &Plan, sizes: &[usize], step: usize, files: &Files) -> Files {
     };
     let given: Vec<String> =
         plan.needs_of(step).into_iter().flat_map(|need| of(&plan.steps[need].id)).collect();
-    (0..sizes[step])
+    let mut written: Files = (0..sizes[step].files)
         .map(|number| {
             let text = Hash::of(format!("{own} {number} {given:?}").as_bytes()).short();
             (format!("{own}/{number}"), text)
         })
-        .collect()
+        .collect();
+    if sizes[step].shared {
+        let before = files.get(SHARED).map_or("", String::as_str);
+        written.insert(SHARED.to_owned(), lines(&format!("{before} {own}")));
+    }
+    written
+}
+
+/// How many worktrees of piton's a host has.
+fn rooms(plan: &Plan) -> usize {
+    match plan.isolation {
+        Isolation::Run => 1,
+        Isolation::Step => plan.steps.len(),
+    }
 }
 
 const LOCKS: [(&str, u32); 2] = [("one", 1), ("two", 2)];
 
 /// Where nobody is outside, nothing is left to be done by hand.
-fn random_plan(rng: &mut Rng, outside: usize) -> (Plan, Vec<usize>) {
+fn random_plan(rng: &mut Rng, outside: usize) -> (Plan, Vec<Size>) {
     let count = 2 + rng.index(5);
     let mut steps = Vec::new();
     let mut sizes = Vec::new();
@@ -592,17 +659,23 @@ fn random_plan(rng: &mut Rng, outside: usize) -> (Plan, Vec<usize>) {
         if outside == 0 && step.work == Work::ByHand {
             step.work = Work::Run("make".to_owned());
         }
-        sizes.push(match step.work {
+        let files = match step.work {
             Work::ByHand => rng.index(3),
             Work::Run(_) | Work::Agent { .. } => 1 + rng.index(6),
-        });
+        };
+        sizes.push(Size { files, shared: rng.one_in(3) });
         steps.push(step);
     }
     let locks = LOCKS.iter().map(|(lock, slots)| (named_lock(lock), *slots));
+    let (isolation, jobs) = match rng.one_in(2) {
+        true => (Isolation::Run, None),
+        false => (Isolation::Step, Some(1 + u32::from(rng.one_in(2)) + u32::from(rng.one_in(2)))),
+    };
     let plan = Plan {
         name: "simulated".to_owned(),
         base: None,
-        isolation: Isolation::Run,
+        isolation,
+        jobs,
         inputs: BTreeMap::new(),
         groups: BTreeMap::new(),
         agents: BTreeMap::new(),

@@ -1,0 +1,269 @@
+//! Two steps that change the same: the second one waits for a person, both sides stay as they are, and
+//! whatever the person says is done once, also after kills.
+
+use std::path::PathBuf;
+
+use piton_testkit::runs::{
+    agent_step, command_step, completions, data, events_named, keepers, lay_plan, step, view,
+    wait_dead,
+};
+use piton_testkit::{Sandbox, kill9, toml_string};
+use serde_json::Value;
+
+/// Steps `a` and `b` both write `both.txt`; `a` lands first. What `a` and `b` do is counted.
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let program = toml_string(&sandbox.fake_agent().display().to_string());
+    let head = format!(
+        "[plan]\nname = 'test'\nagent = 'fake'\nisolation = 'step'\njobs = 2\n\
+         [agent.fake]\ncommand = [{program}, '--prompt']\nprompt = 'file'\n"
+    );
+    let steps = [
+        agent_step(&sandbox, "a", "count {starts-a}; await {begun}; write both.txt a", ""),
+        agent_step(
+            &sandbox,
+            "b",
+            "count {starts-b}; touch {begun}; nth {starts-b} 1: await {landed}; \
+             write b.txt b; sh cat both.txt >> {seen} || true; \
+             nth {starts-b} 1: write both.txt b; nth {starts-b} 2: append both.txt b",
+            "verify = 'test -f b.txt'",
+        ),
+        command_step(&sandbox, "c", "cat b.txt both.txt > c.txt", "needs = ['a', 'b']"),
+    ];
+    lay_plan(&sandbox, &(head + &steps.concat()));
+    sandbox
+}
+
+/// Runs until `b` waits; returns the question.
+fn parked(sandbox: &Sandbox) -> Value {
+    let run = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    sandbox.wait_exists(sandbox.mark("begun"));
+    sandbox.wait_until("a has landed", || step(&view(sandbox), "a")["status"] == "completed");
+    sandbox.write(sandbox.mark("landed"), "");
+    let out = run.wait().expect_code(4);
+    assert!(out.stderr.contains("both.txt"), "it names what conflicts\n{out}");
+    assert!(out.stderr.contains("piton answer"), "and what to type\n{out}");
+    question(sandbox)
+}
+
+fn question(sandbox: &Sandbox) -> Value {
+    let view = view(sandbox);
+    let b = step(&view, "b");
+    assert_eq!(b["status"], "waiting", "{b}");
+    assert_eq!(b["failures"], 0);
+    let asked = b["questions"].as_array().expect("questions").last().expect("one").clone();
+    assert_eq!(asked["state"], "open");
+    asked
+}
+
+fn place(sandbox: &Sandbox) -> PathBuf {
+    let handle = view(sandbox)["handle"].as_str().expect("a handle").to_owned();
+    sandbox.repo().join(".piton/worktrees").join(handle).join("step/b")
+}
+
+fn answer(sandbox: &Sandbox, question: &Value, text: &str) {
+    let id = question["question"].as_str().expect("a name");
+    sandbox.piton(&["answer", id, text]).output().success();
+}
+
+/// Brings both sides together where the step works.
+fn merge(sandbox: &Sandbox) {
+    let (place, branch) = (place(sandbox), branch(sandbox));
+    let git = |args: &[&str]| sandbox.command("git").current_dir(&place).args(args).output();
+    let merged = git(&["merge", "--quiet", &branch]).expect("git runs");
+    assert!(!merged.status.success(), "it really conflicts");
+    sandbox.write(place.join("both.txt"), "a\nb\n");
+    sandbox.git_in(&place, &["add", "both.txt"]);
+    sandbox.git_in(&place, &["commit", "--quiet", "--no-edit"]);
+}
+
+fn branch(sandbox: &Sandbox) -> String {
+    view(sandbox)["branch"].as_str().expect("a branch").to_owned()
+}
+
+fn landed(sandbox: &Sandbox, path: &str) -> String {
+    sandbox.git(&["show", &format!("{}:{path}", branch(sandbox))])
+}
+
+#[test]
+fn both_sides_stay_as_they_are() {
+    let sandbox = sandbox();
+    let asked = parked(&sandbox);
+    let conflict = &asked["about"]["conflict"];
+    assert_eq!(conflict["paths"], serde_json::json!(["both.txt"]));
+    let commit = conflict["commit"].as_str().expect("a commit");
+    let kept = conflict["kept"].as_str().expect("a ref");
+    assert_eq!(sandbox.git(&["rev-parse", kept]).trim(), commit);
+    assert_eq!(sandbox.git(&["show", &format!("{commit}:both.txt")]).trim(), "b");
+    assert_eq!(sandbox.git(&["rev-parse", &branch(&sandbox)]).trim(), conflict["onto"]);
+    assert_eq!(landed(&sandbox, "both.txt").trim(), "a");
+    assert_eq!(conflict["worktree"], place(&sandbox).display().to_string());
+    assert_eq!(sandbox.read(place(&sandbox).join("both.txt")).trim(), "b");
+    assert_eq!(asked["choices"], serde_json::json!(["land again", "restart", "stop"]));
+    // Nobody has said anything: resuming asks again and starts nothing.
+    let out = sandbox.piton(&["resume"]).output().expect_code(4);
+    assert!(out.stderr.contains("both.txt"), "{out}");
+    assert_eq!(sandbox.lines(sandbox.mark("starts-b")), 1);
+    assert_eq!(data(&sandbox, &["questions"])["questions"].as_array().expect("a list").len(), 1);
+}
+
+#[test]
+fn land_again_after_both_were_brought_together() {
+    let sandbox = sandbox();
+    let asked = parked(&sandbox);
+    merge(&sandbox);
+    answer(&sandbox, &asked, "land again");
+    sandbox.piton(&["resume"]).output().success();
+    assert_eq!(landed(&sandbox, "both.txt").split_whitespace().collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(landed(&sandbox, "c.txt").split_whitespace().collect::<Vec<_>>(), ["b", "a", "b"]);
+    assert_eq!(sandbox.lines(sandbox.mark("starts-b")), 1, "the agent is not started again");
+    assert_eq!(completions(&sandbox)["b"], 1);
+    let checks = events_named(&sandbox, "verified");
+    let of_b: Vec<&Value> = checks.iter().filter(|event| event["step"]["step"] == "b").collect();
+    assert_eq!(of_b.len(), 2, "what was merged was verified");
+    assert_eq!(of_b[1]["answers"], serde_json::json!([asked["question"]]));
+}
+
+#[test]
+fn land_again_without_having_merged_asks_again() {
+    let sandbox = sandbox();
+    let first = parked(&sandbox);
+    answer(&sandbox, &first, "land again");
+    sandbox.piton(&["resume"]).output().expect_code(4);
+    let second = question(&sandbox);
+    assert_ne!(first["question"], second["question"]);
+    // A merge that is not finished is not committed for anybody.
+    let (place, branch) = (place(&sandbox), branch(&sandbox));
+    let merge = sandbox.command("git").current_dir(&place).args(["merge", "-q", &branch]).output();
+    assert!(!merge.expect("git runs").status.success());
+    answer(&sandbox, &second, "1");
+    let out = sandbox.piton(&["resume"]).output().expect_code(4);
+    assert!(out.stderr.contains("is not finished (both.txt)"), "{out}");
+    assert!(sandbox.read(place.join("both.txt")).contains("<<<<<<<"), "it is as it was left");
+    sandbox.write(place.join("both.txt"), "a b\n");
+    sandbox.git_in(&place, &["commit", "--quiet", "--no-edit", "-a"]);
+    sandbox.piton(&["resume", "--yes"]).output().success();
+    assert_eq!(landed(&sandbox, "both.txt").trim(), "a b");
+}
+
+#[test]
+fn restart_does_the_step_again_from_the_runs_branch() {
+    let sandbox = sandbox();
+    let asked = parked(&sandbox);
+    let kept = asked["about"]["conflict"]["kept"].as_str().expect("a ref").to_owned();
+    answer(&sandbox, &asked, "restart");
+    sandbox.piton(&["resume"]).output().success();
+    assert_eq!(sandbox.lines(sandbox.mark("starts-b")), 2);
+    assert_eq!(sandbox.read(sandbox.mark("seen")).trim(), "a", "it has what a has landed");
+    assert_eq!(landed(&sandbox, "both.txt").split_whitespace().collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(
+        sandbox.git(&["show", &format!("{kept}:both.txt")]).trim(),
+        "b",
+        "kept all the same"
+    );
+    sandbox.git(&["gc", "--quiet", "--prune=now"]);
+    assert_eq!(sandbox.git(&["show", &format!("{kept}:both.txt")]).trim(), "b");
+}
+
+#[test]
+fn stop_stops_the_run_and_resume_tries_again() {
+    let sandbox = sandbox();
+    let asked = parked(&sandbox);
+    answer(&sandbox, &asked, "stop");
+    assert_eq!(view(&sandbox)["status"], "stopped");
+    merge(&sandbox);
+    sandbox.piton(&["resume"]).output().success();
+    assert_eq!(sandbox.lines(sandbox.mark("starts-b")), 1);
+}
+
+/// Killed at each point between the conflict and what came of the answer.
+#[test]
+fn kills_change_nothing() {
+    for point in ["land.unlanded-kept", "keeper.parked"] {
+        let sandbox = sandbox();
+        let crash = sandbox.crash_point(point, 1);
+        let run = sandbox.piton(&["run", "plan.toml", "--trust"]).crash_at(&crash).spawn();
+        sandbox.wait_exists(sandbox.mark("begun"));
+        sandbox.wait_until("a has landed", || step(&view(&sandbox), "a")["status"] == "completed");
+        sandbox.write(sandbox.mark("landed"), "");
+        crash.wait_hit();
+        run.kill9();
+        for keeper in keepers(&sandbox) {
+            kill9(keeper);
+            wait_dead(keeper);
+        }
+        sandbox.piton(&["resume"]).output().expect_code(4);
+        assert_eq!(events_named(&sandbox, "asked").len(), 1, "{point}: it is asked once");
+        assert_eq!(sandbox.lines(sandbox.mark("starts-b")), 1, "{point}");
+        merge(&sandbox);
+        answer(&sandbox, &question(&sandbox), "land again");
+        for point in [
+            "worker.claimed",
+            "keeper.leftovers-committed",
+            "keeper.verified",
+            "land.intended",
+            "land.ref-moved",
+        ] {
+            let crash = sandbox.crash_point(point, 1);
+            // Several kills without new progress: that is asked about too.
+            let run = sandbox.piton(&["resume", "--yes"]).crash_at(&crash).spawn();
+            crash.wait_hit();
+            run.kill9();
+            for keeper in keepers(&sandbox) {
+                kill9(keeper);
+                wait_dead(keeper);
+            }
+        }
+        sandbox.piton(&["resume", "--yes"]).output().success();
+        assert_eq!(sandbox.lines(sandbox.mark("starts-b")), 1, "{point}: no agent ran again");
+        assert_eq!(completions(&sandbox)["b"], 1, "{point}");
+        let applied: Vec<Value> = events_named(&sandbox, "verified")
+            .into_iter()
+            .filter(|event| event["answers"].is_array())
+            .collect();
+        assert_eq!(applied.len(), 1, "{point}: the answer is applied once");
+    }
+}
+
+/// With one worktree for the run, somebody moves the run's branch under a step.
+#[test]
+fn a_branch_that_somebody_moved_on_is_asked_about_too() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let steps = [
+        command_step(&sandbox, "a", "echo a > a.txt", ""),
+        agent_step(
+            &sandbox,
+            "b",
+            "count {starts-b}; touch {begun}; await {landed}; write both.txt b",
+            "needs = ['a']",
+        ),
+        command_step(&sandbox, "c", "echo c > c.txt", "needs = ['a']"),
+    ];
+    lay_plan(&sandbox, &piton_testkit::runs::plan(&sandbox, &steps));
+    let run = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    sandbox.wait_exists(sandbox.mark("begun"));
+    let branch = branch(&sandbox);
+    let side = sandbox.root().join("side");
+    let side_text = side.display().to_string();
+    sandbox.git(&["worktree", "add", "--quiet", &side_text, &branch]);
+    sandbox.write(side.join("both.txt"), "somebody\n");
+    sandbox.git_in(&side, &["add", "both.txt"]);
+    sandbox.git_in(&side, &["commit", "--quiet", "-m", "somebody's"]);
+    sandbox.git(&["worktree", "remove", &side_text]);
+    sandbox.write(sandbox.mark("landed"), "");
+    run.wait().expect_code(4);
+    let asked = question(&sandbox);
+    assert_eq!(step(&view(&sandbox), "c")["status"], "completed", "the others went on meanwhile");
+    // In a worktree of one's own: the run's one has gone on with another step.
+    let own = format!("piton/{}/step/b", view(&sandbox)["handle"].as_str().expect("a handle"));
+    sandbox.git(&["worktree", "add", "--quiet", &side_text, &own]);
+    let git = sandbox.command("git").current_dir(&side).args(["merge", "-q", &branch]).output();
+    assert!(!git.expect("git runs").status.success(), "it really conflicts");
+    sandbox.write(side.join("both.txt"), "somebody b\n");
+    sandbox.git_in(&side, &["commit", "--quiet", "--no-edit", "-a"]);
+    sandbox.git(&["worktree", "remove", &side_text]);
+    answer(&sandbox, &asked, "land again");
+    sandbox.piton(&["resume"]).output().success();
+    assert_eq!(sandbox.git(&["show", &format!("{branch}:both.txt")]).trim(), "somebody b");
+    assert_eq!(sandbox.lines(sandbox.mark("starts-b")), 1);
+}
