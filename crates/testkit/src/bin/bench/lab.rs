@@ -185,12 +185,15 @@ impl Lab {
     }
 }
 
-/// The lasting files of a store.
+/// The lasting files of a store, with what is kept beside it.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o700).create(to)?;
-    for name in ["store.db", "store.db-wal", "store.head"] {
-        fs::copy(from.join(name), to.join(name))?;
-        File::open(to.join(name))?.sync_all()?;
+    for entry in fs::read_dir(from)? {
+        let name = entry?.file_name();
+        if name != "store.db-shm" && name != "write.lock" {
+            fs::copy(from.join(&name), to.join(&name))?;
+            File::open(to.join(&name))?.sync_all()?;
+        }
     }
     Ok(())
 }
