@@ -159,7 +159,9 @@ fn listed(text: &mut String, title: &str, rows: &[String]) {
 fn tail_of(why: &crate::event::Failure) -> Option<&str> {
     use crate::event::Failure;
     match why {
-        Failure::Exit { tail, .. } | Failure::Verify { tail, .. } => Some(tail.trim_end()),
+        Failure::Exit { tail, .. } | Failure::Verify { tail, .. } | Failure::Setup { tail, .. } => {
+            Some(tail.trim_end())
+        }
         Failure::Landing { .. }
         | Failure::Timeout { .. }
         | Failure::Reported { .. }

@@ -873,6 +873,7 @@ fn clipped_failure(why: Failure) -> Failure {
         Failure::Exit { exit, tail } => Failure::Exit { exit, tail: clipped(&tail) },
         Failure::Verify { exit, tail } => Failure::Verify { exit, tail: clipped(&tail) },
         Failure::Landing { message } => Failure::Landing { message: clipped(&message) },
+        Failure::Setup { why, tail } => Failure::Setup { why: clipped(&why), tail: clipped(&tail) },
         Failure::Reported { reason } => Failure::Reported { reason: clipped(&reason) },
         Failure::Unfinished { open } => Failure::Unfinished { open: clipped(&open) },
         timeout @ Failure::Timeout { .. } => timeout,

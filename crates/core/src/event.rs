@@ -525,6 +525,12 @@ pub enum Failure {
     Unfinished {
         open: String,
     },
+    /// The worktree could not be made ready: the setup command failed, or a file to be brought there is
+    /// missing or would land.
+    Setup {
+        why: String,
+        tail: String,
+    },
 }
 
 /// Why an attempt was interrupted.
@@ -665,6 +671,7 @@ impl fmt::Display for Failure {
             Failure::Verify { exit, .. } => write!(f, "verify ended with {exit}"),
             Failure::Timeout { ms } => write!(f, "timed out after {} s", ms / 1000),
             Failure::Landing { message } => write!(f, "could not be landed: {message}"),
+            Failure::Setup { why, .. } => write!(f, "could not be set up: {why}"),
             Failure::Reported { reason } => write!(f, "reported: {reason}"),
             Failure::Unfinished { open } => write!(f, "left open: {open}"),
         }

@@ -40,6 +40,15 @@ pub struct Plan {
     /// How many steps are attempted at once, where each has a worktree of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jobs: Option<u32>,
+    /// Given to `sh -c` in every worktree that is made, before the first attempt there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup: Option<String>,
+    /// Ignored files of the user's checkout that every worktree gets a copy of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copy: Vec<String>,
+    /// Ignored files and folders of the user's checkout that every worktree gets a link to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub link: Vec<String>,
     /// Named values with their defaults; `--set` replaces them for a run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<String, String>,

@@ -81,6 +81,10 @@ impl Folder {
         self.0.join("transcript.log")
     }
 
+    pub fn setup_log(&self) -> PathBuf {
+        self.0.join("setup.log")
+    }
+
     pub fn verify_log(&self) -> PathBuf {
         self.0.join("verify.log")
     }

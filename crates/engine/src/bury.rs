@@ -3,13 +3,13 @@
 
 use piton_core::decide::{Command, Corpse};
 use piton_core::event::{SnapshotReason, Stage};
-use piton_core::ids::{Fence, StepRef};
+use piton_core::ids::{AttemptId, Fence, StepRef};
 use piton_core::recover::Sighting;
 
 use crate::config::Settings;
 use crate::crash;
 use crate::error::{EngineError, chain};
-use crate::keeper::{snapshot_message, snapshot_ref};
+use crate::keeper::{lock_reason, snapshot_message, snapshot_ref};
 use crate::log::Log;
 use crate::machine::{self, Swept};
 use crate::observe::{Depth, observe};
@@ -69,6 +69,7 @@ pub(crate) fn bury(
     if !swept.survivors.is_empty() {
         return Ok(Burial { swept, unkept: None });
     }
+    unlock(project, log, settings, step, attempt);
     let unkept = match keep(project, log, settings, step, fence) {
         Ok(()) => None,
         // Somebody else recorded it first: nothing is left to do.
@@ -85,6 +86,13 @@ pub(crate) fn bury(
         Err(error) if error.is_lost() => Ok(Burial { swept, unkept }),
         Err(error) => Err(error),
     }
+}
+
+/// Git's lock of a dead attempt keeps nobody from anything; one of another attempt stays.
+fn unlock(project: &Project, log: &Log, settings: &Settings, step: &StepRef, attempt: AttemptId) {
+    let path = project.place_of(&settings.worktree_root, log.run(), step);
+    let by = lock_reason(log, step, attempt);
+    let _the_next_one_overwrites_it = Worktree::at(&project.git, &path).unlock(&by);
 }
 
 fn keep(

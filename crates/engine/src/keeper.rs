@@ -3,6 +3,7 @@
 //! of the lock and the next command knows at once.
 
 mod lookout;
+mod setup;
 mod stages;
 mod supervise;
 
@@ -221,6 +222,7 @@ impl Keeper {
             Ok(()) => 0,
             Err(end) => self.finish(end),
         };
+        self.unlock_tree();
         self.log.store().tidy();
         self.keep_house();
         code
@@ -328,6 +330,17 @@ impl Keeper {
         state
     }
 
+    /// While this attempt works in it, nobody's `git worktree prune` or `remove` takes the tree away.
+    fn lock_tree(&self) -> Result<(), EngineError> {
+        Ok(self.tree.lock(&lock_reason(&self.log, &self.step, self.id))?)
+    }
+
+    fn unlock_tree(&self) {
+        if let Err(error) = self.tree.unlock(&lock_reason(&self.log, &self.step, self.id)) {
+            self.note(&format!("the worktree stays locked: {}", chain(&error)));
+        }
+    }
+
     fn branch(&self) -> String {
         step_branch(&self.log.run().opened.handle, &self.step)
     }
@@ -403,6 +416,11 @@ impl Keeper {
     fn note(&self, message: &str) {
         let _best_effort = writeln!(io::stderr(), "{message}");
     }
+}
+
+/// Who a worktree is locked for, as `git worktree list` shows it.
+pub(crate) fn lock_reason(log: &Log, step: &StepRef, attempt: AttemptId) -> String {
+    format!("step {step} of {} (attempt {attempt})", log.run().opened.handle)
 }
 
 /// Where the bytes of a fence are kept.

@@ -18,6 +18,7 @@ use crate::git::{
     Call, Git, GitError, commit_tree, drivers, flush, is_missing, locks, names, oid, plain,
 };
 
+mod bring;
 mod create;
 mod link;
 mod listed;

@@ -17,6 +17,9 @@ pub fn differences(old: &Plan, new: &Plan) -> Vec<String> {
     lines.values("base", old.base.as_ref(), new.base.as_ref());
     lines.values("isolation", Some(isolation(old)), Some(isolation(new)));
     lines.values("jobs", old.jobs, new.jobs);
+    lines.texts("setup", &old.setup, &new.setup);
+    lines.texts("copy", &old.copy, &new.copy);
+    lines.texts("link", &old.link, &new.link);
     lines.tables("input", (&old.inputs, &new.inputs), |lines, old, new| {
         lines.texts("value", old, new);
     });

@@ -27,6 +27,9 @@ pub(super) struct Draft {
     pub(super) base: Option<String>,
     pub(super) isolation: Isolation,
     pub(super) jobs: Option<u32>,
+    pub(super) setup: Option<String>,
+    pub(super) copy: Vec<String>,
+    pub(super) link: Vec<String>,
     pub(super) inputs: BTreeMap<String, String>,
     pub(super) groups: BTreeMap<GroupId, Group>,
     pub(super) agents: BTreeMap<AgentName, Agent>,
@@ -62,7 +65,10 @@ enum DefaultAgent {
 
 const FILE: Keys =
     Keys { known: &["plan", "inputs", "group", "agent", "locks", "step"], later: LATER };
-const PLAN: Keys = Keys { known: &["name", "base", "agent", "isolation", "jobs"], later: LATER };
+const PLAN: Keys = Keys {
+    known: &["name", "base", "agent", "isolation", "jobs", "setup", "copy", "link"],
+    later: LATER,
+};
 const GROUP: Keys = Keys { known: &["title"], later: &[] };
 const AGENT: Keys = Keys { known: &["command", "prompt", "env"], later: &[] };
 const STEP: Keys = Keys {
@@ -75,7 +81,6 @@ const STEP: Keys = Keys {
 
 /// Keys of the format that this version does not read, wherever they stand.
 const LATER: &[&str] = &[
-    "copy",
     "idempotent",
     "labels",
     "loop",
@@ -85,7 +90,6 @@ const LATER: &[&str] = &[
     "on_interrupt",
     "on_limit",
     "plan_from",
-    "setup",
     "skip_if",
     "until_items",
 ];
@@ -117,6 +121,9 @@ fn plan(file: &mut Fields<'_, '_>, draft: &mut Draft) -> DefaultAgent {
     draft.base = base(&mut plan);
     draft.isolation = isolation(&mut plan);
     draft.jobs = jobs(&mut plan, draft.isolation);
+    draft.setup = plan.script("setup");
+    draft.copy = inside(&mut plan, "copy");
+    draft.link = inside(&mut plan, "link");
     match plan.name("agent") {
         Some(name) => DefaultAgent::Named(name.into_inner()),
         None if plan.has("agent") => DefaultAgent::Bad,
@@ -159,6 +166,25 @@ fn isolation(plan: &mut Fields<'_, '_>) -> Isolation {
             Isolation::default()
         }
     }
+}
+
+/// Paths inside the repository.
+fn inside(plan: &mut Fields<'_, '_>, key: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for text in plan.texts(key).unwrap_or_default() {
+        let (at, path) = (text.span().start, text.into_inner());
+        let bad = |part: &str| matches!(part, "" | "." | ".." | ".git");
+        if path.split('/').any(bad) || path.chars().any(char::is_control) {
+            let message = format!("{} is not a path inside the repository", shown(path));
+            let hint = "write it from the repository's root, such as \".env\" or \"app/.env\"";
+            plan.findings.add(at, message, hint);
+        } else if all.iter().any(|known| known == path) {
+            plan.findings.add(at, format!("{} is listed twice", shown(path)), "remove one of them");
+        } else {
+            all.push(path.to_owned());
+        }
+    }
+    all
 }
 
 /// Steps that share a worktree come one after the other.

@@ -319,8 +319,8 @@ fn unknown_keys() {
 
 #[test]
 fn keys_of_later_versions() {
-    assert_snapshot!(found(step_with("setup = []\nskip_if = ['x']\nneeds = ['a:out']\nplan_form = 1")), @"
-    6:1 `setup` is not supported by this version of piton
+    assert_snapshot!(found(step_with("max_wall = []\nskip_if = ['x']\nneeds = ['a:out']\nplan_form = 1")), @"
+    6:1 `max_wall` is not supported by this version of piton
         remove it
     7:1 `skip_if` is not supported by this version of piton
         remove it
@@ -338,8 +338,6 @@ fn keys_of_later_versions() {
     for key in [
         "skip_if",
         "idempotent",
-        "setup",
-        "copy",
         "plan_from",
         "on_limit",
         "on_interrupt",
@@ -378,6 +376,20 @@ fn bad_values_of_the_plan() {
         put it in "quotes"
     5:13 `isolation` must be a string, not a boolean
         put it in "quotes"
+    "#);
+    assert_snapshot!(found(plan("name = 'x'\nsetup = ''\ncopy = ['.env', '../x', '/x', '.git/config', '.env']\nlink = 'x'")), @r#"
+    3:9 `setup` is empty
+        give it a text; an optional key can be left out
+    4:17 `../x` is not a path inside the repository
+        write it from the repository's root, such as ".env" or "app/.env"
+    4:25 `/x` is not a path inside the repository
+        write it from the repository's root, such as ".env" or "app/.env"
+    4:31 `.git/config` is not a path inside the repository
+        write it from the repository's root, such as ".env" or "app/.env"
+    4:46 `.env` is listed twice
+        remove one of them
+    5:8 `link` must be an array of strings, not a string
+        write link = ["…"]
     "#);
     assert_snapshot!(found(plan("name = 'x'\njobs = 3")), @r#"
     3:8 the steps share one worktree, so that `jobs` has no meaning

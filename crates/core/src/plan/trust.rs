@@ -11,7 +11,12 @@ use crate::plan::{Agent, Plan, PlanStep, PromptBy, Work};
 /// Every executable string of the plan and of the `agents` that come with the repository: steps in
 /// order, then agents by name. Environments are part of it: `PATH` decides what a command is.
 pub fn executables(plan: &Plan, agents: &BTreeMap<AgentName, Agent>) -> Vec<String> {
-    let mut all: Vec<String> = plan.steps.iter().flat_map(step_executables).collect();
+    let mut all: Vec<String> = Vec::new();
+    all.extend(plan.setup.iter().map(|command| format!("plan: setup: {command}")));
+    // They hand what is no part of the repository, secrets perhaps, to what the plan executes.
+    all.extend(plan.copy.iter().map(|path| format!("plan: copy: {path}")));
+    all.extend(plan.link.iter().map(|path| format!("plan: link: {path}")));
+    all.extend(plan.steps.iter().flat_map(step_executables));
     // The plan's own definition of an agent wins, so that the other one is never started.
     let effective: BTreeMap<_, _> = agents.iter().chain(&plan.agents).collect();
     all.extend(effective.into_iter().flat_map(|(name, agent)| agent_executables(name, agent)));

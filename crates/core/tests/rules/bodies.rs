@@ -85,7 +85,7 @@ fn samples() -> Vec<Event> {
     all.extend(samples_from_outside());
     all.extend(samples_of_questions());
     all.extend(samples_with_traces());
-    all.extend(samples_of_conflicts());
+    all.extend(samples_of_worktrees());
     all
 }
 
@@ -110,7 +110,7 @@ fn samples_with_traces() -> Vec<Event> {
     ]
 }
 
-fn samples_of_conflicts() -> Vec<Event> {
+fn samples_of_worktrees() -> Vec<Event> {
     let (step, fence) = (StepRef::first(id("jwt")), Fence(7));
     let conflict = Conflict {
         branch: "piton/auth-system-steady-otter/run".to_owned(),
@@ -138,6 +138,14 @@ fn samples_of_conflicts() -> Vec<Event> {
             check: None,
             commits: 2,
             answers: vec![QuestionId(12)],
+        },
+        Event::Failed {
+            step: StepRef::first(id("jwt")),
+            fence,
+            why: Failure::Setup {
+                why: "`npm ci` ended with exit 1".to_owned(),
+                tail: "no network".to_owned(),
+            },
         },
     ]
 }

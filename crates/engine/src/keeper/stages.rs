@@ -42,6 +42,8 @@ impl Keeper {
             Entry::Verify => {
                 self.agent_ended = true;
                 self.ensure_tree()?;
+                self.lock_tree()?;
+                self.set_up(Stage::Verify)?;
                 self.verify()?;
             }
             Entry::Land => {}
@@ -57,8 +59,9 @@ impl Keeper {
         if self.log.run().plan().isolation != Isolation::Step {
             return;
         }
+        self.unlock_tree();
         let removed = land::run_tip(&self.project, self.log.run())
-            .and_then(|tip| Ok(self.tree.remove_spent(&tip)?));
+            .and_then(|tip| Ok(self.tree.remove_spent(&tip, |path| self.was_brought(path))?));
         match removed {
             Ok(true) => {}
             Ok(false) => self.note("the worktree stays: not all of it has landed"),
@@ -66,7 +69,7 @@ impl Keeper {
         }
     }
 
-    fn stop_before(&mut self, left_at: Stage) -> Result<(), End> {
+    pub(super) fn stop_before(&mut self, left_at: Stage) -> Result<(), End> {
         match self.asked_to_stop()? {
             Some(Stop { cause, .. }) => {
                 let evidence = "stopped on request".to_owned();
@@ -103,6 +106,8 @@ impl Keeper {
                 tip
             }
         };
+        self.lock_tree()?;
+        self.set_up(Stage::Unstarted)?;
         crash::point("keeper.tree-prepared");
         Ok(base)
     }
@@ -238,7 +243,7 @@ impl Keeper {
         }
     }
 
-    fn timed_out(&self) -> Failure {
+    pub(super) fn timed_out(&self) -> Failure {
         let limit = self.plan.timeout.unwrap_or_default();
         Failure::Timeout { ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX) }
     }
@@ -310,7 +315,7 @@ impl Keeper {
     }
 
     /// Values reach commands as environment variables, never by interpolation.
-    fn variables(&self, agent: Option<&Agent>) -> BTreeMap<String, String> {
+    pub(super) fn variables(&self, agent: Option<&Agent>) -> BTreeMap<String, String> {
         let mut variables = child::variables(self.log.run(), &self.step, self.fence, self.id);
         if let Some(agent) = agent {
             for (name, value) in &agent.env {

@@ -15,6 +15,10 @@ use crate::git::{GitError, flush, locks};
 /// The reason in git's own `locked` file while a worktree is being made.
 pub(super) const BEING_MADE: &str = "piton: being made";
 pub(super) const LOCKED: &str = "locked";
+/// How the reason begins while an attempt works in the worktree.
+const AT_WORK: &str = "piton: at work: ";
+/// A file in a worktree's git directory that names the setup which has passed there.
+const SET_UP: &str = "piton-set-up";
 /// A file in a worktree's git directory while its files are being put back.
 const BEING_RESTORED: &str = "piton-being-restored";
 
@@ -92,6 +96,36 @@ impl Worktree {
         }
     }
 
+    /// Keeps git from pruning or removing the worktree while somebody works in it. A lock that a person
+    /// has put on it stays as it is.
+    pub(crate) fn lock(&self, by: &str) -> Result<(), GitError> {
+        let entry = self.git_dir()?;
+        if entry == self.git.common_dir() || (is_locked(&entry) && !is_at_work(&entry, "")) {
+            return Ok(());
+        }
+        write(&entry.join(LOCKED), format!("{AT_WORK}{by}"))
+    }
+
+    /// Takes that lock away, if it is still this one's.
+    pub(crate) fn unlock(&self, by: &str) -> Result<(), GitError> {
+        match link(self)? {
+            Link::Ours(entry) | Link::Moved(entry) if is_at_work(&entry, by) => {
+                remove(&entry.join(LOCKED))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether this setup has passed since the worktree was made.
+    pub(crate) fn is_set_up(&self, by: &str) -> Result<bool, GitError> {
+        let text = fs::read_to_string(self.git_dir()?.join(SET_UP));
+        Ok(text.is_ok_and(|text| text == by))
+    }
+
+    pub(crate) fn was_set_up(&self, by: &str) -> Result<(), GitError> {
+        write(&self.git_dir()?.join(SET_UP), by)
+    }
+
     /// Git's own adding is not safe against another one at the same time.
     pub(crate) fn lock_list(&self) -> Result<File, GitError> {
         locks::private_dir(&self.git.state_dir())?;
@@ -131,6 +165,8 @@ impl Worktree {
     /// Uses an entry again: its HEAD and reflog may name commits that nothing else names.
     fn relink(&self, entry: PathBuf) -> Result<PathBuf, GitError> {
         write(&entry.join(LOCKED), BEING_MADE)?;
+        // The files are made anew.
+        remove(&entry.join(SET_UP))?;
         let made = fs::create_dir_all(&self.path);
         made.map_err(|source| GitError::io("make", &self.path, source))?;
         let mut line = b"gitdir: ".to_vec();
@@ -188,6 +224,15 @@ impl Worktree {
 /// Whether a worktree is half made, or half restored.
 pub(crate) fn is_unfinished(entry: &Path) -> bool {
     is_being_made(entry) || fs::symlink_metadata(entry.join(BEING_RESTORED)).is_ok()
+}
+
+fn is_locked(entry: &Path) -> bool {
+    fs::symlink_metadata(entry.join(LOCKED)).is_ok()
+}
+
+fn is_at_work(entry: &Path, by: &str) -> bool {
+    let reason = fs::read_to_string(entry.join(LOCKED)).unwrap_or_default();
+    reason.strip_prefix(AT_WORK).is_some_and(|who| by.is_empty() || who == by)
 }
 
 fn is_being_made(entry: &Path) -> bool {

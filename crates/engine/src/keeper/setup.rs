@@ -1,0 +1,80 @@
+//! Makes a tree ready for work: files and folders of the user's checkout that the plan wants there, and
+//! the plan's setup command, once for every worktree that is made. What fails is told as a failure of
+//! the attempt, with its output.
+
+use std::fs;
+use std::path::Path;
+
+use piton_core::decide::{Judged, judge_exit};
+use piton_core::event::{Failure, Stage};
+use piton_core::ids::Hash;
+
+use super::supervise::Watched;
+use super::{End, Input, Keeper};
+use crate::child::{self, Spec};
+
+impl Keeper {
+    pub(super) fn set_up(&mut self, before: Stage) -> Result<(), End> {
+        let plan = self.log.run().plan();
+        let (copy, link, setup) = (plan.copy.clone(), plan.link.clone(), plan.setup.clone());
+        let checkout = self.project.git.main_root().to_owned();
+        for path in &copy {
+            self.tree.copy_in(&checkout, Path::new(path)).map_err(|why| unready(path, &why))?;
+        }
+        for path in &link {
+            self.tree.link_in(&checkout, Path::new(path)).map_err(|why| unready(path, &why))?;
+        }
+        let Some(command) = setup else { return Ok(()) };
+        let by = Hash::of(command.as_bytes()).to_string();
+        if self.tree.is_set_up(&by)? {
+            return Ok(());
+        }
+        self.run_setup(&command, before)?;
+        self.tree.was_set_up(&by)?;
+        Ok(())
+    }
+
+    /// Whether a path of the tree is only what was brought there.
+    pub(super) fn was_brought(&self, path: &Path) -> bool {
+        let plan = self.log.run().plan();
+        let named = |all: &[String]| all.iter().any(|known| Path::new(known) == path);
+        let (here, there) = (self.tree.path().join(path), self.project.git.main_root().join(path));
+        match fs::symlink_metadata(&here) {
+            Ok(found) if found.is_symlink() => {
+                named(&plan.link) && fs::read_link(&here).is_ok_and(|target| target == there)
+            }
+            Ok(found) if found.is_file() && named(&plan.copy) => {
+                let same = fs::read(&here).and_then(|here| Ok(here == fs::read(&there)?));
+                same.unwrap_or(false)
+            }
+            _ => false,
+        }
+    }
+
+    fn run_setup(&mut self, command: &str, before: Stage) -> Result<(), End> {
+        self.stop_before(before)?;
+        let (output, max) = (self.folder.setup_log(), self.settings.transcript_max);
+        let (folder, variables) = (self.tree.path().to_owned(), self.variables(None));
+        let spec = Spec { variables, ..Spec::shell(command, folder, output, max) };
+        let child = child::spawn(spec, self.sender.clone(), Input::Exited)
+            .map_err(|error| End::trouble(format!("setup cannot be started: {error}")))?;
+        let finished = self.supervise(child, Watched::Check)?;
+        let exit = finished.ended.exit;
+        match judge_exit(finished.ended) {
+            Judged::Ended => Ok(()),
+            Judged::TimedOut => Err(End::Failed(self.timed_out())),
+            Judged::Interrupted(cause) => {
+                let evidence = format!("setup: {exit}");
+                Err(End::Interrupted { cause, left_at: before, evidence })
+            }
+            Judged::Failed => {
+                let why = format!("`{command}` ended with {exit}");
+                Err(End::Failed(Failure::Setup { why, tail: finished.tail }))
+            }
+        }
+    }
+}
+
+fn unready(path: &str, why: &str) -> End {
+    End::Failed(Failure::Setup { why: format!("{path}: {why}"), tail: String::new() })
+}
