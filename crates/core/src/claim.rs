@@ -137,6 +137,9 @@ pub fn claimable(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<Granted
 /// Whether anything but its holder stands between a step and whoever asks.
 fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result<Entry, Refusal> {
     let (plan, state) = (&run.plan().steps[index], run.step_at(index));
+    if run.abandoned.is_some() {
+        return Err(Refusal::RunAbandoned);
+    }
     if run.stop.is_some() {
         return Err(Refusal::RunStopped);
     }

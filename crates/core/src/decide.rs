@@ -163,6 +163,15 @@ pub enum Command {
         host: HostId,
         confirmed: bool,
     },
+    /// Gives the run up. Nobody may hold anything of it.
+    Abandon {
+        host: HostId,
+        keep_until: Option<Millis>,
+    },
+    /// Goes on with a run that was given up, if no other run of its plan is there.
+    Reopen {
+        host: HostId,
+    },
     /// Goes on with a plan that was changed under the run.
     AcceptPlan {
         plan: Arc<Plan>,
@@ -265,6 +274,8 @@ pub enum Refusal {
     RunStopped,
     #[error("the run is completed")]
     RunCompleted,
+    #[error("the run was abandoned")]
+    RunAbandoned,
     #[error("step {step} was interrupted {times} times in a row without new progress ({why})")]
     NeedsPerson { step: StepId, times: u32, why: String },
     #[error("step {step} is not verified")]
@@ -349,7 +360,12 @@ pub fn decide(
     leases: &[Lease],
     now: &Moment,
 ) -> Result<Decided, Refusal> {
+    if run.abandoned.is_some() && is_to_go_on(command) {
+        return Err(Refusal::RunAbandoned);
+    }
     match command {
+        Command::Abandon { host, keep_until } => decide_abandon(run, host, *keep_until),
+        Command::Reopen { host } => Ok(decide_reopen(run, host)),
         Command::Claim(claim) => decide_claim(run, claim, leases, now),
         Command::Renew { step, fence, until } => {
             let (_, attempt) = own(run, step, *fence)?;
@@ -475,6 +491,20 @@ pub fn decide(
         Command::Resume { host, confirmed } => Ok(decide_resume(run, host, *confirmed)),
         Command::AcceptPlan { plan } => decide_accept(run, plan),
     }
+}
+
+/// Whether a command is about a run that goes on. Of one that was abandoned nobody holds anything: who
+/// still writes under a fence is told by that.
+fn is_to_go_on(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Claim(_)
+            | Command::Answer { .. }
+            | Command::Reset { .. }
+            | Command::Stop { .. }
+            | Command::Resume { .. }
+            | Command::AcceptPlan { .. }
+    )
 }
 
 pub(crate) fn one(event: Event) -> Decided {
@@ -763,6 +793,30 @@ fn decide_resume(run: &Run, host: &HostId, confirmed: bool) -> Decided {
         one(Event::Resumed { host: host.clone(), confirmed })
     } else {
         nothing()
+    }
+}
+
+fn decide_abandon(
+    run: &Run,
+    host: &HostId,
+    keep_until: Option<Millis>,
+) -> Result<Decided, Refusal> {
+    if run.is_completed() {
+        return Err(Refusal::RunCompleted);
+    }
+    if run.abandoned.is_some() {
+        return Ok(nothing());
+    }
+    if let Some((step, _)) = run.held().next() {
+        return Err(Refusal::StillHeld(step.step));
+    }
+    Ok(one(Event::Abandoned { host: host.clone(), keep_until }).freeing_key())
+}
+
+fn decide_reopen(run: &Run, host: &HostId) -> Decided {
+    match run.abandoned {
+        Some(_) => one(Event::Reopened { host: host.clone() }).taking_key(),
+        None => nothing(),
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Lease {
 pub enum KeyFate {
     Kept,
     Freed,
+    /// The run has it again: refused where another run has it.
+    Retaken,
 }
 
 /// A batch that the rules allowed: event bodies in order, lease rows to set, large texts to keep, and
@@ -58,6 +60,11 @@ impl Decided {
 
     pub(crate) fn freeing_key(mut self) -> Decided {
         self.key = KeyFate::Freed;
+        self
+    }
+
+    pub(crate) fn taking_key(mut self) -> Decided {
+        self.key = KeyFate::Retaken;
         self
     }
 

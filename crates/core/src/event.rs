@@ -165,6 +165,17 @@ pub enum Event {
         plan: Hash,
         text: String,
     },
+    /// Somebody gave the run up: nothing of it is claimed any more, and its plan may have another run.
+    Abandoned {
+        host: HostId,
+        /// Until then no clean-up touches anything of it: it is in the attic.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keep_until: Option<Millis>,
+    },
+    /// A run that was abandoned goes on.
+    Reopened {
+        host: HostId,
+    },
     /// Somebody asked for the run to go on: it lifts what `StopRequested` held back. `confirmed` also
     /// answers yes where recovery would ask.
     Resumed {
@@ -643,6 +654,8 @@ impl Event {
             | Event::StopRequested { scope: Scope::Attempt { step, .. }, .. } => Some(step),
             Event::RunOpened(_)
             | Event::PlanAccepted { .. }
+            | Event::Abandoned { .. }
+            | Event::Reopened { .. }
             | Event::StopRequested { .. }
             | Event::Resumed { .. } => None,
         }

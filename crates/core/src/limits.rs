@@ -41,6 +41,8 @@ pub const LOCK_SLOTS_MAX: u32 = 1_000;
 pub const JOBS_MAX: u32 = 64;
 /// The longest time a step may be given.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// How long a run that a fresh start replaced is kept whole: nobody regrets it later than that.
+pub const ATTIC: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// The longest question: what needs more is a file, and the question names it.
 pub const QUESTION_BYTES_MAX: usize = 8 * 1024;
 /// The longest answer, as long as a question.

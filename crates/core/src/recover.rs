@@ -177,7 +177,9 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
             Phase::Failed { .. } => Action::StayFailed,
             _ => Action::AwaitNeeds { needs: vec![by] },
         },
-        Refusal::RunStopped | Refusal::StepStopped(_) => Action::StayStopped,
+        Refusal::RunStopped | Refusal::RunAbandoned | Refusal::StepStopped(_) => {
+            Action::StayStopped
+        }
         Refusal::QuestionOpen { question, text, .. } => Action::AwaitAnswer { question, text },
         refusal @ Refusal::NeedsPerson { .. } => Action::Ask { question: refusal.to_string() },
         Refusal::UnknownStep(_)

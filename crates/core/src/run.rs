@@ -36,6 +36,8 @@ pub struct Run {
     pub changed_at: Millis,
     /// A stop of the whole run that nobody has lifted.
     pub stop: Option<Stop>,
+    /// Somebody gave it up, and nobody has reopened it.
+    pub abandoned: Option<Abandonment>,
     /// The commit that the step completed last was landed with: the run's branch must contain it.
     pub landed: Option<Oid>,
     pub cursor: Cursor,
@@ -104,6 +106,14 @@ pub struct Stop {
     pub cause: Cause,
     pub haste: Haste,
     pub at: Millis,
+}
+
+/// The end of a run that was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Abandonment {
+    pub at: Millis,
+    /// It is in the attic until then.
+    pub keep_until: Option<Millis>,
 }
 
 /// A step's folded state, beside its recipe in the plan.
@@ -290,6 +300,10 @@ pub enum Illegal {
     BadPlan(String),
     #[error("it changes or removes step {0}, which is claimed or completed")]
     PlanInUse(StepId),
+    #[error("it abandons a run that is held or abandoned already")]
+    NotToAbandon,
+    #[error("it reopens a run that was not abandoned")]
+    NotAbandoned,
     #[error("it names step {0}, which the plan does not have")]
     UnknownStep(StepId),
     #[error("it does not fit the state of step {step}: {event}")]
@@ -315,6 +329,7 @@ impl Run {
             opened_at: first.at,
             changed_at: first.at,
             stop: None,
+            abandoned: None,
             landed: None,
             cursor: first.cursor(),
             open: open(&graph, &FixedBitSet::with_capacity(steps)),
@@ -495,6 +510,15 @@ impl Run {
                 self.stop = Some(Stop { cause: *cause, haste: *haste, at: record.at });
             }
             Event::Resumed { confirmed, .. } => self.lift(*confirmed),
+            Event::Abandoned { keep_until, .. } => {
+                if self.held().next().is_some() || self.abandoned.is_some() {
+                    return Err(illegal(Illegal::NotToAbandon));
+                }
+                self.abandoned = Some(Abandonment { at: record.at, keep_until: *keep_until });
+            }
+            Event::Reopened { .. } => {
+                self.abandoned.take().ok_or_else(|| illegal(Illegal::NotAbandoned))?;
+            }
             Event::PlanAccepted { plan, text } => self.accept(*plan, text).map_err(illegal)?,
             about_step => {
                 let stop = self.stop;
@@ -880,6 +904,8 @@ impl Step {
             Event::RunOpened(_)
             | Event::PlanAccepted { .. }
             | Event::StopRequested { .. }
+            | Event::Abandoned { .. }
+            | Event::Reopened { .. }
             | Event::Resumed { .. } => {
                 return Err("an event about the run");
             }

@@ -18,7 +18,9 @@ use crate::limits::IDLE_INTERRUPTIONS_MAX;
 use crate::plan::{PlanStep, Work};
 use crate::question::{Question, QuestionState};
 use crate::recover::{Observed, Sighting, buried};
-use crate::run::{Attempt, CheckoutChanges, Ending, Interruption, KeptSnapshot, Phase, Run, Step};
+use crate::run::{
+    Abandonment, Attempt, CheckoutChanges, Ending, Interruption, KeptSnapshot, Phase, Run, Step,
+};
 use crate::time::{Millis, Moment};
 
 /// A run, for showing.
@@ -70,6 +72,14 @@ pub enum RunStatus {
         why: Failure,
     },
     Completed,
+    /// Somebody gave it up.
+    Abandoned {
+        #[serde(serialize_with = "rfc3339")]
+        at: Millis,
+        /// In the attic until then.
+        #[serde(serialize_with = "rfc3339_option", skip_serializing_if = "Option::is_none")]
+        keep_until: Option<Millis>,
+    },
     Stopped {
         cause: Cause,
         #[serde(serialize_with = "rfc3339")]
@@ -413,6 +423,9 @@ fn run_status(run: &Run) -> RunStatus {
     if run.is_completed() {
         return RunStatus::Completed;
     }
+    if let Some(Abandonment { at, keep_until }) = run.abandoned {
+        return RunStatus::Abandoned { at, keep_until };
+    }
     if run.held().next().is_some() {
         return RunStatus::Running;
     }
@@ -672,6 +685,7 @@ impl RunStatus {
             RunStatus::Interrupted { .. } => "interrupted",
             RunStatus::Failed { .. } => "failed",
             RunStatus::Completed => "completed",
+            RunStatus::Abandoned { .. } => "abandoned",
             RunStatus::Stopped { .. } => "stopped",
         }
     }

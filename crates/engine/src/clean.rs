@@ -232,10 +232,10 @@ pub fn apply(
         }
     }
     if let Some(mut act) = act {
-        let trees = act.deed.trees();
+        let none = act.deed.trees().is_empty();
         // Nothing was taken away after all: there is nothing to undo.
-        act.stage = if trees.is_empty() { ActStage::Undone } else { ActStage::Done };
-        cleaned.act = (!trees.is_empty()).then_some(act.act);
+        act.stage = if none { ActStage::Undone } else { ActStage::Done };
+        cleaned.act = (!none).then_some(act.act);
         journal.write(&act)?;
     }
     crash::point("clean.done");

@@ -518,6 +518,17 @@ impl Git {
         line.parse().map_err(|_| GitError::unexpected("git rev-list", line))
     }
 
+    /// What a branch has on top of a commit, a line for each file and one for all; nothing where there is
+    /// no such branch.
+    pub fn diff_stat(&self, from: &Oid, branch: &str) -> Result<Vec<String>, GitError> {
+        let Some(to) = self.ref_target(&format!("refs/heads/{branch}"))? else {
+            return Ok(Vec::new());
+        };
+        let words = ["diff", "--stat", "--no-ext-diff", "--no-textconv", "--no-color"];
+        let answer = self.call().args(&words).args(&[from.as_str(), to.as_str(), "--"]).run()?;
+        Ok(String::from_utf8_lossy(&answer.stdout).lines().map(str::to_owned).collect())
+    }
+
     pub fn tree_of(&self, commit: &Oid) -> Result<Oid, GitError> {
         let asked = self.call().args(&["rev-parse", "--verify", "--end-of-options"]);
         oid(&asked.arg(format!("{commit}^{{tree}}")).run()?.stdout, "git rev-parse")

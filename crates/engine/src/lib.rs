@@ -1,6 +1,7 @@
 //! Touches the machine for piton: git, processes, locks, clocks. It never prints, never parses
 //! arguments and knows no surface; every rule it acts on comes from the core.
 
+pub mod abandon;
 pub mod attempt;
 pub mod bury;
 mod child;

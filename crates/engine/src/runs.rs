@@ -18,6 +18,7 @@ use piton_core::run::Run;
 use piton_core::view::run_branch;
 use piton_store::{NewRun, RunKey, RunRow, Runs, Store};
 
+use crate::abandon;
 use crate::config::Settings;
 use crate::error::EngineError;
 use crate::log::{Log, LogError, Opened};
@@ -50,7 +51,7 @@ pub struct Opening {
 pub enum Unfinished {
     /// It is the run.
     GoOn,
-    /// It keeps its work and loses its place; one that is alive is refused.
+    /// It keeps its work and goes to the attic; one that is alive is refused.
     LeaveAside,
 }
 
@@ -211,12 +212,12 @@ pub fn open(
     let plan = Arc::new(plan);
     let found = Found { file: &plan_file, plan: Arc::clone(&plan) };
     let present = store.runs(&Runs::HoldingKey(key.clone()))?.pop();
-    match (&present, unfinished) {
-        (Some(row), Unfinished::GoOn) => return existing(store, row.run, &found, read),
-        (Some(row), Unfinished::LeaveAside) => refuse_alive(project, &store, row.run)?,
-        (None, _) => {}
-    }
     let run = RunId(uuid::Uuid::now_v7());
+    let replaces = match (&present, unfinished) {
+        (Some(row), Unfinished::GoOn) => return existing(store, row.run, &found, read),
+        (Some(row), Unfinished::LeaveAside) => leave_aside(project, &store, row.run, run)?,
+        (None, _) => None,
+    };
     let settings = opening.settings.to_bytes();
     let opened = RunOpened {
         run,
@@ -231,7 +232,7 @@ pub fn open(
         host: project.host.clone(),
     };
     let name = opened.handle.to_string();
-    let new = NewRun { run, name, key, replaces: present.map(|row| row.run) };
+    let new = NewRun { run, name, key, replaces };
     match Log::open(Arc::clone(&store), &new, Arc::clone(&plan), &settings, opened)? {
         Opened::New(mut log) => {
             log.remember(read.pack());
@@ -256,15 +257,38 @@ fn existing(
     })
 }
 
-/// A run whose agents work is stopped before it is left aside: nobody would look after it.
-fn refuse_alive(project: &Project, store: &Arc<dyn Store>, run: RunId) -> Result<(), EngineError> {
-    // One that cannot be read is what starting over is for.
-    let Ok(log) = Log::load(Arc::clone(store), run) else { return Ok(()) };
-    let steps = alive(project, &log);
-    match steps.is_empty() {
-        true => Ok(()),
-        false => Err(EngineError::StillAlive { handle: log.run().opened.handle.clone(), steps }),
-    }
+/// Makes room for a new run. One whose agents work is refused: it has to be stopped first. One that
+/// cannot be read is what starting over is for: it only loses its place.
+fn leave_aside(
+    project: &Project,
+    store: &Arc<dyn Store>,
+    old: RunId,
+    new: RunId,
+) -> Result<Option<RunId>, EngineError> {
+    let Ok(mut log) = Log::load(Arc::clone(store), old) else { return Ok(Some(old)) };
+    abandon::to_attic(project, &mut log, new)?;
+    Ok(None)
+}
+
+/// The unfinished run of a plan, and others that look like one: of the same steps in another file, or
+/// of a plan with the same name. A run that cannot be read is none of the others.
+pub struct Unended {
+    pub own: Option<Result<Log, Box<Unreadable>>>,
+    pub near: Vec<Log>,
+}
+
+/// Looks for unfinished runs before another one is opened.
+pub fn unended(store: &Arc<dyn Store>, opening: &Opening) -> Result<Unended, EngineError> {
+    let key = key_of(&opening.repository, &opening.plan_path);
+    let (own, others): (Vec<RunRow>, Vec<RunRow>) =
+        store.runs(&Runs::Active)?.into_iter().partition(|row| row.key == key);
+    let near = |log: &Log| {
+        let plan = log.run().plan();
+        log.run().graph().hash() == opening.plan.hash() || plan.name == opening.plan.name
+    };
+    let others = others.into_iter().filter_map(|row| load(store, row).ok());
+    let own = own.into_iter().next().map(|row| load(store, row));
+    Ok(Unended { own, near: others.filter(near).collect() })
 }
 
 /// The steps of a run whose attempts are alive on this host.

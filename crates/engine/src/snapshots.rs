@@ -425,7 +425,7 @@ impl Acts<'_> {
     fn finish(&self, before: &Oid) -> Result<(), EngineError> {
         let is_it = |act: &Act| match &act.deed {
             Deed::Restore(from) => act.stage == ActStage::Intended && from.commit == *before,
-            Deed::Clean { .. } => false,
+            _ => false,
         };
         let found = undo::acts(self.project)?.into_iter().rfind(is_it);
         found.map_or(Ok(()), |act| self.end(act, ActStage::Done))

@@ -7,9 +7,12 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use piton_core::ids::RunId;
 use piton_core::time::Millis;
+use piton_store::sqlite::Access;
 use serde::{Deserialize, Serialize};
 
+use crate::abandon::{self, AbandonedRun};
 use crate::attempt::{private, write_flushed};
 use crate::clean::{self, RemovedTree};
 use crate::error::EngineError;
@@ -51,6 +54,10 @@ pub enum Deed {
     Clean { trees: Vec<RemovedTree> },
     /// A snapshot was put back.
     Restore(RestoredFrom),
+    /// A run was given up.
+    Abandon { gone: AbandonedRun },
+    /// A run went to the attic, and another one of the same plan was opened.
+    FreshStart { gone: AbandonedRun, opened: RunId },
 }
 
 impl Deed {
@@ -59,6 +66,8 @@ impl Deed {
         match self {
             Deed::Clean { .. } => "clean",
             Deed::Restore(_) => "restore",
+            Deed::Abandon { .. } => "abandon",
+            Deed::FreshStart { .. } => "fresh start",
         }
     }
 
@@ -66,14 +75,14 @@ impl Deed {
     pub fn trees(&self) -> &[RemovedTree] {
         match self {
             Deed::Clean { trees } => trees,
-            Deed::Restore(_) => &[],
+            _ => &[],
         }
     }
 
     pub(crate) fn trees_mut(&mut self) -> &mut Vec<RemovedTree> {
         match self {
             Deed::Clean { trees } => trees,
-            Deed::Restore(_) => panic!("only a clean-up removes worktrees"),
+            _ => panic!("only a clean-up removes worktrees"),
         }
     }
 }
@@ -173,6 +182,10 @@ pub fn undo(project: &Project, which: Option<u64>) -> Result<Undone, EngineError
     let put_back = match &act.deed {
         Deed::Clean { .. } => clean::put_back(project, &journal, &mut act)?,
         Deed::Restore(_) => snapshots::undo_restore(project, &journal, &mut act)?,
+        Deed::Abandon { .. } | Deed::FreshStart { .. } => {
+            let store = project.store(Access::Existing)?;
+            abandon::reopen(project, &store, &journal, &mut act)?
+        }
     };
     act.stage = ActStage::Undone;
     journal.write(&act)?;

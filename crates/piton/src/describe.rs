@@ -42,6 +42,11 @@ pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
         }
         RunStatus::Failed { step, why } => format!("step {step} {}", plain(&why.to_string())),
         RunStatus::Completed => format!("on branch {}", view.branch),
+        RunStatus::Abandoned { at, keep_until: Some(until) } => {
+            let left = until.since(now);
+            format!("{}, in the attic for {}", ago(*at, now), crate::text::span(left))
+        }
+        RunStatus::Abandoned { at, keep_until: None } => ago(*at, now),
         RunStatus::Stopped { cause, at } => format!("{cause}, {}", ago(*at, now)),
     }
 }
@@ -68,6 +73,7 @@ pub(crate) fn run_word(status: &RunStatus) -> String {
         RunStatus::Waiting { .. } | RunStatus::Interrupted { .. } | RunStatus::Stopped { .. } => {
             yellow(word)
         }
+        RunStatus::Abandoned { .. } => dim(word),
         RunStatus::Open | RunStatus::Running => word.to_owned(),
     }
 }

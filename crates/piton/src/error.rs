@@ -93,6 +93,8 @@ kinds! {
     InTheWay, "E101", Failed, "something newer is in the way of undoing";
     JournalDamaged, "E102", Corrupt, "what was written down for undoing cannot be read";
     NotCleaned, "E103", Failed, "something that was to be cleaned up could not be";
+    Unconfirmed, "E104", NeedsPerson, "it takes something away, and nobody has agreed to that";
+    UnfinishedRun, "E105", NeedsPerson, "the plan has an unfinished run, and nobody said what becomes of it";
     FileThere, "E110", Usage, "a file that would be written is there already";
     SettingsDiffer, "W001", Ok, "the recorded settings differ from the present ones";
     Noticed, "W002", Ok, "something worth knowing happened while working";

@@ -107,6 +107,9 @@ impl<'a> About<'a> {
                 format!("`piton reset {run} {step} --force --reason '…'`")
             }
             Refusal::RunCompleted => self.new_run(),
+            Refusal::RunAbandoned => {
+                "`piton undo --list` says which act gave it up; `piton undo` reopens it".to_owned()
+            }
             Refusal::OpenItems { step, items } => {
                 let items: Vec<String> = items.iter().map(ToString::to_string).collect();
                 let check = self.write_with("check", step, &items.join(" "));
@@ -275,13 +278,13 @@ pub(crate) fn answers(run: &str, question: QuestionId, choices: &[String]) -> Ve
 
 /// What leaves a run aside and begins its plan anew.
 pub(crate) fn start_over(project: &Project, run: &Run) -> String {
-    format!("{} --fresh", begin(project, run))
+    format!("{} --fresh --yes", begin(project, run))
 }
 
 /// As [`start_over`], for a run that is shown.
 pub(crate) fn start_over_shown(project: &Project, view: &RunView) -> String {
     let by_hand = view.steps.iter().any(|step| step.kind == StepKind::ByHand);
-    format!("{} --fresh", begin_as(project, &view.plan_path, by_hand))
+    format!("{} --fresh --yes", begin_as(project, &view.plan_path, by_hand))
 }
 
 fn begin(project: &Project, run: &Run) -> String {

@@ -10,6 +10,7 @@ pub mod exit;
 pub mod reference;
 
 mod accepting;
+mod choosing;
 mod claiming;
 mod cli;
 mod describe;

@@ -171,7 +171,11 @@ impl<'a> Progress<'a> {
             }
             Event::LandingIntended { step, .. } => self.stage(step, "landing"),
             Event::PlanAccepted { .. } => self.ui.talk("goes on with a changed plan"),
-            Event::RunOpened(_) | Event::StopRequested { .. } | Event::Resumed { .. } => {}
+            Event::Abandoned { .. } => self.ui.talk("the run was abandoned"),
+            Event::RunOpened(_)
+            | Event::StopRequested { .. }
+            | Event::Reopened { .. }
+            | Event::Resumed { .. } => {}
         }
     }
 

@@ -209,6 +209,33 @@ impl Ui {
         }
     }
 
+    /// Asks for one of these, by its letter; nothing where nobody is there, or nothing of it is typed.
+    pub(crate) fn choose<'a>(
+        &self,
+        question: &str,
+        choices: &[(&'a str, &str)],
+    ) -> Option<&'a str> {
+        if !self.can_ask() {
+            return None;
+        }
+        let row =
+            |(key, what): &(&str, &str)| format!("{} {what}", text::bold(&format!("[{key}]")));
+        let rows: Vec<String> = choices.iter().map(row).collect();
+        loop {
+            let _ = write!(anstream::stderr(), "{} {}: ", harmless(question), rows.join("  "));
+            let mut answer = String::new();
+            match io::stdin().lock().read_line(&mut answer) {
+                Ok(0) | Err(_) => return None,
+                Ok(_) => {}
+            }
+            let said = answer.trim().to_lowercase();
+            let meant = |(key, what): &&(&str, &str)| said == *key || said == *what;
+            if let Some((key, _)) = choices.iter().find(meant) {
+                return Some(key);
+            }
+        }
+    }
+
     /// A text with colours where the terminal shows them: for lines that move.
     pub(crate) fn painted(&self, text: &str) -> String {
         match AutoStream::choice(&io::stderr()) {

@@ -21,6 +21,7 @@ use crate::hints::start_over_shown;
 use crate::text;
 use crate::ui::Ui;
 
+pub(crate) mod abandon;
 pub(crate) mod answer;
 pub(crate) mod ask;
 pub(crate) mod check;
@@ -170,6 +171,9 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
             format!("git log --oneline {}..{}", view.base.short(), view.branch),
             format!("git merge {}", view.branch),
         ],
+        RunStatus::Abandoned { .. } => {
+            vec!["piton undo --list".to_owned(), format!("piton show {run}")]
+        }
         RunStatus::Running => {
             let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
             let kept = view.steps.iter().any(|step| step.kind != StepKind::ByHand);

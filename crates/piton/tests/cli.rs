@@ -296,7 +296,8 @@ fn a_failed_run_says_why_and_what_next() {
     }
     let output = sandbox.piton(&["resume", "--json"]).output().expect_code(1);
     assert_eq!(issue(&output).0, "E069");
-    let output = sandbox.piton(&["run", "plan.toml", "--fresh", "--json"]).output().expect_code(1);
+    let output =
+        sandbox.piton(&["run", "plan.toml", "--fresh", "--yes", "--json"]).output().expect_code(1);
     assert_eq!(issue(&output).0, "E069");
     assert_eq!(output.json()["data"]["run"]["status"], "failed");
 }
@@ -320,7 +321,8 @@ fn a_changed_plan_is_shown_and_refused() {
         status["data"]["run"]["steps"][2]["status"] == "running"
     });
     sandbox.write("plan.toml", &plan.replace("id = \"last\"", "id = \"final\""));
-    for verb in [&["run", "plan.toml", "--trust", "--json"][..], &["resume", "--json"]] {
+    let run = ["run", "plan.toml", "--auto-continue", "--trust", "--json"];
+    for verb in [&run[..], &["resume", "--json"]] {
         let output = sandbox.piton(verb).output().expect_code(65);
         let (code, message, hint) = issue(&output);
         assert_eq!(code, "E048", "{output}");
@@ -442,7 +444,7 @@ fn the_plan_is_compared_where_the_run_was_opened() {
     let elsewhere = sandbox.piton(&["resume", "--dry-run"]).output();
     assert_eq!(elsewhere.code, Some(0), "the main worktree's file is another one: {elsewhere}");
     sandbox.piton(&["resume", "--dry-run"]).cwd(&linked).output().success();
-    let run = ["run", "plan.toml", "--trust", "--json"];
+    let run = ["run", "plan.toml", "--auto-continue", "--trust", "--json"];
     let output = sandbox.piton(&run).output().expect_code(65);
     assert_eq!(issue(&output).0, "E048", "run compares the file it was given: {output}");
 
@@ -454,7 +456,7 @@ fn the_plan_is_compared_where_the_run_was_opened() {
     }
     let output = sandbox.piton(&run).cwd(&linked).output().expect_code(65);
     let (code, _, hint) = issue(&output);
-    assert!(code == "E048" && hint.contains("`piton run plan.toml --fresh`"), "{output}");
+    assert!(code == "E048" && hint.contains("`piton run plan.toml --fresh --yes`"), "{output}");
 
     sandbox.git(&["worktree", "remove", "--force", linked.to_str().expect("text")]);
     fs::write(sandbox.mark("gate"), "").expect("the sandbox is writable");
@@ -486,7 +488,7 @@ fn a_run_that_is_alive_is_not_left_aside() {
     sandbox.write("plan.toml", &slow(&sandbox, "slow"));
     let data = detached(&sandbox, "plan.toml", &sandbox.repo());
     let handle = data["handle"].as_str().expect("a handle");
-    let fresh = ["run", "plan.toml", "--trust", "--fresh", "--json"];
+    let fresh = ["run", "plan.toml", "--trust", "--fresh", "--yes", "--json"];
     let output = sandbox.piton(&fresh).output().expect_code(1);
     let (code, message, hint) = issue(&output);
     assert_eq!(code, "E073", "{output}");
@@ -513,30 +515,27 @@ fn a_run_that_is_alive_is_not_left_aside() {
     assert!(hint.contains("piton status --all"), "{output}");
 }
 
-/// Leaving a run aside is refused while it is alive; one that came to life again is still listed.
+/// What a fresh start has left is kept, and goes on only once that was undone.
 #[test]
-fn a_run_left_aside_is_listed_while_it_is_alive() {
+fn a_run_in_the_attic_is_neither_listed_nor_resumed() {
     let sandbox = sandbox();
     sandbox.write("plan.toml", &slow(&sandbox, "slow"));
     let data = detached(&sandbox, "plan.toml", &sandbox.repo());
     let handle = data["handle"].as_str().expect("a handle").to_owned();
     sandbox.piton(&["stop", "--now"]).output().success();
     sandbox.wait_no_processes();
-    let aside = sandbox.mark("aside");
-    let other = slow(&sandbox, "slow")
-        .replace(&sandbox.mark("gate").display().to_string(), &aside.display().to_string());
-    fs::write(&aside, "").expect("the sandbox is writable");
-    sandbox.write("plan.toml", &other);
-    sandbox.piton(&["run", "plan.toml", "--trust", "--fresh"]).output().success();
-    sandbox.write("plan.toml", &slow(&sandbox, "slow"));
-    sandbox.piton(&["resume", &handle, "--detach"]).output().success();
-    sandbox.wait_until("the step", || {
-        let open = sandbox.piton(&["status", "--json"]).output().success().json();
-        open["data"]["runs"][0]["handle"] == *handle
-    });
-    let stopped = sandbox.piton(&["stop", "--now"]).output().success();
-    assert!(stopped.stdout.contains("step a: stopped"), "{stopped}");
-    sandbox.wait_no_processes();
+    fs::write(sandbox.mark("gate"), "").expect("the sandbox is writable");
+    sandbox.piton(&["run", "plan.toml", "--trust", "--fresh", "--yes"]).output().success();
+    let refused = sandbox.piton(&["resume", &handle, "--json"]).output().expect_code(1);
+    let (code, message, hint) = issue(&refused);
+    assert_eq!((code.as_str(), message.as_str()), ("E073", "the run was abandoned"));
+    assert!(hint.contains("piton undo"), "{hint}");
+    let shown = sandbox.piton(&["status", &handle, "--json"]).output().success().json();
+    assert_eq!(shown["data"]["run"]["status"], "abandoned");
+    let kept = shown["data"]["run"]["keep_until"].as_str().expect("a time");
+    assert!(kept > data["run"]["changed_at"].as_str().unwrap_or_default(), "{kept}");
+    sandbox.piton(&["undo"]).output().success();
+    sandbox.piton(&["resume", &handle]).output().success();
 }
 
 #[test]
@@ -547,9 +546,10 @@ fn hints_name_the_plan_as_it_is_called_from_here() {
     sandbox.write("src/deep/x", "");
     let (plans, deep) = (sandbox.path("plans"), sandbox.path("src/deep"));
     let run = sandbox.piton(&["run", "a plan.toml", "--trust"]).cwd(&plans).output().expect_code(1);
-    assert!(run.stderr.contains("`piton run 'a plan.toml' --fresh`"), "{run}");
+    assert!(run.stderr.contains("`piton run 'a plan.toml' --fresh --yes`"), "{run}");
     let resumed = sandbox.piton(&["resume"]).cwd(&deep).output().expect_code(1);
-    assert!(resumed.stderr.contains("`piton run '../../plans/a plan.toml' --fresh`"), "{resumed}");
+    let over = "`piton run '../../plans/a plan.toml' --fresh --yes`";
+    assert!(resumed.stderr.contains(over), "{resumed}");
     let show = sandbox.piton(&["show"]).output().success();
     assert!(show.stdout.contains("piton run 'plans/a plan.toml' --fresh"), "{show}");
 }

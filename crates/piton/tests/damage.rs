@@ -19,7 +19,7 @@ const VERBS: [&[&str]; 10] = [
     &["resume", "--dry-run"],
     &["stop"],
     &["run", "plan.toml", "--trust"],
-    &["run", "plan.toml", "--trust", "--fresh"],
+    &["run", "plan.toml", "--trust", "--fresh", "--yes"],
 ];
 
 /// A repository with an interrupted run whose work is kept in a snapshot.

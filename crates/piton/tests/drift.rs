@@ -8,7 +8,7 @@ use piton_testkit::runs::{
 };
 use piton_testkit::{Output, Running, Sandbox, kill9, toml_string};
 
-const RUN: [&str; 3] = ["run", "plan.toml", "--trust"];
+const RUN: [&str; 4] = ["run", "plan.toml", "--trust", "--auto-continue"];
 
 /// Two steps: an agent that waits for a word, and a command whose text is the plan's.
 fn text(sandbox: &Sandbox) -> String {

@@ -16,7 +16,8 @@ use piton_testkit::{
 };
 use serde_json::{Value, json};
 
-const RUN: [&str; 7] = ["run", "plan.toml", "--trust", "--grace", "300ms", "--lease", "1h"];
+const RUN: [&str; 8] =
+    ["run", "plan.toml", "--trust", "--auto-continue", "--grace", "300ms", "--lease", "1h"];
 
 /// Works, hangs the first time it is started, comes to its end the second time; never two at once.
 const HANGS_ONCE: &str = "alone {lock}; count {starts}; pid {agent}; nth {starts} 2: dump-prompt \

@@ -21,7 +21,7 @@ use piton_testkit::runs::{
 use piton_testkit::{DEADLINE, Running, Sandbox, Signal, alive, kill9, signal, wait_for};
 use serde_json::Value;
 
-const RUN: [&str; 3] = ["run", "plan.toml", "--trust"];
+const RUN: [&str; 4] = ["run", "plan.toml", "--trust", "--auto-continue"];
 
 fn sandbox_of(steps: impl FnOnce(&Sandbox) -> Vec<String>) -> Sandbox {
     let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
@@ -67,7 +67,7 @@ fn after_a_kill(rivals: usize) {
     assert!(alive(agent), "there is an orphan to end and an attempt to bury");
     let start = |n: usize| match n % 2 {
         0 => sandbox.piton(&["resume"]).spawn(),
-        _ => sandbox.piton(&["run", "plan.toml"]).spawn(),
+        _ => sandbox.piton(&["run", "plan.toml", "--auto-continue"]).spawn(),
     };
     let running: Vec<Running> = (0..rivals).map(start).collect();
     for rival in running {

@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use piton_engine::crash::{POINTS, Who};
-use piton_testkit::runs::{OnDisk, command_step, lay_plan, plan};
-use piton_testkit::{Sandbox, kill9};
+use piton_testkit::runs::{OnDisk, command_step, lay_plan, plan, refused, view};
+use piton_testkit::{Sandbox, Terminal, kill9};
 use serde_json::Value;
 
 /// A repository with a run whose steps are done by hand, each in a worktree of its own.
@@ -438,14 +438,187 @@ fn killed_while_undoing(point: &str, nth: u32) {
     assert_eq!((lab.refs(), lab.worktrees()), (refs, worktrees), "{why}");
 }
 
+/// A run that was stopped in the middle of a step.
+#[track_caller]
+fn stopped() -> (Lab, String) {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let (ready, gate) = (sandbox.mark("ready"), sandbox.mark("gate"));
+    let wait = format!(
+        "echo half > half.txt; touch {}; until test -e {}; do sleep 0.05; done",
+        ready.display(),
+        gate.display()
+    );
+    let steps = [
+        command_step(&sandbox, "first", "echo first > first.txt", ""),
+        command_step(&sandbox, "second", &wait, "needs = ['first']"),
+    ];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    let lab = Lab { sandbox };
+    let running = lab.sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    lab.sandbox.wait_exists(&ready);
+    lab.data(&["stop"]);
+    running.wait();
+    let handle = view(&lab.sandbox)["handle"].as_str().expect("a handle").to_owned();
+    (lab, handle)
+}
+
+impl Lab {
+    fn status(&self, run: &str) -> String {
+        self.data(&["status", run])["run"]["status"].as_str().expect("a status").to_owned()
+    }
+
+    /// Lets the step that waits go on to its end.
+    fn open_gate(&self) {
+        fs::write(self.sandbox.mark("gate"), "").expect("a file");
+    }
+}
+
+fn killed_while_abandoning(point: &str, nth: u32) {
+    let (lab, handle) = stopped();
+    kill_at(&lab, &["abandon", &handle, "--yes"], point, nth);
+    // Said again, or undone where it was cut short.
+    let again = lab.sandbox.piton(&["abandon", &handle, "--yes"]).output().success();
+    assert!(again.stdout.contains("abandoned"), "{again}");
+    assert_eq!(lab.status(&handle), "abandoned");
+    assert_eq!(lab.data(&["undo", "--list"])["acts"].as_array().map(Vec::len), Some(1), "{point}");
+    lab.data(&["undo"]);
+    assert_eq!(lab.status(&handle), "stopped");
+    kill_at(&lab, &["abandon", &handle, "--yes"], point, nth);
+    lab.data(&["undo"]);
+    assert_eq!(lab.status(&handle), "stopped");
+    lab.open_gate();
+    lab.sandbox.piton(&["resume", &handle]).output().success();
+}
+
+fn killed_while_reopening(point: &str, nth: u32) {
+    let (lab, handle) = stopped();
+    lab.data(&["abandon", &handle, "--yes"]);
+    kill_at(&lab, &["undo"], point, nth);
+    lab.data(&["undo"]);
+    assert_eq!(lab.status(&handle), "stopped");
+}
+
+#[test]
+fn abandoning_ends_what_lives_and_keeps_all_of_it() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let ready = sandbox.mark("ready");
+    let wait = format!("echo half > half.txt; touch {}; sleep 1000", ready.display());
+    let steps = [command_step(&sandbox, "build", &wait, ""), "[[step]]\nid = 'hand'\n".to_owned()];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    let lab = Lab { sandbox };
+    lab.data(&["open", "plan.toml"]);
+    let tree = lab.open_tree("hand");
+    lab.claim("hand", &tree);
+    lab.sandbox.write(tree.join("mine.txt"), "mine\n");
+    lab.data(&["trust", "plan.toml", "--yes"]);
+    let handle = view(&lab.sandbox)["handle"].as_str().expect("a handle").to_owned();
+    let run = view(&lab.sandbox)["run"].as_str().expect("an id").to_owned();
+    let running = lab.sandbox.piton(&["worker", "--run", &run]).spawn();
+    lab.sandbox.wait_exists(&ready);
+    // Nobody is there to agree: nothing happens, and it is said what would.
+    let out = lab.sandbox.piton(&["abandon", &handle]).output().expect_code(4);
+    assert!(out.stderr.contains("error[E104]") && out.stderr.contains("--yes"), "{out}");
+    assert!(out.stderr.contains("ends: 2 attempts") && out.stderr.contains("stays: "), "{out}");
+    assert_eq!(lab.status(&handle), "running");
+    let done = lab.data(&["abandon", &handle, "--yes"]);
+    running.wait();
+    lab.sandbox.wait_no_processes();
+    assert_eq!(done["run"]["status"], "abandoned");
+    let snapshots = lab.sandbox.git(&["for-each-ref", "--format=%(refname)", "refs/piton"]);
+    let has = |file: &str, text: &str| {
+        snapshots.lines().any(|name| {
+            lab.sandbox.try_git(&["show", &format!("{name}:{file}")]).is_ok_and(|kept| kept == text)
+        })
+    };
+    assert!(has("half.txt", "half") && has("mine.txt", "mine"), "{snapshots}");
+    assert!(tree.join("mine.txt").exists(), "worktrees stay");
+    let claim = lab.data(&["claim", &handle, "--worktree", "."]);
+    assert_eq!(claim["claimed"], false);
+    assert_eq!(claim["blocked"]["hand"], "the run was abandoned");
+    lab.sandbox.piton(&["abandon", &handle, "--yes"]).output().expect_code(1);
+    // Its plan is free for another run; that one stands in the way of the old one, until it is given up.
+    let second = lab.data(&["open", "plan.toml"])["run"]["handle"].clone();
+    let second = second.as_str().expect("a handle");
+    assert_ne!(second, handle);
+    let (code, error, message) = refused(&lab.sandbox, &["undo"]);
+    assert_eq!((code, error.as_str()), (1, "E101"));
+    assert!(message.contains(second), "{message}");
+    lab.data(&["abandon", second, "--yes"]);
+    lab.data(&["undo", "1"]);
+    assert_eq!(lab.status(&handle), "stopped");
+}
+
+#[test]
+fn without_a_terminal_an_unfinished_run_is_an_error_with_the_commands_to_paste() {
+    let (lab, handle) = stopped();
+    lab.open_gate();
+    let out = lab.sandbox.piton(&["run", "plan.toml"]).output().expect_code(4);
+    for part in ["error[E105]", &handle, "piton resume", "--auto-continue", "--fresh --yes"] {
+        assert!(out.stderr.contains(part), "{part}: {out}");
+    }
+    let out = lab.sandbox.piton(&["run", "plan.toml", "--fresh"]).output().expect_code(4);
+    assert!(out.stderr.contains("error[E104]") && out.stderr.contains("attic"), "{out}");
+    assert_eq!(lab.status(&handle), "stopped");
+    // The same plan in another file is told of, and does not stand in the way.
+    lab.sandbox.write("moved.toml", &lab.sandbox.read("plan.toml"));
+    let out = lab.sandbox.piton(&["run", "moved.toml", "--trust"]).output().success();
+    assert!(out.stderr.contains("looks like the same plan"), "{out}");
+    lab.sandbox.piton(&["run", "plan.toml", "--auto-continue"]).output().success();
+    assert_eq!(lab.status(&handle), "completed");
+}
+
+#[test]
+fn the_menu_continues_reviews_and_starts_fresh_only_when_it_is_said_twice() {
+    let (lab, handle) = stopped();
+    let shows = |terminal: &Terminal, text: &str| {
+        lab.sandbox.wait_until(text, || terminal.shown().contains(text));
+    };
+    let mut terminal = Terminal::start(&lab.sandbox, &["run", "plan.toml"]);
+    shows(&terminal, "start fresh");
+    assert!(terminal.shown().contains(&handle));
+    terminal.type_in("r\n");
+    shows(&terminal, "first.txt");
+    terminal.type_in("f\n");
+    shows(&terminal, "start over?");
+    terminal.type_in("y\n");
+    shows(&terminal, "Sure?");
+    terminal.type_in("n\n");
+    terminal.wait().expect_code(4);
+    assert_eq!(lab.status(&handle), "stopped", "once is not enough");
+
+    lab.open_gate();
+    let mut terminal = Terminal::start(&lab.sandbox, &["run", "plan.toml"]);
+    shows(&terminal, "start fresh");
+    terminal.type_in("f\n");
+    shows(&terminal, "start over?");
+    terminal.type_in("y\n");
+    shows(&terminal, "Sure?");
+    terminal.type_in("y\n");
+    terminal.wait().expect_code(0);
+    assert_eq!(lab.status(&handle), "abandoned");
+    // For 30 days nothing of it goes, however safe.
+    let stays = lab.verdicts(&["--interrupted", "--completed"]);
+    let old = stays.iter().find(|(path, _)| path.to_string_lossy().contains(&handle));
+    assert!(old.expect("its worktree").1.1.contains("attic"), "{stays:?}");
+    lab.data(&["undo"]);
+    assert_eq!(lab.status(&handle), "stopped", "the new run is completed: nothing is in the way");
+
+    let mut terminal = Terminal::start(&lab.sandbox, &["run", "plan.toml"]);
+    shows(&terminal, "start fresh");
+    terminal.type_in("c\n");
+    terminal.wait().expect_code(0);
+    assert_eq!(lab.status(&handle), "completed");
+}
+
 macro_rules! killed {
     ($($test:ident: $act:ident $point:literal,)*) => {
         $(
             #[test]
             fn $test() {
                 // The first row, and one in the middle of the act.
-                let once = ["clean.done", "undo.intended"];
-                for nth in if once.contains(&$point) { 1..=1 } else { 1..=2 } {
+                let once = ["clean.done", "undo.intended", "undo.reopening"];
+                let once = |point: &str| once.contains(&point) || point.starts_with("abandon.");
+                for nth in if once($point) { 1..=1 } else { 1..=2 } {
                     $act($point, nth);
                 }
             }
@@ -468,11 +641,14 @@ killed! {
     killed_at_clean_emptied: killed_while_cleaning "clean.emptied",
     killed_at_clean_branch_gone: killed_while_cleaning "clean.branch-gone",
     killed_at_clean_done: killed_while_cleaning "clean.done",
+    killed_at_abandon_recorded: killed_while_abandoning "abandon.recorded",
+    killed_at_abandon_abandoned: killed_while_abandoning "abandon.abandoned",
     killed_at_undo_intended: killed_while_undoing "undo.intended",
     killed_at_undo_branch_back: killed_while_undoing "undo.branch-back",
     killed_at_undo_filled: killed_while_undoing "undo.filled",
     killed_at_undo_listed: killed_while_undoing "undo.listed",
     killed_at_undo_tree_back: killed_while_undoing "undo.tree-back",
+    killed_at_undo_reopening: killed_while_reopening "undo.reopening",
 }
 
 #[test]

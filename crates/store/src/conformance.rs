@@ -54,6 +54,7 @@ cases! { $
     a_fresh_start_takes_the_key,
     replacing_a_run_that_lost_the_key_takes_nothing,
     a_freed_key_can_be_taken,
+    a_freed_key_can_be_taken_back_while_nobody_has_it,
     a_run_is_created_once,
     listing_is_oldest_first_and_filtered,
     a_writer_sees_the_tail_and_appends_after_it,
@@ -217,6 +218,25 @@ mod suite {
         let tail = append(&*store, run_id(1), Cursor::START, &bodies(&[b"late"]));
         assert_eq!(texts_of(&tail), [&b"a"[..], b"end", b"late"]);
         assert_eq!(holding(&*store, "k"), [run_id(2)], "a later batch does not take it back");
+    }
+
+    pub(super) fn a_freed_key_can_be_taken_back_while_nobody_has_it(fixture: Fixture<'_>) {
+        let store = fixture();
+        let first = create(&*store, &new_run(1, "k"), &[b"a"]);
+        let batch = |body: &[u8], key: KeyFate| {
+            Decided::raw(vec![body.to_vec()], Vec::new(), Vec::new(), key)
+        };
+        append(&*store, run_id(1), head(&first), &batch(b"end", KeyFate::Freed));
+        append(&*store, run_id(1), head(&first), &batch(b"again", KeyFate::Retaken));
+        assert_eq!(holding(&*store, "k"), [run_id(1)]);
+        append(&*store, run_id(1), head(&first), &batch(b"end", KeyFate::Freed));
+        create(&*store, &new_run(2, "k"), &[b"b"]);
+        let late = batch(b"late", KeyFate::Retaken);
+        let refused = store.transact(run_id(1), head(&first), &mut |_| Some(late.clone()));
+        assert!(matches!(refused, Err(StoreError::KeyHeld { run }) if run == run_id(2)));
+        assert_eq!(holding(&*store, "k"), [run_id(2)]);
+        let kept = [&b"a"[..], b"end", b"again", b"end"];
+        assert_eq!(texts_of(&all(&*store, run_id(1))), kept, "what was refused is not kept");
     }
 
     pub(super) fn a_run_is_created_once(fixture: Fixture<'_>) {

@@ -31,6 +31,8 @@ pub enum StoreError {
     LookOnly,
     #[error("there is no run {run} in this store")]
     UnknownRun { run: RunId },
+    #[error("the run {run} has the plan's place by now")]
+    KeyHeld { run: RunId },
     #[error("the run {run} exists already")]
     RunExists { run: RunId },
     #[error("the log of run {run} does not contain what was read from it at position {position}")]
@@ -105,6 +107,7 @@ impl StoreError {
             | StoreError::LookOnly
             | StoreError::UnknownRun { .. }
             | StoreError::RunExists { .. }
+            | StoreError::KeyHeld { .. }
             | StoreError::CursorNotInChain { .. }
             | StoreError::MissingText { .. }
             | StoreError::Full { .. }
@@ -154,9 +157,9 @@ impl StoreError {
             StoreError::Busy { holder: None, .. } => {
                 "another program has the database locked; close it, then: `piton status`".to_owned()
             }
-            StoreError::UnknownRun { .. } | StoreError::RunExists { .. } => {
-                "list the runs: `piton status --all`".to_owned()
-            }
+            StoreError::UnknownRun { .. }
+            | StoreError::RunExists { .. }
+            | StoreError::KeyHeld { .. } => "list the runs: `piton status --all`".to_owned(),
             StoreError::Sqlite(error)
                 if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) =>
             {

@@ -124,6 +124,13 @@ impl Content {
 
     /// Keeps a batch at the end of a run's log.
     fn keep(&mut self, run: RunId, batch: &Decided, now: &Moment) -> Result<(), StoreError> {
+        if batch.key() == KeyFate::Retaken {
+            let key = self.log(run)?.key.clone();
+            match self.holder(&key).map(|log| log.run) {
+                Some(holder) if holder != run => return Err(StoreError::KeyHeld { run: holder }),
+                _ => self.log_mut(run)?.active = true,
+            }
+        }
         for text in batch.texts() {
             self.texts.entry(Hash::of(text)).or_insert_with(|| text.clone());
         }

@@ -312,6 +312,12 @@ fn keep(
     if batch.key() == KeyFate::Freed && entry.row.active {
         rows::free_key(conn, entry)?;
     }
+    if batch.key() == KeyFate::Retaken && !entry.row.active {
+        match rows::find_holder(conn, &entry.row.key)? {
+            Some(holder) => return Err(StoreError::KeyHeld { run: holder.row.run }.into()),
+            None => rows::retake_key(conn, entry)?,
+        }
+    }
     Ok(records)
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Run, Sets, Step, Stop};
+use super::{Abandonment, Run, Sets, Step, Stop};
 use crate::cache::{
     self, File, Keep, Place, Sheaf, VERSION, as_json, is_outgrown, pack_places, take_places,
 };
@@ -51,6 +51,7 @@ struct Head {
     opened_at: Millis,
     changed_at: Millis,
     stop: Option<Stop>,
+    abandoned: Option<Abandonment>,
     landed: Option<Oid>,
     cursor: Cursor,
     sets: Sets,
@@ -86,6 +87,7 @@ impl Run {
             opened_at,
             changed_at,
             stop,
+            abandoned,
             landed,
             cursor,
             graph: over,
@@ -102,6 +104,7 @@ impl Run {
             opened_at: *opened_at,
             changed_at: *changed_at,
             stop: *stop,
+            abandoned: *abandoned,
             landed: landed.clone(),
             cursor: *cursor,
             sets: sets.clone(),
@@ -144,13 +147,17 @@ impl Run {
         let len = graph.plan().steps.len();
         let places = take_places(&mut places, pages_for(len))?;
         let steps = List::kept(len, Pages { source: origin.of(Lot::Steps), places });
-        let Head { needed, plan, opened, opened_at, changed_at, stop, landed, cursor, .. } = head;
+        #[rustfmt::skip]
+        let Head {
+            needed, plan, opened, opened_at, changed_at, stop, abandoned, landed, cursor, ..
+        } = head;
         let home = Home { file: id, needed, plan, graph: graph_at };
         (graph.hash() == plan).then(|| Run {
             opened,
             opened_at,
             changed_at,
             stop,
+            abandoned,
             landed,
             cursor,
             graph: Arc::new(graph),
@@ -209,11 +216,13 @@ impl PartialEq for Run {
     fn eq(&self, other: &Run) -> bool {
         #[rustfmt::skip]
         let Run {
-            opened, opened_at, changed_at, stop, landed, cursor, graph, steps, sets, open, home: _,
+            opened, opened_at, changed_at, stop, abandoned, landed, cursor, graph, steps, sets, open,
+            home: _,
         } = self;
         *opened == other.opened
             && (*opened_at, *changed_at) == (other.opened_at, other.changed_at)
-            && (*stop, landed, *cursor) == (other.stop, &other.landed, other.cursor)
+            && (*stop, *abandoned) == (other.stop, other.abandoned)
+            && (landed, *cursor) == (&other.landed, other.cursor)
             && graph.hash() == other.graph.hash()
             && *steps == other.steps
             && (sets, open) == (&other.sets, &other.open)

@@ -86,7 +86,17 @@ fn samples() -> Vec<Event> {
     all.extend(samples_of_questions());
     all.extend(samples_with_traces());
     all.extend(samples_of_worktrees());
+    all.extend(samples_of_abandoning());
     all
+}
+
+fn samples_of_abandoning() -> Vec<Event> {
+    let until = Some(Millis(1_767_225_600_000));
+    vec![
+        Event::Abandoned { host: host("here"), keep_until: None },
+        Event::Abandoned { host: host("here"), keep_until: until },
+        Event::Reopened { host: host("here") },
+    ]
 }
 
 fn samples_with_traces() -> Vec<Event> {
@@ -382,6 +392,8 @@ fn kind(event: &Event) -> u8 {
         Event::Suspended { .. } => 19,
         Event::PlanAccepted { .. } => 20,
         Event::CheckoutChanged { .. } => 21,
+        Event::Abandoned { .. } => 22,
+        Event::Reopened { .. } => 23,
     }
 }
 

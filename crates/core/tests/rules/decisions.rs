@@ -54,6 +54,28 @@ fn a_step_goes_from_claim_to_completion() {
 }
 
 #[test]
+fn a_run_that_nobody_holds_can_be_given_up_and_taken_up_again() {
+    check("", "abandon", "abandoned");
+    check("claim a", "abandon", "no: step a is claimed; release it first");
+    check("abandon", "abandon", "nothing");
+    check("abandon", "claim a", "no: the run was abandoned");
+    check("abandon", "resume", "no: the run was abandoned");
+    check("abandon", "stop run", "no: the run was abandoned");
+    check("", "reopen", "nothing");
+    check("abandon", "reopen", "reopened");
+    check("abandon, reopen", "claim a", "claimed a fresh");
+    let done = format!("{DONE_A}, claim b, start b, verify b, land b, complete b, ")
+        + "claim c, start c, verify c, land c, complete c";
+    check(&done, "abandon", "no: the run is completed");
+    check_view("abandon", "abandoned pending blocked pending");
+    let mut history = history();
+    history.play("abandon");
+    assert_eq!(history.key, KeyFate::Freed);
+    history.play("reopen");
+    assert_eq!(history.key, KeyFate::Retaken);
+}
+
+#[test]
 fn nothing_is_skipped_on_the_way() {
     check("claim a", "verify a", "no: step a has not been started");
     check("claim a, start a", "land a", "no: step a is not verified");

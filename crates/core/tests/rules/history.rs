@@ -104,8 +104,8 @@ impl History {
                 self.leases.push(lease.clone());
             }
         }
-        if decided.key() == KeyFate::Freed {
-            self.key = KeyFate::Freed;
+        if decided.key() != KeyFate::Kept {
+            self.key = decided.key();
         }
         Ok(events)
     }
@@ -260,6 +260,8 @@ impl History {
                 let haste = if rest == ["now"] { Haste::Now } else { Haste::Graceful };
                 Command::Stop { scope, cause: Cause::UserInterrupt, haste }
             }
+            "abandon" => Command::Abandon { host: host("here"), keep_until: None },
+            "reopen" => Command::Reopen { host: host("here") },
             "resume" => Command::Resume {
                 host: host("here"),
                 confirmed: words.get(1) == Some(&"confirmed"),
@@ -504,6 +506,8 @@ pub(crate) fn told(event: &Event) -> String {
             format!("stop requested {whom}{now}")
         }
         Event::PlanAccepted { .. } => "plan accepted".to_owned(),
+        Event::Abandoned { .. } => "abandoned".to_owned(),
+        Event::Reopened { .. } => "reopened".to_owned(),
         Event::Resumed { confirmed: true, .. } => "resumed, confirmed".to_owned(),
         Event::Resumed { confirmed: false, .. } => "resumed".to_owned(),
     }

@@ -619,6 +619,8 @@ fn fence_of(event: &Event) -> Option<Fence> {
         | Event::Answered { .. }
         | Event::Reset { .. }
         | Event::StopRequested { .. }
+        | Event::Abandoned { .. }
+        | Event::Reopened { .. }
         | Event::Resumed { .. } => None,
     }
 }

@@ -295,6 +295,7 @@ fn refused(refusal: &Refusal) -> String {
         Refusal::LockBusy { .. } => "no: lock taken".to_owned(),
         Refusal::StepStopped(_) => "no: step stopped".to_owned(),
         Refusal::RunStopped => "no: run stopped".to_owned(),
+        Refusal::RunAbandoned => "no: run abandoned".to_owned(),
         Refusal::RetriesUsed(_) => "no: retries used".to_owned(),
         Refusal::RunFailed(_) => "no: run failed".to_owned(),
         Refusal::NeedsPerson { .. } => "no: ask".to_owned(),

@@ -203,7 +203,8 @@ impl Owner {
     }
 
     fn status(&self, step: Option<&StepId>) -> TreeStatus {
-        match step {
+        // Given up as a whole, whatever its steps were.
+        match step.filter(|_| self.log.run().abandoned.is_none()) {
             None => run_status(&self.view.status),
             Some(step) => {
                 let view = self.view.steps.iter().find(|view| view.step == *step);
@@ -222,6 +223,7 @@ impl Owner {
 fn run_status(status: &RunStatus) -> TreeStatus {
     match status {
         RunStatus::Completed => TreeStatus::Completed,
+        RunStatus::Abandoned { .. } => TreeStatus::Abandoned,
         RunStatus::Interrupted { cause, .. } | RunStatus::Stopped { cause, .. } => {
             TreeStatus::Interrupted { cause: Some(*cause) }
         }
@@ -274,7 +276,9 @@ impl Present<'_> {
             counts: None,
             obstacle: None,
             entry: None,
-            attic_until: None,
+            attic_until: owner
+                .and_then(|owner| owner.log.run().abandoned)
+                .and_then(|abandoned| abandoned.keep_until),
         };
         match crate::worktree::link_of(&tree) {
             Ok(Link::Ours(dir)) => self.look_inside(&tree, &dir, &mut row),

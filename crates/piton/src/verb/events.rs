@@ -167,6 +167,9 @@ fn detail(event: &Event) -> String {
             format!("{what}, {} ({cause})", haste.as_str().unwrap_or_default())
         }
         Event::Resumed { confirmed: true, .. } => "confirmed".to_owned(),
-        Event::Resumed { .. } => String::new(),
+        Event::Abandoned { keep_until: Some(until), .. } => {
+            format!("in the attic until {}", piton_core::view::timestamp(*until))
+        }
+        Event::Resumed { .. } | Event::Abandoned { .. } | Event::Reopened { .. } => String::new(),
     }
 }

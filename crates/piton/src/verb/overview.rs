@@ -71,5 +71,8 @@ fn inside(ui: &Ui, project: &Project) -> Result<Answer, Problem> {
 
 /// Unfinished, or failed with nobody having started over.
 fn is_open(view: &RunView) -> bool {
-    !matches!(view.status, RunStatus::Completed | RunStatus::Failed { .. })
+    !matches!(
+        view.status,
+        RunStatus::Completed | RunStatus::Abandoned { .. } | RunStatus::Failed { .. }
+    )
 }

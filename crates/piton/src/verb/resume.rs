@@ -58,6 +58,10 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     if log.run().is_completed() {
         return finished(ui, &project, &log);
     }
+    if log.run().abandoned.is_some() {
+        let refusal = piton_core::decide::Refusal::RunAbandoned;
+        return Err(About::run(&project, &log).problem(refusal.into()));
+    }
     refuse_failed(&project, log.run())?;
     let loaded = load(&project)?;
     let consent = Consent::asked(args.work.trust);

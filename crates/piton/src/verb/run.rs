@@ -1,5 +1,5 @@
 //! `piton run`: the main job. Nothing is written before the plan, its agents, inputs, base and trust
-//! are in order; an unfinished run of the same plan is continued rather than started twice.
+//! are in order, and before it is known what becomes of an unfinished run of the same plan.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,21 +14,22 @@ use piton_engine::runs::{self, OpenAsk, OpenedRun, Unfinished};
 use piton_engine::worker::Going;
 
 use crate::accepting::{self, OnChange};
+use crate::choosing::{self, Chosen, Wish};
 use crate::drive::{Drive, Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
-use crate::hints::start_over;
 use crate::text::{bold, count, word};
 use crate::trusting::{self, Consent};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, resume};
 
-/// Run a plan; go on with its unfinished run if there is one
+/// Run a plan; asks what becomes of its unfinished run, if there is one
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   piton run plan.toml
   piton run plan.toml --set focus=security
-  piton run plan.toml --fresh        leave the unfinished run aside; start over
+  piton run plan.toml --auto-continue  go on with its unfinished run
+  piton run plan.toml --fresh --yes    leave that one aside; start over
   piton run plan.toml --detach       in the background; see `piton log -f`
   piton run plan.toml --jobs 3       three steps at once, if each has a worktree
 
@@ -38,6 +39,10 @@ from any of these, and from kill -9.")]
 pub(crate) struct Args {
     #[command(flatten)]
     begin: Begin,
+
+    /// Go on with the plan's unfinished run, if there is one, without asking
+    #[arg(long, conflicts_with = "fresh")]
+    auto_continue: bool,
 
     #[command(flatten)]
     work: Work,
@@ -65,9 +70,13 @@ pub(crate) struct Begin {
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
 
-    /// Start a new run although an unfinished one exists; that one keeps its branch and snapshots
+    /// Start a new run although an unfinished one exists; that one goes to the attic for 30 days
     #[arg(long, conflicts_with = "accept_plan")]
     fresh: bool,
+
+    /// Agree to what --fresh does, without being asked
+    #[arg(long, requires = "fresh")]
+    yes: bool,
 }
 
 impl Begin {
@@ -117,7 +126,24 @@ pub(crate) fn run(args: Args, ui: &Ui) -> Result<Answer, Problem> {
     trusting::require(ui, &trusting::asked(&project, &path, opening.plan(), &agents), consent)?;
 
     let store = project.store(Access::Create)?;
-    let log = match runs::open(&project, store, opening, args.begin.unfinished())? {
+    let typed = plan.to_string_lossy();
+    let wish = Wish {
+        auto_continue: args.auto_continue || args.work.accept_plan,
+        fresh: args.begin.fresh,
+        yes: args.begin.yes,
+        plan: &typed,
+    };
+    let found = runs::unended(&store, &opening)?;
+    let (place, jobs) = (args.work.place(), args.work.jobs);
+    let on = Drive { going: Going::On { confirmed: false }, place, jobs };
+    let unfinished = match choosing::choose(ui, &project, found, &wish)? {
+        Chosen::Own(unfinished) => unfinished,
+        Chosen::Near(log) => {
+            continued(ui, &project, &log, &Continued { given, loaded, consent })?;
+            return drive(ui, &project, *log, on);
+        }
+    };
+    let log = match runs::open(&project, store, opening, unfinished)? {
         OpenedRun::New(log) => {
             let run = log.run();
             let steps = count(run.plan().steps.len() as u64, "step");
@@ -135,8 +161,7 @@ pub(crate) fn run(args: Args, ui: &Ui) -> Result<Answer, Problem> {
             log
         }
     };
-    let (place, jobs) = (args.work.place(), args.work.jobs);
-    drive(ui, &project, log, Drive { going: Going::On { confirmed: false }, place, jobs })
+    drive(ui, &project, log, on)
 }
 
 /// What was asked of a run that existed already.
@@ -156,7 +181,6 @@ fn continued(ui: &Ui, project: &Project, log: &Log, asked: &Continued) -> Result
     ui.talk(format!(
         "{handle}: going on with the unfinished run, {done} of {total} steps completed"
     ));
-    ui.hint(format!("start over instead: `{}`", start_over(project, run)));
     for (name, value) in &asked.given {
         if run.opened.inputs.get(name) != Some(value) {
             let recorded = run.opened.inputs.get(name).map_or("", String::as_str);

@@ -111,7 +111,10 @@ pub(crate) fn survey(project: &Project, which: Which) -> Result<Survey, Problem>
         }
     }
     if which == Which::Unfinished {
-        found.views.retain(|view| view.status != RunStatus::Completed);
+        let is_over = |status: &RunStatus| {
+            matches!(status, RunStatus::Completed | RunStatus::Abandoned { .. })
+        };
+        found.views.retain(|view| !is_over(&view.status));
     }
     Ok(found)
 }

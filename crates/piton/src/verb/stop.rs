@@ -41,7 +41,7 @@ pub(crate) struct Args {
 }
 
 /// How long keepers may take beyond the grace period: to kill, to keep the work, to record.
-const BEYOND_GRACE: Duration = Duration::from_secs(30);
+pub(crate) const BEYOND_GRACE: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
 }
 
 /// Steps that are held from outside, which nobody waits for, and the others.
-fn by_holder(log: &Log, asked: Vec<StepRef>) -> (Vec<StepRef>, Vec<StepRef>) {
+pub(crate) fn by_holder(log: &Log, asked: Vec<StepRef>) -> (Vec<StepRef>, Vec<StepRef>) {
     let is_outside = |step: &StepRef| {
         let mut held = log.run().held().filter(|(held, _)| held == step);
         held.any(|(_, attempt)| matches!(attempt.holder, Holder::External { .. }))
@@ -81,7 +81,7 @@ fn nothing(log: &Log) -> Problem {
 }
 
 /// What was done about an attempt that nobody was behind any more.
-fn tell(ui: &Ui, step: &StepRef, burial: &Burial) {
+pub(crate) fn tell(ui: &Ui, step: &StepRef, burial: &Burial) {
     let pids = |pids: &[i32]| pids.iter().map(i32::to_string).collect::<Vec<_>>();
     let ended = match burial.swept.ended.as_slice() {
         [] => String::new(),
@@ -114,12 +114,12 @@ pub(crate) fn step_of(log: &Log, text: &str) -> Result<StepId, Problem> {
 }
 
 /// Attempts of these steps that have not ended, with whether anybody is behind them.
-struct Left {
-    running: Vec<StepRef>,
-    dead: Vec<StepRef>,
+pub(crate) struct Left {
+    pub(crate) running: Vec<StepRef>,
+    pub(crate) dead: Vec<StepRef>,
 }
 
-fn await_end(
+pub(crate) fn await_end(
     project: &Project,
     log: &mut Log,
     asked: &[StepRef],

@@ -8,7 +8,7 @@ use crate::text::{ago, bold, count, dim, green, now, table};
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
 
-/// Reverse the last clean-up or restore
+/// Reverse the last clean-up, restore, abandoning or fresh start
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -65,6 +65,7 @@ fn row(act: &Act) -> Vec<String> {
     let told = match &act.deed {
         Deed::Clean { trees } => count(trees.len() as u64, "worktree"),
         Deed::Restore(from) => format!("{} in {}", from.step, from.path.display()),
+        Deed::Abandon { gone } | Deed::FreshStart { gone, .. } => gone.handle.to_string(),
     };
     vec![
         bold(&act.act.to_string()),

@@ -225,6 +225,15 @@ pub(super) fn free_key(conn: &Connection, entry: &mut RunEntry) -> Result<(), Fl
     one_row(changed)
 }
 
+/// Gives the key back to a run that had lost it; nobody else has it.
+pub(super) fn retake_key(conn: &Connection, entry: &mut RunEntry) -> Result<(), Flaw> {
+    entry.row.active = true;
+    let changed = conn
+        .prepare_cached("UPDATE runs SET active = 1, seal = ?2 WHERE seq = ?1")?
+        .execute((entry.seq, entry.seal()))?;
+    one_row(changed)
+}
+
 fn one_row(changed: usize) -> Result<(), Flaw> {
     if changed == 1 { Ok(()) } else { Err(Damage::Seal("a run's row").into()) }
 }

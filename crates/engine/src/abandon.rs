@@ -1,0 +1,205 @@
+//! Giving a run up. Nothing of it is deleted: its worktrees, branches, snapshots and its log stay, and
+//! the run can be reopened while no other run has its plan's place. A fresh start is the same with a
+//! time in the attic, during which no clean-up touches anything of it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use piton_core::claim::believed_until;
+use piton_core::decide::{Command, Refusal};
+use piton_core::event::Holder;
+use piton_core::ids::{Handle, RunId, StepId, StepRef};
+use piton_core::limits::ATTIC;
+use piton_core::time::Millis;
+use piton_store::{Runs, Store, StoreError};
+use serde::{Deserialize, Serialize};
+
+use crate::bury::bury_dead;
+use crate::claims;
+use crate::crash;
+use crate::error::EngineError;
+use crate::git::GitError;
+use crate::log::{Log, LogError};
+use crate::project::Project;
+use crate::runs::settings_of;
+use crate::undo::{Act, ActStage, Deed, Journal, NotUndone};
+use crate::worktree::Worktree;
+
+/// What a run has outside its log. All of it stays when the run is abandoned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Belongings {
+    /// Steps that somebody has: their attempts are ended first.
+    pub held: Vec<StepRef>,
+    pub worktrees: Vec<PathBuf>,
+    pub branches: Vec<String>,
+    /// Refs of snapshots.
+    pub snapshots: Vec<String>,
+}
+
+/// A run that was given up, as it is written down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AbandonedRun {
+    pub run: RunId,
+    pub handle: Handle,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_until: Option<Millis>,
+}
+
+/// Looks up what a run has.
+pub fn belongings(project: &Project, log: &Log) -> Result<Belongings, EngineError> {
+    let run = log.run();
+    let (handle, root) = (&run.opened.handle, settings_of(log)?.worktree_root);
+    let steps = run.plan().steps.iter().map(|step| StepRef::first(step.id.clone()));
+    let places = steps.map(|step| project.step_worktree(&root, handle, &step));
+    let places = std::iter::once(project.worktree(&root, handle)).chain(places);
+    let worktrees = places.filter(|path| Worktree::at(&project.git, path).is_ours()).collect();
+    let refs = |folder: String| -> Result<Vec<String>, GitError> {
+        let asked = project.git.call().args(&["for-each-ref", "--format=%(refname)", "--"]);
+        let answer = asked.arg(folder).run()?;
+        Ok(answer.text("git for-each-ref")?.lines().map(str::to_owned).collect())
+    };
+    let branches = refs(format!("refs/heads/piton/{handle}/"))?;
+    let short = |name: String| name.trim_start_matches("refs/heads/").to_owned();
+    Ok(Belongings {
+        held: run.held().map(|(step, _)| step).collect(),
+        worktrees,
+        branches: branches.into_iter().map(short).collect(),
+        snapshots: refs(format!("refs/piton/{handle}/"))?,
+    })
+}
+
+/// Gives a run up; says which act undoes it. Whoever has a step of it must have been ended.
+pub fn abandon(project: &Project, log: &mut Log) -> Result<u64, EngineError> {
+    give_up(project, log, |gone| Deed::Abandon { gone }, None)
+}
+
+/// Makes room for `opened`, a new run of the same plan: this one goes to the attic.
+pub(crate) fn to_attic(
+    project: &Project,
+    log: &mut Log,
+    opened: RunId,
+) -> Result<u64, EngineError> {
+    end_dead(project, log)?;
+    let until = log.now()?.wall.after(ATTIC);
+    give_up(project, log, |gone| Deed::FreshStart { gone, opened }, Some(until))
+}
+
+fn give_up(
+    project: &Project,
+    log: &mut Log,
+    deed: impl FnOnce(AbandonedRun) -> Deed,
+    keep_until: Option<Millis>,
+) -> Result<u64, EngineError> {
+    let journal = Journal::lock(project)?;
+    log.refresh()?;
+    let (run, handle) = (log.run().opened.run, log.run().opened.handle.clone());
+    let begun = journal.acts()?.into_iter().rfind(|act| is_about(act, run));
+    let mut act = match begun.filter(|act| act.stage == ActStage::Intended) {
+        Some(act) => act,
+        None if log.run().abandoned.is_some() => return Err(Refusal::RunAbandoned.into()),
+        None => {
+            let gone = AbandonedRun { run, handle, keep_until };
+            journal.begin(log.now()?.wall, deed(gone))?
+        }
+    };
+    crash::point("abandon.recorded");
+    let host = project.host.clone();
+    let done = log.submit(&Command::Abandon { host, keep_until });
+    crash::point("abandon.abandoned");
+    act.stage = if done.is_ok() { ActStage::Done } else { ActStage::Undone };
+    journal.write(&act)?;
+    done?;
+    Ok(act.act)
+}
+
+fn is_about(act: &Act, run: RunId) -> bool {
+    match &act.deed {
+        Deed::Abandon { gone } | Deed::FreshStart { gone, .. } => gone.run == run,
+        Deed::Clean { .. } | Deed::Restore(_) => false,
+    }
+}
+
+/// Ends what nobody is behind any more: dead attempts are buried, claims whose lease is over released,
+/// with their bytes kept. What lives is refused.
+fn end_dead(project: &Project, log: &mut Log) -> Result<(), EngineError> {
+    log.refresh()?;
+    let held: Vec<StepRef> = log.run().held().map(|(step, _)| step).collect();
+    bury_dead(project, log, &held)?;
+    let leases = log.store().leases(log.run().opened.run)?;
+    let now = log.now()?;
+    let lapsed = |(step, attempt): &(StepRef, &piton_core::run::Attempt)| {
+        matches!(attempt.holder, Holder::External { .. })
+            && believed_until(step, attempt, &leases).is_over(&now)
+    };
+    let lapsed: Vec<StepId> = log.run().held().filter(lapsed).map(|(step, _)| step.step).collect();
+    for step in lapsed {
+        claims::release(project, log, &step, None)?;
+    }
+    let steps: Vec<StepId> = log.run().held().map(|(step, _)| step.step).collect();
+    match steps.is_empty() {
+        true => Ok(()),
+        false => Err(EngineError::StillAlive { handle: log.run().opened.handle.clone(), steps }),
+    }
+}
+
+/// Reopens a run that was given up; says what was done.
+pub(crate) fn reopen(
+    project: &Project,
+    store: &Arc<dyn Store>,
+    journal: &Journal,
+    act: &mut Act,
+) -> Result<Vec<String>, EngineError> {
+    let (gone, opened) = match &act.deed {
+        Deed::Abandon { gone } => (gone.clone(), None),
+        Deed::FreshStart { gone, opened } => (gone.clone(), Some(*opened)),
+        Deed::Clean { .. } | Deed::Restore(_) => unreachable!("no run was given up"),
+    };
+    let mut told = Vec::new();
+    if let Some(opened) = opened {
+        told.extend(give_way(project, store, act.act, opened)?);
+    }
+    act.stage = ActStage::Undoing;
+    journal.write(act)?;
+    crash::point("undo.reopening");
+    let mut log = Log::load(Arc::clone(store), gone.run)?;
+    match log.submit(&Command::Reopen { host: project.host.clone() }) {
+        Ok(_) => {}
+        Err(LogError::Store(StoreError::KeyHeld { run })) => {
+            let other = Log::load(Arc::clone(store), run)?;
+            return Err(in_the_way(act.act, &other).into());
+        }
+        Err(error) => return Err(error.into()),
+    }
+    told.push(format!("{} is open again: `piton resume {0}`", gone.handle));
+    Ok(told)
+}
+
+/// A new run that nobody has worked on makes room for the one that it replaced.
+fn give_way(
+    project: &Project,
+    store: &Arc<dyn Store>,
+    act: u64,
+    opened: RunId,
+) -> Result<Option<String>, EngineError> {
+    let holds = store.runs(&Runs::Active)?.iter().any(|row| row.run == opened);
+    if !holds {
+        return Ok(None);
+    }
+    let mut log = Log::load(Arc::clone(store), opened)?;
+    if !is_untouched(log.run()) {
+        return Err(in_the_way(act, &log).into());
+    }
+    log.submit(&Command::Abandon { host: project.host.clone(), keep_until: None })?;
+    Ok(Some(format!("{}, on which nobody had worked, is abandoned", log.run().opened.handle)))
+}
+
+/// Whether nobody has ever held a step of a run.
+pub fn is_untouched(run: &piton_core::run::Run) -> bool {
+    run.steps().all(|(_, state)| state.history.is_empty() && state.attempt().is_none())
+}
+
+fn in_the_way(act: u64, other: &Log) -> NotUndone {
+    let handle = &other.run().opened.handle;
+    let what = format!("{handle} is the run of this plan by now: `piton abandon {handle}`");
+    NotUndone::InTheWay { act, what: vec![what] }
+}

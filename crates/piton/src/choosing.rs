@@ -1,0 +1,176 @@
+//! What to do when a plan that is to be run has an unfinished run already: one menu on a terminal, flags
+//! elsewhere. Nothing is decided for anybody; work that was begun is neither continued nor left by
+//! accident.
+
+use piton_core::view::{RunView, run_branch};
+use piton_engine::abandon::is_untouched;
+use piton_engine::error::EngineError;
+use piton_engine::log::Log;
+use piton_engine::observe::{Depth, look};
+use piton_engine::project::Project;
+use piton_engine::runs::{Unended, Unfinished};
+
+use crate::describe::{run_head, step_row};
+use crate::error::{Detail, Kind, Problem};
+use crate::text::{bold, now, table, word};
+use crate::ui::{Said, Ui};
+use crate::verb::abandon::refuse_unless;
+
+/// What was said on the command line.
+pub(crate) struct Wish<'a> {
+    pub(crate) auto_continue: bool,
+    pub(crate) fresh: bool,
+    pub(crate) yes: bool,
+    /// The plan, as it was typed.
+    pub(crate) plan: &'a str,
+}
+
+/// What becomes of unfinished runs of the plan.
+pub(crate) enum Chosen {
+    /// This plan's own run goes on, or there is none.
+    Own(Unfinished),
+    /// A run of what looks like the same plan goes on.
+    Near(Box<Log>),
+}
+
+/// Finds out what is wanted.
+pub(crate) fn choose(
+    ui: &Ui,
+    project: &Project,
+    found: Unended,
+    wish: &Wish<'_>,
+) -> Result<Chosen, Problem> {
+    let Unended { own, near } = found;
+    match own {
+        None if wish.fresh || wish.auto_continue => Ok(Chosen::Own(Unfinished::GoOn)),
+        None => offer(ui, project, near, wish),
+        // What cannot be read can be left; going on says what is wrong with it.
+        Some(Err(_)) => Ok(Chosen::Own(match wish.fresh {
+            true => Unfinished::LeaveAside,
+            false => Unfinished::GoOn,
+        })),
+        Some(Ok(log)) => own_run(ui, project, &log, wish).map(Chosen::Own),
+    }
+}
+
+fn own_run(ui: &Ui, project: &Project, log: &Log, wish: &Wish<'_>) -> Result<Unfinished, Problem> {
+    let view = look(project, log, Depth::Locks)?;
+    if wish.fresh {
+        return fresh(ui, &view, wish).map(|()| Unfinished::LeaveAside);
+    }
+    // Nobody has worked on it, or it cannot go on: there is nothing to choose between.
+    let settled = is_untouched(log.run()) || log.run().failed_for_good().is_some();
+    if wish.auto_continue || settled {
+        return Ok(Unfinished::GoOn);
+    }
+    if !ui.can_ask() {
+        return Err(unasked(&view, wish));
+    }
+    ui.talk(format!("{} is an unfinished run of this plan:", bold(view.handle.as_str())));
+    tell(ui, &view);
+    loop {
+        let choices = [("c", "continue"), ("r", "review"), ("f", "start fresh"), ("q", "quit")];
+        match ui.choose("What now?", &choices) {
+            Some("c") => return Ok(Unfinished::GoOn),
+            Some("r") => review(ui, project, &view)?,
+            Some("f") => return fresh(ui, &view, wish).map(|()| Unfinished::LeaveAside),
+            _ => {
+                let message = format!("{} stays as it is", view.handle);
+                return Err(Problem::new(Kind::UnfinishedRun, message).hint(hint(&view, wish)));
+            }
+        }
+    }
+}
+
+/// Asked twice: what was begun would be left.
+fn fresh(ui: &Ui, view: &RunView, wish: &Wish<'_>) -> Result<(), Problem> {
+    if wish.yes {
+        return Ok(());
+    }
+    let handle = &view.handle;
+    let told = vec![
+        format!("{handle}: {} of {} steps are completed", view.completed, view.total),
+        "it goes to the attic for 30 days with everything it has; `piton undo` reopens it".into(),
+    ];
+    if ui.can_ask() {
+        told.iter().for_each(|line| ui.talk(format!("  {line}")));
+    }
+    let command = format!("piton run {} --fresh --yes", word(wish.plan));
+    let first = ui.ask(&format!("Leave {} and start over?", bold(handle.as_str())));
+    let agreed = match first {
+        Said::Yes => ui.ask("Sure? Its steps are done again."),
+        other => other,
+    };
+    refuse_unless(agreed, told, &command)
+}
+
+fn hint(view: &RunView, wish: &Wish<'_>) -> String {
+    let plan = word(wish.plan);
+    format!(
+        "go on: `piton resume {}` or `piton run {plan} --auto-continue`; look: `piton status {0}`; \
+         start over: `piton run {plan} --fresh --yes`",
+        view.handle
+    )
+}
+
+fn unasked(view: &RunView, wish: &Wish<'_>) -> Problem {
+    let message = format!(
+        "{} is an unfinished run of this plan ({}, {} of {} steps completed), and nobody is there to ask",
+        view.handle,
+        view.status.word(),
+        view.completed,
+        view.total
+    );
+    Problem::new(Kind::UnfinishedRun, message).hint(hint(view, wish))
+}
+
+fn tell(ui: &Ui, view: &RunView) {
+    for line in run_head(view, now()) {
+        ui.talk(format!("  {line}"));
+    }
+}
+
+/// Its steps, and what its branch has on top of where it began.
+fn review(ui: &Ui, project: &Project, view: &RunView) -> Result<(), Problem> {
+    let rows: Vec<Vec<String>> = view.steps.iter().map(|step| step_row(step, now())).collect();
+    for line in table(&rows) {
+        ui.talk(line);
+    }
+    let branch = run_branch(&view.handle);
+    let stat = project.git.diff_stat(&view.base, &branch).map_err(EngineError::from)?;
+    match stat.is_empty() {
+        true => ui.talk(format!("Nothing has landed on {branch} yet.")),
+        false => stat.iter().for_each(|line| ui.talk(line)),
+    }
+    Ok(())
+}
+
+/// A run of a plan that was moved or renamed may be the one that is meant.
+fn offer(ui: &Ui, project: &Project, near: Vec<Log>, wish: &Wish<'_>) -> Result<Chosen, Problem> {
+    let open = |log: &Log| !is_untouched(log.run());
+    for log in near.into_iter().filter(open) {
+        let view = look(project, &log, Depth::Locks)?;
+        let message = format!(
+            "{} is an unfinished run of what looks like the same plan, from {}",
+            view.handle, view.plan_path
+        );
+        if !ui.can_ask() {
+            let hint = format!("to go on with it instead: `piton resume {}`", view.handle);
+            ui.warn(Kind::Noticed, message, Some(hint));
+            continue;
+        }
+        ui.talk(&message);
+        tell(ui, &view);
+        let choices = [("c", "continue that one"), ("n", "a new run"), ("q", "quit")];
+        match ui.choose("What now?", &choices) {
+            Some("c") => return Ok(Chosen::Near(Box::new(log))),
+            Some("n") => {}
+            _ => {
+                let problem = Problem::new(Kind::UnfinishedRun, "nothing was started");
+                let details = vec![Detail { message, hint: None }];
+                return Err(problem.with_details(details).hint(hint(&view, wish)));
+            }
+        }
+    }
+    Ok(Chosen::Own(Unfinished::GoOn))
+}
