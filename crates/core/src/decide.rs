@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::claim::{Asker, Chosen, believed_until, choose, lease_key, slots_left};
 use crate::decided::{Decided, Lease};
 use crate::event::{
-    Cause, Check, Claimed, Conflict, Entry, Event, Exit, Failure, Haste, Holder, Mark, Priority,
-    ReleasedBy, Report, RunOpened, Scope, Snapshot, Stage, Truth, Waived,
+    Cause, Check, Claimed, Conflict, Entry, Event, Exit, Failure, Haste, Holder, Mark, MergeIntent,
+    Priority, ReleasedBy, Report, RunOpened, Scope, Snapshot, Stage, Truth, Waived,
 };
 use crate::ids::{
     AttemptId, Fence, HostId, ItemRef, LockName, Oid, QuestionId, StepId, StepRef, SubstepId,
@@ -21,7 +21,7 @@ use crate::question::{
     decide_conflict, unread_of,
 };
 use crate::recover::Observed;
-use crate::run::{Attempt, Phase, Run, Step, Stop};
+use crate::run::{Attempt, Merged, Phase, Run, Step, Stop};
 use crate::time::{Millis, Moment};
 
 /// What somebody asks for.
@@ -171,6 +171,14 @@ pub enum Command {
     /// Goes on with a run that was given up, if no other run of its plan is there.
     Reopen {
         host: HostId,
+    },
+    /// Says that what was landed is about to be brought into another branch.
+    IntendMerge(MergeIntent),
+    /// Says that what was landed by `tip` is in another branch.
+    Merge {
+        into: String,
+        commit: Oid,
+        tip: Oid,
     },
     /// Goes on with a plan that was changed under the run.
     AcceptPlan {
@@ -489,6 +497,18 @@ pub fn decide(
         }
         Command::Stop { scope, cause, haste } => decide_stop(run, scope, *cause, *haste),
         Command::Resume { host, confirmed } => Ok(decide_resume(run, host, *confirmed)),
+        Command::IntendMerge(intent) if run.merging.as_ref() == Some(intent) => Ok(nothing()),
+        Command::IntendMerge(intent) => Ok(one(Event::MergeIntended(intent.clone()))),
+        Command::Merge { into, commit, tip } => {
+            let known = run.merged.as_ref().filter(|_| run.merging.is_none());
+            let same =
+                |known: &Merged| (&known.into, &known.commit, &known.tip) == (into, commit, tip);
+            if known.is_some_and(same) {
+                return Ok(nothing());
+            }
+            let (into, commit, tip) = (into.clone(), commit.clone(), tip.clone());
+            Ok(one(Event::Merged { into, commit, tip }))
+        }
         Command::AcceptPlan { plan } => decide_accept(run, plan),
     }
 }

@@ -136,6 +136,14 @@ pub enum Event {
         fence: Fence,
         by: ReleasedBy,
     },
+    /// The branch `into` is about to be moved from `onto` to `to`, with what the run had landed by `tip`.
+    MergeIntended(MergeIntent),
+    /// What the run had landed by `tip` is in the branch `into`.
+    Merged {
+        into: String,
+        commit: Oid,
+        tip: Oid,
+    },
     /// A step that had ended is pending again, with its retries unspent.
     Reset {
         step: StepRef,
@@ -397,6 +405,17 @@ pub enum Mark {
     Deferred { reason: String },
 }
 
+/// What a run has landed, on its way into another branch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergeIntent {
+    /// The branch's short name.
+    pub into: String,
+    pub onto: Oid,
+    pub to: Oid,
+    /// The run's branch by then.
+    pub tip: Oid,
+}
+
 /// A completion in spite of what was still open.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waived {
@@ -656,6 +675,8 @@ impl Event {
             | Event::PlanAccepted { .. }
             | Event::Abandoned { .. }
             | Event::Reopened { .. }
+            | Event::MergeIntended(_)
+            | Event::Merged { .. }
             | Event::StopRequested { .. }
             | Event::Resumed { .. } => None,
         }

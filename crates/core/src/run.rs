@@ -11,8 +11,8 @@ use crate::cache::{as_json, as_json_option};
 use crate::checklist::{Checklist, Gap};
 use crate::claim::entry_of;
 use crate::event::{
-    BadEvent, Cause, Claimed, Entry, Event, Failure, Grounds, Haste, Holder, Report, RunOpened,
-    Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
+    BadEvent, Cause, Claimed, Entry, Event, Failure, Grounds, Haste, Holder, MergeIntent, Report,
+    RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
 };
 use crate::graph::Graph;
 use crate::ids::{AttemptId, Fence, Hash, LockName, Oid, StepId, StepRef};
@@ -40,6 +40,9 @@ pub struct Run {
     pub abandoned: Option<Abandonment>,
     /// The commit that the step completed last was landed with: the run's branch must contain it.
     pub landed: Option<Oid>,
+    /// A merge that was begun; whoever comes next finishes it.
+    pub merging: Option<MergeIntent>,
+    pub merged: Option<Merged>,
     pub cursor: Cursor,
     graph: Arc<Graph>,
     steps: List<Step>,
@@ -98,6 +101,15 @@ impl Free<'_> {
         self.steps.union_with(&self.run.sets.held);
         self.steps.into_ones().map(|index| self.run.ref_at(index))
     }
+}
+
+/// What was landed by `tip` is in another branch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Merged {
+    pub into: String,
+    pub commit: Oid,
+    pub tip: Oid,
+    pub at: Millis,
 }
 
 /// A stop request in force.
@@ -331,6 +343,8 @@ impl Run {
             stop: None,
             abandoned: None,
             landed: None,
+            merging: None,
+            merged: None,
             cursor: first.cursor(),
             open: open(&graph, &FixedBitSet::with_capacity(steps)),
             graph: Arc::new(graph),
@@ -520,6 +534,12 @@ impl Run {
                 self.abandoned.take().ok_or_else(|| illegal(Illegal::NotAbandoned))?;
             }
             Event::PlanAccepted { plan, text } => self.accept(*plan, text).map_err(illegal)?,
+            Event::MergeIntended(intent) => self.merging = Some(intent.clone()),
+            Event::Merged { into, commit, tip } => {
+                let (into, commit, tip) = (into.clone(), commit.clone(), tip.clone());
+                self.merging = None;
+                self.merged = Some(Merged { into, commit, tip, at: record.at });
+            }
             about_step => {
                 let stop = self.stop;
                 let step = about_step.step().expect("every other event names a step");
@@ -903,6 +923,8 @@ impl Step {
             }
             Event::RunOpened(_)
             | Event::PlanAccepted { .. }
+            | Event::MergeIntended(_)
+            | Event::Merged { .. }
             | Event::StopRequested { .. }
             | Event::Abandoned { .. }
             | Event::Reopened { .. }

@@ -39,11 +39,23 @@ pub struct RunView {
     pub changed_at: Millis,
     pub base: Oid,
     pub branch: String,
+    /// Where what it has landed was brought to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub merged: Option<MergedView>,
     pub inputs: BTreeMap<String, String>,
     pub completed: usize,
     pub total: usize,
     pub groups: Vec<GroupView>,
     pub steps: Vec<StepView>,
+}
+
+/// A merge, for showing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MergedView {
+    pub into: String,
+    pub commit: Oid,
+    #[serde(serialize_with = "rfc3339")]
+    pub at: Millis,
 }
 
 /// A run's status, with its data.
@@ -382,6 +394,11 @@ pub fn view(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -> R
         changed_at: run.changed_at,
         base: run.opened.base.clone(),
         branch: run_branch(&run.opened.handle),
+        merged: run.merged.as_ref().map(|merged| MergedView {
+            into: merged.into.clone(),
+            commit: merged.commit.clone(),
+            at: merged.at,
+        }),
         inputs: run.opened.inputs.clone(),
         completed: steps.iter().filter(done).count(),
         total: steps.len(),

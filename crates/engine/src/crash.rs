@@ -62,6 +62,9 @@ pub const POINTS: &[(&str, Who)] = &[
     ("restore.index-put", Who::Restorer),
     ("restore.head-moved", Who::Restorer),
     ("restore.flushed", Who::Restorer),
+    ("merge.intended", Who::Merger),
+    ("merge.tree-updated", Who::Merger),
+    ("merge.ref-moved", Who::Merger),
 ];
 
 /// Whose code a point is in.
@@ -80,6 +83,8 @@ pub enum Who {
     Undoer,
     /// Somebody who puts a snapshot back.
     Restorer,
+    /// Who merges what a run has landed.
+    Merger,
 }
 
 #[cfg(not(feature = "crash-points"))]

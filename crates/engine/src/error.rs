@@ -13,6 +13,7 @@ use piton_store::StoreError;
 use crate::git::GitError;
 use crate::land::Unlanded;
 use crate::log::LogError;
+use crate::merge::Unmerged;
 use crate::snapshot::PutError;
 use crate::undo::NotUndone;
 
@@ -70,6 +71,8 @@ pub enum EngineError {
     NothingToStart { steps: Vec<StepId> },
     #[error(transparent)]
     Unlanded(#[from] Unlanded),
+    #[error(transparent)]
+    Unmerged(#[from] Unmerged),
     #[error("verify of step {step} did not pass: {why}")]
     Unverified { step: StepId, why: Failure, tail: String },
     #[error("verify of step {step} was ended ({cause})")]
@@ -191,6 +194,7 @@ impl EngineError {
             | EngineError::Unverified { .. }
             | EngineError::VerifyEnded { .. }
             | EngineError::Unlanded(_)
+            | EngineError::Unmerged(_)
             | EngineError::CompletedOtherwise { .. }
             | EngineError::KeeperLost { .. } => None,
             EngineError::Plan { path, .. } => {

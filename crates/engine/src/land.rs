@@ -239,7 +239,6 @@ pub fn prepare(
     merge(git, onto, commit, message, &format!("{HELD}/{run_branch}"))
 }
 
-/// The merge commit gets a ref of piton's own, so that it is still there when the branch moves.
 fn merge(
     git: &Git,
     onto: Oid,
@@ -247,24 +246,60 @@ fn merge(
     message: &str,
     held: &str,
 ) -> Result<Landing, GitError> {
+    let parents = [onto.clone(), commit.clone()];
+    Ok(match merge_commit(git, (&onto, commit), &parents, (message, held))? {
+        Made::Done(to) => Landing::Merge { onto, to },
+        Made::Conflict { paths } => Landing::Conflict { onto, paths },
+    })
+}
+
+/// What came of bringing two commits together.
+pub(crate) enum Made {
+    /// A tree, or a commit of it.
+    Done(Oid),
+    Conflict {
+        paths: Vec<String>,
+    },
+}
+
+/// A commit with everything of both. It gets a ref of piton's own, so that it is still there when a branch
+/// moves to it.
+pub(crate) fn merge_commit(
+    git: &Git,
+    both: (&Oid, &Oid),
+    parents: &[Oid],
+    (message, held): (&str, &str),
+) -> Result<Made, GitError> {
     let drivers = drivers::overrides(git.call())?;
     let call = || from_scratch(git).configs(&drivers);
-    let mut paths = Vec::new();
+    let mut conflict = Vec::new();
     let old = git.ref_target(held)?;
-    let made = keep(git, Name { refname: held, old, why: "piton: landing" }, |_| {
-        let words = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages"];
-        let asked = call().env("GIT_ATTR_SOURCE", onto.as_str()).args(&words);
-        let answer = asked.args(&[onto.as_str(), commit.as_str()]).accept(&[0, 1]).run()?;
-        if answer.code == 1 {
-            paths = answer.parts().skip(1).map(names::shown).collect();
-            return Ok(None);
-        }
-        let tree = oid(&answer.stdout, "git merge-tree")?;
-        commit_tree(call, &tree, &[onto.clone(), commit.clone()], message).map(Some)
-    })?;
+    let made =
+        keep(git, Name { refname: held, old, why: "piton: merge" }, |_| {
+            match merged_tree(git, both)? {
+                Made::Done(tree) => commit_tree(call, &tree, parents, message).map(Some),
+                Made::Conflict { paths } => {
+                    conflict = paths;
+                    Ok(None)
+                }
+            }
+        })?;
     Ok(match made {
-        Some(to) => Landing::Merge { onto, to },
-        None => Landing::Conflict { onto, paths },
+        Some(commit) => Made::Done(commit),
+        None => Made::Conflict { paths: conflict },
+    })
+}
+
+/// The tree of two commits brought together; no worktree has a part in it.
+pub(crate) fn merged_tree(git: &Git, (onto, commit): (&Oid, &Oid)) -> Result<Made, GitError> {
+    let drivers = drivers::overrides(git.call())?;
+    let words = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages"];
+    let asked = from_scratch(git).configs(&drivers).env("GIT_ATTR_SOURCE", onto.as_str());
+    let asked = asked.args(&words).args(&[onto.as_str(), commit.as_str()]);
+    let answer = asked.accept(&[0, 1]).run()?;
+    Ok(match answer.code {
+        1 => Made::Conflict { paths: answer.parts().skip(1).map(names::shown).collect() },
+        _ => Made::Done(oid(&answer.stdout, "git merge-tree")?),
     })
 }
 

@@ -92,6 +92,11 @@ impl Project {
         }
     }
 
+    /// Held while what a run has landed is merged: one at a time on this host, whatever the branch.
+    pub(crate) fn merge_lock(&self) -> PathBuf {
+        self.state.join("merge.lock")
+    }
+
     /// Held while a step of this run is landed: one at a time on this host.
     pub(crate) fn land_lock(&self, handle: &Handle) -> PathBuf {
         self.state.join(format!("land-{handle}.lock"))

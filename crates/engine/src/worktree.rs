@@ -18,6 +18,7 @@ use crate::git::{
     Call, Git, GitError, commit_tree, drivers, flush, is_missing, locks, names, oid, plain,
 };
 
+mod advance;
 mod bring;
 mod create;
 mod link;
@@ -25,6 +26,7 @@ mod listed;
 mod remove;
 mod scratch;
 
+pub(crate) use advance::{Dirt, Stand};
 pub use create::Made;
 pub(crate) use create::is_unfinished;
 pub(crate) use link::{Link, link as link_of, place_of};

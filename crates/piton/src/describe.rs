@@ -41,7 +41,10 @@ pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
             format!("step {step}: {cause}, {}", ago(*at, now))
         }
         RunStatus::Failed { step, why } => format!("step {step} {}", plain(&why.to_string())),
-        RunStatus::Completed => format!("on branch {}", view.branch),
+        RunStatus::Completed => match &view.merged {
+            Some(merged) => format!("merged into {} {}", merged.into, ago(merged.at, now)),
+            None => format!("on branch {}", view.branch),
+        },
         RunStatus::Abandoned { at, keep_until: Some(until) } => {
             let left = until.since(now);
             format!("{}, in the attic for {}", ago(*at, now), crate::text::span(left))

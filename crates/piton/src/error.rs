@@ -12,6 +12,7 @@ use piton_engine::config::ConfigError;
 use piton_engine::error::EngineError;
 use piton_engine::git::GitError;
 use piton_engine::log::LogError;
+use piton_engine::merge::Unmerged;
 use piton_engine::trust::TrustError;
 use piton_engine::undo::NotUndone;
 use serde::Serialize;
@@ -84,6 +85,9 @@ kinds! {
     PlanInUse, "E083", BadPlan, "the changed plan cannot be accepted: what it changes is in use";
     NoAnswerYet, "E084", NeedsPerson, "what was asked has no answer yet";
     CompletedOtherwise, "E085", Failed, "the step was completed with another commit, or without one";
+    MergeConflict, "E087", Failed, "the run's branch and the other one cannot be brought together";
+    UncleanCheckout, "E088", Failed, "the branch is checked out with work that is not committed";
+    NotCompleted, "E089", Failed, "the run has open steps";
     OneAtATime, "E090", Usage, "the plan's steps share one worktree, so that `--jobs` cannot be more than 1";
     NoSuchSnapshot, "E096", Usage, "there is no such snapshot, or more than one, or it has no such path";
     TreeInUse, "E097", Failed, "the worktree is in use, or not one that a snapshot can be put into";
@@ -264,6 +268,16 @@ fn kind_of(error: &EngineError) -> Kind {
         EngineError::UnknownInput { .. } => Kind::BadInput,
         EngineError::LostStore { .. } => Kind::StoreBroken,
         EngineError::Unlanded(_) => Kind::NotLanded,
+        EngineError::Unmerged(why) => match why {
+            Unmerged::Unfinished { .. } => Kind::NotCompleted,
+            Unmerged::NoBranch { .. } => Kind::Usage,
+            Unmerged::Conflict { .. } | Unmerged::Unrelated { .. } | Unmerged::Moving { .. } => {
+                Kind::MergeConflict
+            }
+            Unmerged::Dirty { .. } | Unmerged::Busy { .. } | Unmerged::InTheWay { .. } => {
+                Kind::UncleanCheckout
+            }
+        },
         EngineError::Unverified { .. } => Kind::VerifyFailed,
         EngineError::CompletedOtherwise { .. } => Kind::CompletedOtherwise,
         EngineError::VerifyEnded { cause, .. } => verb::interrupted(*cause),

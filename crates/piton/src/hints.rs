@@ -12,12 +12,13 @@ use piton_core::view::{RunView, StepKind};
 use piton_engine::error::EngineError;
 use piton_engine::land::Unlanded;
 use piton_engine::log::{Log, LogError};
+use piton_engine::merge::Unmerged;
 use piton_engine::project::Project;
 
 use crate::claiming::ByClaim;
 use crate::error::Problem;
 use crate::text::{plain, word};
-use crate::verb::plan_from_here;
+use crate::verb::{from_here, plan_from_here};
 
 /// Steps that a hint speaks of, at most: more would not be read.
 const NAMED_MAX: usize = 3;
@@ -69,6 +70,7 @@ impl<'a> About<'a> {
                 )
             }
             EngineError::Unlanded(why) => return self.unlanded(why),
+            EngineError::Unmerged(why) => self.unmerged(why),
             EngineError::Unverified { step, .. } => format!(
                 "the claim is still yours: mend it, commit, and `{} --commit \"$(git rev-parse HEAD)\"`",
                 self.write("complete", step)
@@ -191,6 +193,41 @@ impl<'a> About<'a> {
             Unlanded::Busy { .. } => format!("`{}`", again("")),
             Unlanded::CheckedOut { .. } | Unlanded::Rewound { .. } => return None,
         })
+    }
+
+    fn unmerged(&self, why: &Unmerged) -> String {
+        let run = &self.run.opened.handle;
+        let place = |path: &Path| word(&from_here(path).display().to_string());
+        match why {
+            Unmerged::Unfinished { .. } => format!(
+                "`piton status {run}` says what is open; what was landed so far: `{}`",
+                again("--partial")
+            ),
+            Unmerged::NoBranch { .. } => {
+                format!("`git branch` lists them; name one: `{}`", again("--into main"))
+            }
+            Unmerged::Conflict { branch, into, .. } => format!(
+                "nothing was changed; bring them together by hand: `git switch {into}`, `git merge \
+                 {branch}`"
+            ),
+            Unmerged::Unrelated { branch, .. } => {
+                format!("see what it has: `git log --oneline {branch}`")
+            }
+            Unmerged::Dirty { worktree, .. } => {
+                let place = place(worktree);
+                format!(
+                    "look: `git -C {place} status`; commit or put it away, then `{}`",
+                    again("")
+                )
+            }
+            Unmerged::Busy { worktree, .. } => {
+                format!("end that first: `git -C {} status`; then `{}`", place(worktree), again(""))
+            }
+            Unmerged::InTheWay { .. } => {
+                format!("move them away, or commit them; then `{}`", again(""))
+            }
+            Unmerged::Moving { .. } => format!("`{}`", again("")),
+        }
     }
 
     /// What makes a step that nobody holds one's own.

@@ -175,6 +175,8 @@ impl<'a> Progress<'a> {
             Event::RunOpened(_)
             | Event::StopRequested { .. }
             | Event::Reopened { .. }
+            | Event::MergeIntended(_)
+            | Event::Merged { .. }
             | Event::Resumed { .. } => {}
         }
     }

@@ -174,7 +174,8 @@ pub(crate) fn word(text: &str) -> String {
 pub(crate) fn relative(path: &Path, folder: &Path) -> PathBuf {
     let shared = path.components().zip(folder.components()).take_while(|(a, b)| a == b).count();
     let up = folder.components().skip(shared).map(|_| Component::ParentDir);
-    up.chain(path.components().skip(shared)).collect()
+    let parts: PathBuf = up.chain(path.components().skip(shared)).collect();
+    if parts.as_os_str().is_empty() { PathBuf::from(".") } else { parts }
 }
 
 #[cfg(test)]
@@ -220,6 +221,7 @@ mod tests {
         check("/r/plans/a.toml", "/r", "plans/a.toml");
         check("/r/plan.toml", "/r/src/deep", "../../plan.toml");
         check("/r/plans/a.toml", "/r/src", "../plans/a.toml");
+        check("/r", "/r", ".");
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod demo_agent;
+pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod fail;
@@ -41,6 +42,7 @@ pub(crate) mod item;
 pub(crate) mod keeper;
 pub(crate) mod log;
 pub(crate) mod man;
+pub(crate) mod merge;
 pub(crate) mod open;
 pub(crate) mod overview;
 pub(crate) mod plan;
@@ -167,10 +169,12 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
     let run = &view.handle;
     let rest_by_hand = by_hand(view);
     match &view.status {
-        RunStatus::Completed => vec![
-            format!("git log --oneline {}..{}", view.base.short(), view.branch),
-            format!("git merge {}", view.branch),
-        ],
+        RunStatus::Completed if view.merged.is_some() => {
+            vec![format!("git log --oneline {}..{}", view.base.short(), view.branch)]
+        }
+        RunStatus::Completed => {
+            vec![format!("piton diff {run} --stat"), format!("piton merge {run}")]
+        }
         RunStatus::Abandoned { .. } => {
             vec!["piton undo --list".to_owned(), format!("piton show {run}")]
         }

@@ -365,7 +365,7 @@ fn force_claim_of_a_step_by_its_name_says_why_it_was_not_had() {
 fn release_reopens_what_is_not_completed_and_nothing_else() {
     let sandbox = sandbox();
     let one = tree(&sandbox, "one");
-    claim(&sandbox, &one, &[]);
+    let fence = fence(&claim(&sandbox, &one, &[]));
     let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
     by(&["start", "plan.toml", "jwt"]);
     by(&["check", "plan.toml", "jwt", "1", "validate.1", "--done"]);
@@ -373,6 +373,7 @@ fn release_reopens_what_is_not_completed_and_nothing_else() {
     by(&["item", "add", "plan.toml", "jwt", "a gap"]);
     by(&["check", "plan.toml", "jwt", "3", "--defer", "--reason", "later"]);
     by(&["substep", "complete", "plan.toml", "jwt", "refresh"]);
+    assert_eq!(step(&view(&sandbox), "jwt")["fence"].to_string(), fence);
     by(&["release", "plan.toml", "jwt"]);
     let run = view(&sandbox);
     let jwt = step(&run, "jwt");
@@ -386,6 +387,8 @@ fn release_reopens_what_is_not_completed_and_nothing_else() {
     let done: Vec<&Value> = substeps.map(|substep| &substep["completed"]).collect();
     assert_eq!(done, [false, true]);
     // The claim is gone from it, and stays in its history.
+    assert_eq!(jwt.get("fence"), None);
+    assert!(jwt["attempts"][0]["to"].is_string(), "{jwt}");
     assert_eq!(jwt["attempts"][0]["state"], "released");
     let (exit, code, _) = refused(&sandbox, &["release", "plan.toml", "jwt", "--force"]);
     assert_eq!((exit, code.as_str()), (1, "E050"));
@@ -507,6 +510,9 @@ fn auto_reclaim_after_a_lease_of_a_second_is_for_anybody() {
     assert_fenced(&sandbox, &fence(&first), None);
     let (exit, code, _) = refused(&sandbox, &["start", "plan.toml", "jwt", "--worktree", &one]);
     assert_eq!((exit, code.as_str()), (5, "E049"));
+    let beat = ["heartbeat", "plan.toml", "jwt", "--worktree", &one, "--json"];
+    let beat = sandbox.piton(&beat).output().expect_code(5).json();
+    assert_eq!(beat["data"]["beat"], "fenced");
 
     // Also once the other has completed it.
     let by = ["complete", "plan.toml", "jwt", "--worktree", &two, "--force", "--reason", "x"];

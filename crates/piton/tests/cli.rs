@@ -275,7 +275,7 @@ fn a_run_is_told_in_plain_lines_and_looked_at_from_anywhere() {
     let resumed = sandbox.piton(&["resume", prefix]).output().success();
     assert!(resumed.stdout.contains("nothing to resume"), "{resumed}");
     let overview = sandbox.piton(&["-C", "plans"]).output().success();
-    assert!(overview.stdout.contains(&format!("git merge piton/{handle}/run")), "{overview}");
+    assert!(overview.stdout.contains(&format!("piton merge {handle}")), "{overview}");
 }
 
 fn event_name(line: &str) -> String {

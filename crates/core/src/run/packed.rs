@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Abandonment, Run, Sets, Step, Stop};
+use super::{Abandonment, Merged, Run, Sets, Step, Stop};
 use crate::cache::{
     self, File, Keep, Place, Sheaf, VERSION, as_json, is_outgrown, pack_places, take_places,
 };
-use crate::event::RunOpened;
+use crate::event::{MergeIntent, RunOpened};
 use crate::graph::{Graph, Part};
 use crate::ids::{Hash, Oid};
 use crate::list::{Extent, List, Pack, Pages, Source, pages_for};
@@ -53,6 +53,8 @@ struct Head {
     stop: Option<Stop>,
     abandoned: Option<Abandonment>,
     landed: Option<Oid>,
+    merging: Option<MergeIntent>,
+    merged: Option<Merged>,
     cursor: Cursor,
     sets: Sets,
     open: Vec<u32>,
@@ -89,6 +91,8 @@ impl Run {
             stop,
             abandoned,
             landed,
+            merging,
+            merged,
             cursor,
             graph: over,
             steps: _,
@@ -106,6 +110,8 @@ impl Run {
             stop: *stop,
             abandoned: *abandoned,
             landed: landed.clone(),
+            merging: merging.clone(),
+            merged: merged.clone(),
             cursor: *cursor,
             sets: sets.clone(),
             open: open.clone(),
@@ -151,6 +157,7 @@ impl Run {
         let Head {
             needed, plan, opened, opened_at, changed_at, stop, abandoned, landed, cursor, ..
         } = head;
+        let Head { merging, merged, .. } = head;
         let home = Home { file: id, needed, plan, graph: graph_at };
         (graph.hash() == plan).then(|| Run {
             opened,
@@ -159,6 +166,8 @@ impl Run {
             stop,
             abandoned,
             landed,
+            merging,
+            merged,
             cursor,
             graph: Arc::new(graph),
             steps,
@@ -216,13 +225,14 @@ impl PartialEq for Run {
     fn eq(&self, other: &Run) -> bool {
         #[rustfmt::skip]
         let Run {
-            opened, opened_at, changed_at, stop, abandoned, landed, cursor, graph, steps, sets, open,
-            home: _,
+            opened, opened_at, changed_at, stop, abandoned, landed, merging, merged, cursor, graph,
+            steps, sets, open, home: _,
         } = self;
         *opened == other.opened
             && (*opened_at, *changed_at) == (other.opened_at, other.changed_at)
             && (*stop, *abandoned) == (other.stop, other.abandoned)
             && (landed, *cursor) == (&other.landed, other.cursor)
+            && (merging, merged) == (&other.merging, &other.merged)
             && graph.hash() == other.graph.hash()
             && *steps == other.steps
             && (sets, open) == (&other.sets, &other.open)

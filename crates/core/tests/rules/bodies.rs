@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use piton_core::event::{
     About, BadEvent, Cause, Check, Claimed, Conflict, EVENT_VERSION, Entry, Event, Exit, Failure,
-    Grounds, Haste, Holder, Mark, Omission, Priority, ReleasedBy, Report, ReportedFile, Repository,
-    RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
+    Grounds, Haste, Holder, Mark, MergeIntent, Omission, Priority, ReleasedBy, Report,
+    ReportedFile, Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
 };
 use piton_core::ids::{
     AttemptId, BootId, Fence, Handle, Hash, QuestionId, RunId, StepRef, SubstepId,
@@ -335,6 +335,13 @@ fn samples_of_questions() -> Vec<Event> {
         Event::Suspended { step: step.clone(), fence },
         Event::PlanAccepted { plan: Hash::of(b"plan"), text: "plan".to_owned() },
         Event::CheckoutChanged { step, fence, files: vec!["src/ü.ts".to_owned()], more: 3 },
+        Event::MergeIntended(MergeIntent {
+            into: "main".to_owned(),
+            onto: oid(1),
+            to: oid(2),
+            tip: oid(3),
+        }),
+        Event::Merged { into: "main".to_owned(), commit: oid(2), tip: oid(3) },
     ]
 }
 
@@ -394,6 +401,8 @@ fn kind(event: &Event) -> u8 {
         Event::CheckoutChanged { .. } => 21,
         Event::Abandoned { .. } => 22,
         Event::Reopened { .. } => 23,
+        Event::MergeIntended(_) => 24,
+        Event::Merged { .. } => 25,
     }
 }
 

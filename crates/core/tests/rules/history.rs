@@ -13,8 +13,9 @@ use piton_core::decide::{
 };
 use piton_core::decided::{Decided, KeyFate, Lease};
 use piton_core::event::{
-    Cause, Conflict, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, Priority,
-    ReleasedBy, Report, Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth,
+    Cause, Conflict, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, MergeIntent,
+    Priority, ReleasedBy, Report, Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage,
+    Truth,
 };
 use piton_core::ids::{
     AgentName, AttemptId, BootId, Fence, GroupId, Handle, Hash, HostId, ItemRef, LockName, Oid,
@@ -262,6 +263,11 @@ impl History {
             }
             "abandon" => Command::Abandon { host: host("here"), keep_until: None },
             "reopen" => Command::Reopen { host: host("here") },
+            "intend-merge" => Command::IntendMerge(merge_intent()),
+            "merge" => {
+                let MergeIntent { into, to: commit, tip, .. } = merge_intent();
+                Command::Merge { into, commit, tip }
+            }
             "resume" => Command::Resume {
                 host: host("here"),
                 confirmed: words.get(1) == Some(&"confirmed"),
@@ -508,6 +514,8 @@ pub(crate) fn told(event: &Event) -> String {
         Event::PlanAccepted { .. } => "plan accepted".to_owned(),
         Event::Abandoned { .. } => "abandoned".to_owned(),
         Event::Reopened { .. } => "reopened".to_owned(),
+        Event::MergeIntended(intent) => format!("merge into {} intended", intent.into),
+        Event::Merged { into, .. } => format!("merged into {into}"),
         Event::Resumed { confirmed: true, .. } => "resumed, confirmed".to_owned(),
         Event::Resumed { confirmed: false, .. } => "resumed".to_owned(),
     }
@@ -609,6 +617,11 @@ fn substep(text: &str) -> SubstepId {
 /// Whoever works in this worktree.
 pub(crate) fn outside(on: &str, worktree: &str) -> Holder {
     Holder::External { host: host(on), worktree: worktree.to_owned() }
+}
+
+/// A merge of what was landed.
+fn merge_intent() -> MergeIntent {
+    MergeIntent { into: "main".to_owned(), onto: oid(1), to: oid(8), tip: oid(4) }
 }
 
 /// A plan from lines such as `b agent retries=1 needs=a,g in=g`; the step's kind is `agent`, `command`

@@ -26,7 +26,8 @@ fn eventful() -> History {
          claim a, start a, verify a, land a, complete a,
          claim c from x, substep c one, check c 1, defer c 2, gap c more, stop c, release c,
          claim e from y, claim e from z force, interrupt e agent,
-         claim b, stop run, bury b none, resume, claim c from x",
+         claim b, stop run, bury b none, resume, claim c from x,
+         intend-merge, merge, intend-merge",
     );
     history
 }
@@ -36,7 +37,7 @@ fn eventful() -> History {
 fn what_is_packed_changes_with_its_version_only() {
     let file = kept(&mut eventful().run, None);
     let shape = format!("{VERSION}: {}", Hash::of(&file.bytes).short());
-    insta::assert_snapshot!(shape, @"0.1.0 fold 12: 519933fad837");
+    insta::assert_snapshot!(shape, @"0.1.0 fold 13: 56958f902e3e");
 }
 
 #[test]

@@ -615,6 +615,8 @@ fn fence_of(event: &Event) -> Option<Fence> {
         | Event::StopRequested { scope: Scope::Attempt { fence, .. }, .. } => Some(*fence),
         Event::RunOpened(_)
         | Event::PlanAccepted { .. }
+        | Event::MergeIntended(_)
+        | Event::Merged { .. }
         | Event::Claimed(_)
         | Event::Answered { .. }
         | Event::Reset { .. }

@@ -97,6 +97,8 @@ fn joined<T: ToString>(all: &[T]) -> String {
 fn detail(event: &Event) -> String {
     match event {
         Event::PlanAccepted { plan, .. } => plan.short(),
+        Event::MergeIntended(intent) => format!("into {}, {}", intent.into, intent.to.short()),
+        Event::Merged { into, commit, .. } => format!("into {into}, {}", commit.short()),
         Event::RunOpened(opened) => format!("{} from {}", opened.handle, opened.base.short()),
         Event::Claimed(claimed) => {
             let entry = to_json(claimed.entry);

@@ -1,0 +1,120 @@
+//! What a run, or one step of it, has changed: between which commits, and what git says about them. No
+//! external diff, no text conversion, no colour; nothing is written.
+
+use piton_core::ids::{Oid, StepId};
+use piton_core::run::Phase;
+use piton_core::view::run_branch;
+use serde::Serialize;
+
+use crate::error::EngineError;
+use crate::git::{Call, GitError, names};
+use crate::log::Log;
+use crate::project::Project;
+
+/// What is compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Range {
+    pub from: Oid,
+    pub to: Oid,
+    /// The snapshot that is looked at, where the work has not been landed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+}
+
+/// What became of one file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ChangedFile {
+    pub path: String,
+    /// Lines; none of a file that has no lines.
+    pub added: Option<u64>,
+    pub removed: Option<u64>,
+}
+
+/// How it is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Patch,
+    Stat,
+}
+
+/// What the run has landed since it began.
+pub fn of_run(project: &Project, log: &Log) -> Result<Range, EngineError> {
+    let opened = &log.run().opened;
+    let tip = project.git.ref_target(&format!("refs/heads/{}", run_branch(&opened.handle)))?;
+    let to = tip.or_else(|| log.run().landed.clone()).unwrap_or_else(|| opened.base.clone());
+    Ok(Range { from: opened.base.clone(), to, snapshot: None })
+}
+
+/// What a step has landed; before that, what its last snapshot has. None where there is neither.
+pub fn of_step(project: &Project, log: &Log, step: &StepId) -> Result<Option<Range>, EngineError> {
+    let Some((_, state)) = log.run().step(step) else { return Ok(None) };
+    if let Phase::Completed { commit: Some(to), .. } = &state.phase {
+        let from = landed_before(project, log, step, to)?;
+        return Ok(Some(Range { from, to: to.clone(), snapshot: None }));
+    }
+    let Some(kept) = &state.snapshot else { return Ok(None) };
+    let (to, name) = (kept.snapshot.commit.clone(), kept.snapshot.refname.clone());
+    let from = match (&state.base, &kept.snapshot.head) {
+        (Some(base), _) => base.clone(),
+        (None, Some(head)) => {
+            let tip = of_run(project, log)?.to;
+            project.git.fork_point(head, &tip)?.unwrap_or_else(|| log.run().opened.base.clone())
+        }
+        (None, None) => log.run().opened.base.clone(),
+    };
+    Ok(Some(Range { from, to, snapshot: Some(name) }))
+}
+
+/// What the run's branch had when a step landed on it: the newest of what others had landed by then.
+fn landed_before(
+    project: &Project,
+    log: &Log,
+    step: &StepId,
+    commit: &Oid,
+) -> Result<Oid, EngineError> {
+    let landed = log.run().steps().filter(|(plan, _)| plan.id != *step);
+    let landed = landed.filter_map(|(_, state)| match &state.phase {
+        Phase::Completed { commit: Some(commit), at, .. } => Some((*at, commit)),
+        _ => None,
+    });
+    let mut landed: Vec<_> = landed.filter(|(_, other)| *other != commit).collect();
+    landed.sort_unstable_by_key(|(at, _)| std::cmp::Reverse(*at));
+    for (_, other) in landed {
+        if project.git.is_ancestor(other, commit)? {
+            return Ok(other.clone());
+        }
+    }
+    Ok(log.run().opened.base.clone())
+}
+
+/// What git prints about it.
+pub fn told(project: &Project, range: &Range, form: Form) -> Result<Vec<u8>, EngineError> {
+    let form = match form {
+        Form::Patch => ["--patch", "--src-prefix=a/", "--dst-prefix=b/"].as_slice(),
+        Form::Stat => &["--stat"],
+    };
+    Ok(compared(project, range, form).run()?.stdout)
+}
+
+/// The files that differ.
+pub fn files(project: &Project, range: &Range) -> Result<Vec<ChangedFile>, EngineError> {
+    let answer = compared(project, range, &["--numstat", "-z", "--no-renames"]).run()?;
+    let row = |part: &[u8]| {
+        let mut fields = part.splitn(3, |&byte| byte == b'\t');
+        let mut count = || {
+            let text = String::from_utf8_lossy(fields.next()?).into_owned();
+            Some(text.parse::<u64>().ok())
+        };
+        let (added, removed) = (count()?, count()?);
+        Some(ChangedFile { path: names::shown(fields.next()?), added, removed })
+    };
+    let unknown = || GitError::unexpected("git diff", "a row without a path");
+    let rows = answer.parts().map(|part| row(part).ok_or_else(unknown));
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn compared(project: &Project, range: &Range, form: &[&str]) -> Call {
+    let call = project.git.call().args(&["diff", "--no-ext-diff", "--no-textconv", "--no-color"]);
+    let call = call.args(form).arg("--end-of-options");
+    call.args(&[range.from.as_str(), range.to.as_str(), "--"])
+}

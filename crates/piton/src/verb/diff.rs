@@ -1,0 +1,74 @@
+//! `piton diff`: what a run, or one step of it, has changed. Looks and records nothing.
+
+use piton_engine::Access;
+use piton_engine::diff::{self, Form};
+use serde_json::json;
+
+use crate::error::Problem;
+use crate::ui::Ui;
+use crate::verb::{self, Answer, stop::step_of};
+
+/// Show what a run or a step has changed
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton diff auth-calm-otter --stat      the files that the run has changed
+  piton diff auth-calm-otter             every line of it
+  piton diff auth-calm-otter jwt         what one step has landed
+  piton diff auth-calm-otter | git apply --stat
+
+A run is compared with the commit that it began from, a step with what the run
+had landed before it. A step that has not landed anything is looked at as its
+last snapshot has it. No program of the repository is run for it.")]
+pub(crate) struct Args {
+    /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
+    run: Option<String>,
+
+    /// Only this step
+    step: Option<String>,
+
+    /// Only how much of which file
+    #[arg(long)]
+    stat: bool,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let project = verb::project()?;
+    let store = verb::store_with_runs(&project, Access::Look)?;
+    let log = verb::find(&project, &store, args.run.as_deref())?;
+    let step = args.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
+    let range = match &step {
+        Some(step) => diff::of_step(&project, &log, step)?,
+        None => Some(diff::of_run(&project, &log)?),
+    };
+    let opened = &log.run().opened;
+    let Some(range) = range else {
+        ui.talk("nothing is kept of this step yet");
+        let files: [&str; 0] = [];
+        return Ok(Answer::new(
+            json!({ "run": opened.run, "handle": opened.handle, "step": step, "files": files }),
+        ));
+    };
+    if let Some(name) = &range.snapshot {
+        ui.talk(format!("as its last snapshot has it: {name}"));
+    }
+    let form = if args.stat { Form::Stat } else { Form::Patch };
+    let told = diff::told(&project, &range, form)?;
+    if !ui.is_json() {
+        ui.foreign(&told)?;
+        return Ok(Answer::streamed());
+    }
+    let mut data = json!({
+        "run": opened.run,
+        "handle": opened.handle,
+        "step": step,
+        "from": range.from,
+        "to": range.to,
+        "snapshot": range.snapshot,
+        "files": diff::files(&project, &range)?,
+    });
+    if !args.stat {
+        data["patch"] = String::from_utf8_lossy(&told).into();
+    }
+    Ok(Answer::new(data))
+}

@@ -1,0 +1,124 @@
+//! `piton merge`: brings what a run has landed into the branch that it began from.
+
+use piton_engine::Access;
+use piton_engine::merge::{self, How, Merge, MergeAsk, OpenSteps, Way};
+use serde_json::{Value, json};
+
+use crate::error::{Kind, Problem};
+use crate::hints::About;
+use crate::text::bold;
+use crate::ui::Ui;
+use crate::verb::{self, Answer, from_here};
+
+/// Bring what a run has landed into its base branch
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  piton merge auth-calm-otter --dry-run    would it go well?
+  piton merge auth-calm-otter              forward, or by a merge commit
+  piton merge auth-calm-otter --squash     as one commit
+
+The branch is the one that the plan names as its base, or what is checked out
+here. It is moved only as a whole: both sides changing the same is E087 and
+changes nothing. Where it is checked out, files and index come along; a checkout
+with work that is not committed is left alone (E088). Killed on the way and said
+again it ends the same. The run's own branch and snapshots stay.")]
+pub(crate) struct Args {
+    /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
+    run: Option<String>,
+
+    /// Make one commit of everything
+    #[arg(long, conflicts_with = "no_ff")]
+    squash: bool,
+
+    /// Make a merge commit although moving the branch forward would do
+    #[arg(long)]
+    no_ff: bool,
+
+    /// Merge into this branch instead
+    #[arg(long, value_name = "BRANCH")]
+    into: Option<String>,
+
+    /// Merge what was landed so far, although steps are open
+    #[arg(long)]
+    partial: bool,
+
+    /// Say whether it would go well; move nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let project = verb::project()?;
+    let access = if args.dry_run { Access::Look } else { Access::Existing };
+    let store = verb::store_with_runs(&project, access)?;
+    let mut log = verb::find(&project, &store, args.run.as_deref())?;
+    let how = match (args.squash, args.no_ff) {
+        (true, _) => How::Squash,
+        (false, true) => How::MergeCommit,
+        (false, false) => How::Any,
+    };
+    let open = if args.partial { OpenSteps::Allow } else { OpenSteps::Refuse };
+    let ask = MergeAsk { into: args.into.clone(), how, open };
+    let done = match args.dry_run {
+        true => merge::preview(&project, &log, &ask),
+        false => merge::merge(&project, &mut log, &ask),
+    };
+    let done = done.map_err(|error| About::run(&project, &log).problem(error))?;
+    // It is merged, whoever still listens.
+    let handle = log.run().opened.handle.clone();
+    let _ = ui.line(told(handle.as_str(), &done, args));
+    if let Some(folder) = &done.aside {
+        let message = format!(
+            "an earlier merge was killed half-way; what it had left is in {}",
+            folder.display()
+        );
+        ui.warn(Kind::Noticed, message, None);
+    }
+    let data = data(&log, &done, args);
+    Ok(match args.dry_run {
+        true => Answer::new(data),
+        false => Answer::new(data).after_writing(log.store()),
+    })
+}
+
+fn told(handle: &str, done: &Merge, args: &Args) -> String {
+    let (handle, into) = (bold(handle), bold(&done.into));
+    let would = if args.dry_run { "would be " } else { "" };
+    let along = match &done.checkout {
+        Some(place) => format!("; {} comes along", from_here(place).display()),
+        None => String::new(),
+    };
+    match &done.way {
+        Way::Nothing => format!("{handle}: {into} has it already"),
+        Way::FastForward => {
+            format!("{handle}: {into} {would}moved forward to {}{along}", done.tip.short())
+        }
+        Way::Commit(commit) => {
+            let what = if args.squash { "one commit" } else { "a merge commit" };
+            let id = commit.as_ref().map(|id| format!(" {}", id.short())).unwrap_or_default();
+            format!("{handle}: {would}merged into {into} by {what}{id}{along}")
+        }
+    }
+}
+
+fn data(log: &piton_engine::log::Log, done: &Merge, args: &Args) -> Value {
+    let opened = &log.run().opened;
+    json!({
+        "run": opened.run,
+        "handle": opened.handle,
+        "into": done.into,
+        "from": done.onto,
+        "to": done.to(),
+        "tip": done.tip,
+        "way": match &done.way {
+            Way::Nothing => "nothing",
+            Way::FastForward => "fast_forward",
+            Way::Commit(_) if args.squash => "squash",
+            Way::Commit(_) => "merge",
+        },
+        "merged": !args.dry_run,
+        "checkout": done.checkout,
+        "aside": done.aside,
+    })
+}

@@ -1,0 +1,285 @@
+//! What a run has changed, shown and merged, with the real binary: forward, by a commit, as one commit;
+//! refused where somebody would lose something; killed at every durable action and said again.
+
+use piton_engine::crash::{POINTS, Who};
+use piton_testkit::Sandbox;
+use piton_testkit::runs::{
+    command_step, data, events, events_named, lay_plan, plan, refused, view,
+};
+use serde_json::{Value, json};
+
+/// A run of two steps that is completed: `one.txt` and `two.txt` are new, `README.md` has a line more.
+fn ran() -> Sandbox {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let steps = [
+        command_step(&sandbox, "one", "echo 1 > one.txt", ""),
+        command_step(
+            &sandbox,
+            "two",
+            "echo 2 > two.txt; echo more >> README.md",
+            "needs = ['one']",
+        ),
+    ];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
+    sandbox
+}
+
+fn tip(sandbox: &Sandbox, branch: &str) -> String {
+    sandbox.git(&["rev-parse", "--verify", branch])
+}
+
+fn run_tip(sandbox: &Sandbox) -> String {
+    tip(sandbox, view(sandbox)["branch"].as_str().expect("a branch"))
+}
+
+/// Branch, index, files, and what was recorded.
+fn state(sandbox: &Sandbox) -> (String, String, String, usize) {
+    let files = sandbox.git(&["status", "--porcelain", "--ignored", "--untracked-files=all"]);
+    (tip(sandbox, "main"), sandbox.git(&["ls-files", "--stage"]), files, events(sandbox).len())
+}
+
+/// The checkout has what the run has landed, and nothing else has changed.
+#[track_caller]
+fn assert_merged(sandbox: &Sandbox) {
+    assert_eq!(sandbox.git(&["status", "--porcelain"]), "");
+    assert_eq!(sandbox.read("one.txt"), "1\n");
+    assert_eq!(sandbox.read("two.txt"), "2\n");
+    assert!(sandbox.read("README.md").ends_with("more\n"));
+    assert_eq!(sandbox.tree_of("main"), sandbox.tree_of(&run_tip(sandbox)));
+    let merged = events_named(sandbox, "merged");
+    assert_eq!(merged.len(), 1, "{merged:?}");
+    let (run, tip) = (view(sandbox), tip(sandbox, "main"));
+    assert_eq!((&run["merged"]["into"], &run["merged"]["commit"]), (&json!("main"), &json!(tip)));
+}
+
+#[test]
+fn a_branch_is_moved_forward_and_its_checkout_comes_along() {
+    let sandbox = ran();
+    sandbox.write("mine.txt", "not in git");
+    let before = state(&sandbox);
+    let dry = data(&sandbox, &["merge", "--dry-run"]);
+    assert_eq!((&dry["way"], &dry["merged"]), (&json!("fast_forward"), &json!(false)));
+    assert_eq!(state(&sandbox), before, "looking moves nothing");
+    let merged = data(&sandbox, &["merge"]);
+    assert_eq!((&merged["way"], &merged["into"]), (&json!("fast_forward"), &json!("main")));
+    assert_eq!(merged["to"], run_tip(&sandbox).as_str());
+    assert_eq!(sandbox.read("mine.txt"), "not in git");
+    std::fs::remove_file(sandbox.path("mine.txt")).expect("it is there");
+    assert_merged(&sandbox);
+
+    // Again is harmless; and it is told.
+    let before = state(&sandbox);
+    assert_eq!(data(&sandbox, &["merge"])["way"], "nothing");
+    assert_eq!(state(&sandbox), before);
+    let shown = sandbox.piton(&["show"]).output().success().stdout;
+    assert!(shown.contains("merged into main"), "{shown}");
+}
+
+#[test]
+fn a_merge_commit_and_one_commit_of_everything() {
+    for (flag, parents) in [("--no-ff", 2), ("--squash", 1)] {
+        let sandbox = ran();
+        let from = tip(&sandbox, "main");
+        let merged = data(&sandbox, &["merge", flag]);
+        assert_eq!(merged["to"], tip(&sandbox, "main").as_str());
+        let listed = sandbox.git(&["log", "-1", "--format=%P", "main"]);
+        let listed: Vec<&str> = listed.split(' ').collect();
+        assert_eq!((listed.len(), listed[0]), (parents, from.as_str()), "{flag}");
+        let message = sandbox.git(&["log", "-1", "--format=%B", "main"]);
+        assert!(message.contains("- two: ") && message.contains("Piton-Run: "), "{message}");
+        assert_merged(&sandbox);
+        assert_eq!(data(&sandbox, &["merge", flag])["way"], "nothing", "{flag}");
+        assert_eq!(data(&sandbox, &["merge"])["way"], "nothing", "{flag}");
+    }
+}
+
+#[test]
+fn both_sides_are_brought_together() {
+    let sandbox = ran();
+    sandbox.write("other.txt", "theirs\n");
+    sandbox.commit("somebody works on");
+    let merged = data(&sandbox, &["merge"]);
+    assert_eq!(merged["way"], "merge");
+    assert_eq!(
+        (sandbox.read("one.txt"), sandbox.read("other.txt")),
+        ("1\n".into(), "theirs\n".into())
+    );
+    assert_eq!(sandbox.git(&["status", "--porcelain"]), "");
+}
+
+#[test]
+fn a_branch_that_nobody_has_checked_out_is_moved_alone() {
+    let sandbox = ran();
+    sandbox.git(&["switch", "--quiet", "-c", "elsewhere"]);
+    sandbox.write("README.md", "somebody's own work\n");
+    let merged = data(&sandbox, &["merge", "--into", "main"]);
+    assert_eq!((&merged["way"], &merged["checkout"]), (&json!("fast_forward"), &Value::Null));
+    assert_eq!(tip(&sandbox, "main"), run_tip(&sandbox));
+    assert_eq!(sandbox.read("README.md"), "somebody's own work\n");
+    assert!(!sandbox.exists("one.txt"));
+    let (exit, code, _) = refused(&sandbox, &["merge", "--into", "nowhere"]);
+    assert_eq!((exit, code.as_str()), (2, "E071"));
+}
+
+#[test]
+fn what_would_be_lost_refuses_and_nothing_is_changed() {
+    let sandbox = ran();
+    let refuse = |code: &str, part: &str| {
+        let before = state(&sandbox);
+        for verb in [&["merge", "--dry-run"][..], &["merge"], &["merge", "--squash"]] {
+            let (exit, told, message) = refused(&sandbox, verb);
+            assert_eq!((exit, told.as_str()), (1, code), "{message}");
+            assert!(message.contains(part), "{message}");
+        }
+        assert_eq!(state(&sandbox), before, "{part}");
+    };
+    let readme = sandbox.read("README.md");
+    sandbox.write("README.md", "unsaved\n");
+    refuse("E088", "README.md");
+    sandbox.git(&["add", "README.md"]);
+    refuse("E088", "README.md");
+    sandbox.write("README.md", &readme);
+    sandbox.git(&["add", "README.md"]);
+    // Not known to git, or ignored by it: it is somebody's all the same.
+    let exclude = sandbox.read(".git/info/exclude");
+    sandbox.write(".git/info/exclude", &format!("{exclude}one.txt\n"));
+    for file in ["two.txt", "one.txt"] {
+        sandbox.write(file, "mine\n");
+        refuse("E088", file);
+        assert_eq!(sandbox.read(file), "mine\n");
+        std::fs::remove_file(sandbox.path(file)).expect("it is there");
+    }
+    // Both have changed the same.
+    sandbox.write("README.md", "theirs\n");
+    sandbox.commit("somebody works on");
+    refuse("E087", "README.md");
+    assert!(events_named(&sandbox, "merge_intended").is_empty());
+    sandbox.git(&["reset", "--quiet", "--hard", "HEAD~1"]);
+    data(&sandbox, &["merge"]);
+    assert_merged(&sandbox);
+}
+
+#[test]
+fn a_run_with_open_steps_is_merged_only_when_told() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let steps = [
+        command_step(&sandbox, "one", "echo 1 > one.txt", ""),
+        command_step(&sandbox, "two", "false", "needs = ['one']\nretries = 0"),
+    ];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    sandbox.piton(&["run", "plan.toml", "--trust"]).output().expect_code(1);
+    let (exit, code, message) = refused(&sandbox, &["merge"]);
+    assert_eq!((exit, code.as_str()), (1, "E089"), "{message}");
+    assert_eq!(data(&sandbox, &["merge", "--partial"])["way"], "fast_forward");
+    assert_eq!(sandbox.read("one.txt"), "1\n");
+}
+
+/// Merges and is killed at a point; said again it ends the same.
+fn killed_at(point: &str) {
+    for flag in [&[][..], &["--no-ff"], &["--squash"]] {
+        let sandbox = ran();
+        let args = [&["merge"], flag].concat();
+        let crash = sandbox.crash_point(point, 1);
+        let one = sandbox.piton(&args).crash_at(&crash).spawn();
+        assert_eq!(crash.wait_hit(), one.pid(), "{point}");
+        one.kill9();
+        let acknowledged = events(&sandbox);
+        let merged = data(&sandbox, &args);
+        assert_eq!(merged["to"], tip(&sandbox, "main").as_str(), "{point} {flag:?}");
+        assert!(events(&sandbox).starts_with(&acknowledged), "{point}");
+        let since = format!("{}..main", view(&sandbox)["base"].as_str().expect("a base"));
+        let own = sandbox.git(&["rev-list", "--first-parent", "--count", &since]);
+        let wanted = if flag.is_empty() { "2" } else { "1" };
+        assert_eq!(own, wanted, "{point} {flag:?}: once");
+        assert_merged(&sandbox);
+    }
+}
+
+macro_rules! killed_while_merging {
+    ($($test:ident: $point:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                killed_at($point);
+            }
+        )*
+
+        #[test]
+        fn every_point_of_a_merge_has_its_test() {
+            let passed = |(_, who): &&(&str, Who)| *who == Who::Merger;
+            let listed: Vec<&str> = POINTS.iter().filter(passed).map(|(point, _)| *point).collect();
+            assert_eq!(listed, [$($point),*]);
+        }
+    };
+}
+
+killed_while_merging! {
+    killed_when_a_merge_is_intended: "merge.intended",
+    killed_when_the_checkout_is_updated: "merge.tree-updated",
+    killed_when_the_branch_has_moved: "merge.ref-moved",
+}
+
+#[test]
+fn a_checkout_that_was_left_half_updated_is_finished_and_nothing_of_it_is_lost() {
+    let sandbox = ran();
+    let crash = sandbox.crash_point("merge.intended", 1);
+    let one = sandbox.piton(&["merge"]).crash_at(&crash).spawn();
+    crash.wait_hit();
+    one.kill9();
+    // As git leaves it when it is killed at work: a file that is done, one that is torn, its lock.
+    sandbox.write("one.txt", "1\n");
+    sandbox.write("README.md", "to");
+    sandbox.write(".git/index.lock", "");
+    let merged = data(&sandbox, &["merge"]);
+    assert_merged(&sandbox);
+    let aside = merged["aside"].as_str().expect("where it is").to_owned();
+    assert_eq!(sandbox.read(format!("{aside}/README.md")), "to");
+}
+
+#[test]
+fn what_was_changed_is_shown() {
+    let sandbox = ran();
+    // Programs of the repository that git would run for a diff.
+    sandbox.git(&["config", "diff.external", "touch ran-external"]);
+    sandbox.git(&["config", "diff.x.textconv", "touch ran-textconv; cat"]);
+    sandbox.write(".git/info/attributes", "*.txt diff=x\n");
+    let before = events(&sandbox);
+    let patch = sandbox.piton(&["diff"]).output().success().stdout;
+    for part in ["+++ b/one.txt", "+++ b/two.txt", "+more", "+1"] {
+        assert!(patch.contains(part), "no {part:?} in\n{patch}");
+    }
+    let stat = sandbox.piton(&["diff", "plan.toml", "--stat"]).output().success().stdout;
+    assert!(stat.contains("3 files changed") && !stat.contains("+++"), "{stat}");
+    let one = sandbox.piton(&["diff", "plan.toml", "one"]).output().success().stdout;
+    assert!(one.contains("one.txt") && !one.contains("two.txt"), "{one}");
+    let two = data(&sandbox, &["diff", "plan.toml", "two"]);
+    let paths: Vec<&str> = two["files"]
+        .as_array()
+        .expect("files")
+        .iter()
+        .map(|file| file["path"].as_str().expect("a path"))
+        .collect();
+    assert_eq!(paths, ["README.md", "two.txt"]);
+    assert_eq!(two["files"][1]["added"], 1);
+    assert!(two["patch"].as_str().expect("a patch").contains("+2"));
+    assert_eq!(refused(&sandbox, &["diff", "plan.toml", "nope"]).1, "E059");
+    for ran in ["ran-external", "ran-textconv"] {
+        assert!(!sandbox.exists(ran) && !sandbox.exists(format!(".git/{ran}")), "{ran}");
+    }
+    assert_eq!(events(&sandbox), before);
+}
+
+#[test]
+fn work_that_is_not_landed_is_shown_as_its_last_snapshot_has_it() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    lay_plan(&sandbox, "[plan]\nname = 'x'\n[[step]]\nid = 'a'\n[[step]]\nid = 'b'\n");
+    let one = piton_testkit::runs::tree(&sandbox, "one");
+    data(&sandbox, &["claim", "plan.toml", "--worktree", &one]);
+    sandbox.write(format!("{one}/half.ts"), "größe\n");
+    data(&sandbox, &["checkpoint", "plan.toml", "a", "--worktree", &one]);
+    let shown = sandbox.piton(&["diff", "plan.toml", "a"]).output().success();
+    assert!(shown.stdout.contains("+größe") && shown.stderr.contains("refs/piton/"), "{shown}");
+    let nothing = sandbox.piton(&["diff", "plan.toml", "b"]).output().success();
+    assert!(nothing.stdout.is_empty() && nothing.stderr.contains("nothing"), "{nothing}");
+}
