@@ -221,7 +221,10 @@ impl EngineError {
             }
             EngineError::NoRuns => Some("`piton init` writes a first plan; `piton run --help` says how to run one".into()),
             EngineError::StillAlive { handle, .. } => {
-                Some(format!("stop it first: `piton stop {handle}`; or go on with it: leave --fresh out"))
+                Some(format!(
+                    "stop it first: `piton stop {handle}`; or end whatever holds it: `piton abandon \
+                     {handle} --yes`; or go on with it: leave --fresh out"
+                ))
             }
             EngineError::UnknownInput { known, .. } => Some(match known.as_slice() {
                 [] => "the plan has no [inputs]".into(),

@@ -150,7 +150,8 @@ fn the_whole_cycle() {
 #[test]
 fn run_and_resume_say_what_is_missing() {
     let sandbox = sandbox();
-    let (exit, code, message) = refused(&sandbox, &["run", "plan.toml", "--trust"]);
+    let (exit, code, message) =
+        refused(&sandbox, &["run", "plan.toml", "--auto-continue", "--trust"]);
     assert_eq!((exit, code.as_str()), (65, "E060"));
     assert!(message.contains("jwt, docs, routes"), "{message}");
     data(&sandbox, &["open", "plan.toml"]);
@@ -253,7 +254,7 @@ fn with_a_dead_keeper() -> Sandbox {
     // Nobody runs what somebody outside has.
     let two = tree(&sandbox, "two");
     claim(&sandbox, &two, &["--step", "free"]);
-    let worker = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    let worker = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
     let keeper = piton_testkit::runs::keeper(&sandbox);
     drop(worker.kill9());
@@ -399,7 +400,7 @@ fn release_by_force_ends_a_keeper_and_keeps_its_bytes() {
     let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
     let script = "write work.txt half; pid {agent}; touch {ready}; hang";
     lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "jwt", script, "")]));
-    let worker = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    let worker = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
     let agent = sandbox.wait_pid(sandbox.mark("agent"));
     drop(worker.kill9());
@@ -633,7 +634,7 @@ fn the_worktree_of_the_run_is_not_shared_with_a_keeper() {
     let steps =
         [agent_step(&sandbox, "jwt", script, ""), command_step(&sandbox, "docs", "true", "")];
     lay_plan(&sandbox, &plan(&sandbox, &steps));
-    let worker = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    let worker = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
     let (run, own) = (view(&sandbox), worktree(&sandbox).to_str().expect("text").to_owned());
     let run = run["handle"].as_str().expect("a handle");
@@ -769,7 +770,7 @@ fn force_claim_against_a_live_keeper_ends_it_first() {
     let steps = [agent_step(&sandbox, "jwt", script, "")];
     lay_plan(&sandbox, &plan(&sandbox, &steps));
     let one = tree(&sandbox, "one");
-    let worker = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    let worker = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
     let agent = sandbox.wait_pid(sandbox.mark("agent"));
     let keeper = piton_testkit::runs::keeper(&sandbox);
@@ -941,7 +942,9 @@ fn inside(commands: &[&str], more: &str) -> (Sandbox, Output) {
     let steps =
         [agent_step(&sandbox, "jwt", &script, more), command_step(&sandbox, "end", "true", "")];
     lay_plan(&sandbox, &plan(&sandbox, &steps));
-    let out = sandbox.piton(&["run", "plan.toml", "--trust", "--snapshot-every", "1s"]).output();
+    let out = sandbox
+        .piton(&["run", "plan.toml", "--auto-continue", "--trust", "--snapshot-every", "1s"])
+        .output();
     (sandbox, out)
 }
 

@@ -18,7 +18,7 @@ const VERBS: [&[&str]; 10] = [
     &["resume"],
     &["resume", "--dry-run"],
     &["stop"],
-    &["run", "plan.toml", "--trust"],
+    &["run", "plan.toml", "--auto-continue", "--trust"],
     &["run", "plan.toml", "--trust", "--fresh", "--yes"],
 ];
 
@@ -191,7 +191,7 @@ fn a_tampered_record_is_named() {
     let before = fs::read(store_file(&sandbox)).expect("a store");
     sql(&store_file(&sandbox), &format!("{record}; PRAGMA wal_checkpoint(TRUNCATE)"));
     assert_ne!(before, fs::read(store_file(&sandbox)).expect("a store"), "it was changed");
-    for verb in [&["show"][..], &["resume"], &["run", "plan.toml", "--trust"]] {
+    for verb in [&["show"][..], &["resume"], &["run", "plan.toml", "--auto-continue", "--trust"]] {
         let output = sandbox.piton(verb).arg("--json").output().expect_code(74);
         let (code, hint) = told(&output, "tampered");
         assert_eq!(code, "E047", "{output}");

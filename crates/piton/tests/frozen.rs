@@ -95,7 +95,7 @@ fn a_keeper_on_another_host_that_was_frozen_past_its_lease_ends_and_its_work_is_
     let script = "write work.txt half; pid {agent}; touch {ready}; hang";
     lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "jwt", script, "")]));
     let one = tree(&sandbox, "one");
-    let there = sandbox.piton(&["run", "plan.toml", "--trust", "--lease", "1s"]);
+    let there = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust", "--lease", "1s"]);
     let worker = there.env("PITON_HOST_ID", "there").spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
     let agent = sandbox.wait_pid(sandbox.mark("agent"));
@@ -147,7 +147,8 @@ fn force_claim_alone_takes_a_step_from_a_keeper_of_this_host_that_is_frozen_past
     let script = "write work.txt half; pid {agent}; touch {ready}; hang";
     lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "jwt", script, "")]));
     let one = tree(&sandbox, "one");
-    let worker = sandbox.piton(&["run", "plan.toml", "--trust", "--lease", "1s"]).spawn();
+    let worker =
+        sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust", "--lease", "1s"]).spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
     let agent = sandbox.wait_pid(sandbox.mark("agent"));
     let frozen = keeper(&sandbox);

@@ -164,7 +164,9 @@ fn what_a_holder_is_told_can_be_pasted() {
     assert_eq!(paste(&sandbox, &nothing, 0)["claimed"], true);
     let nothing = hint(&sandbox, "E060", &["run", "plan.toml", "--trust"]);
     assert_eq!(paste(&sandbox, &nothing, 0)["claimed"], true);
-    data(&sandbox, &["open", "plan.toml", "--fresh"]);
+    let alive = hint(&sandbox, "E073", &["open", "plan.toml", "--fresh"]);
+    assert_eq!(paste(&sandbox, &alive, 1)["run"]["status"], "abandoned");
+    data(&sandbox, &["open", "plan.toml"]);
     hint(&sandbox, "E073", &["log"]);
 }
 

@@ -829,7 +829,7 @@ fn what_was_reported_from_inside_reaches_the_next_prompt() {
         substeps = [{ id = 'validate', title = 'validateToken' }, { id = 'refresh', title = 'r' }]\n";
     let steps = [agent_step(&sandbox, "jwt", &script, more)];
     lay_plan(&sandbox, &plan(&sandbox, &steps));
-    let worker = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    let worker = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
     kill9(keeper(&sandbox));
     kill9(worker.pid());
@@ -908,7 +908,7 @@ fn a_keeper_tells_its_process_and_commits() {
     let script = "write one 1; commit by the agent; write two 2; touch {ready}; await {go}";
     let steps = [agent_step(&sandbox, "a", script, "")];
     lay_plan(&sandbox, &plan(&sandbox, &steps));
-    let worker = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    let worker = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
     let keeper = keeper(&sandbox);
     sandbox.write(sandbox.mark("go"), "");

@@ -31,7 +31,7 @@ fn sandbox() -> Sandbox {
 /// Runs until the run waits for an answer; tells the question.
 #[track_caller]
 fn until_it_waits(sandbox: &Sandbox) -> String {
-    sandbox.piton(&["run", "plan.toml", "--trust"]).output().expect_code(4);
+    sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).output().expect_code(4);
     let asked = data(sandbox, &["questions"]);
     let open = asked["questions"].as_array().expect("a list");
     assert_eq!(open.len(), 1, "{asked:#}");
@@ -56,7 +56,8 @@ fn assert_applied_once(sandbox: &Sandbox, question: &str, answer: &str) {
 #[test]
 fn an_agent_asks_and_ends_and_the_next_one_is_told() {
     let sandbox = sandbox();
-    let out = sandbox.piton(&["run", "plan.toml", "--trust"]).output().expect_code(4);
+    let out =
+        sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).output().expect_code(4);
     let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
     for part in ["Which \"Größe\"?", &format!("piton answer {handle} q"), "JWT", "形式"] {
         assert!(out.stderr.contains(part), "{part} is missing:\n{out}");
@@ -145,7 +146,8 @@ fn an_answer_survives_kills_between_it_and_its_use() {
 fn a_keeper_that_dies_after_its_agent_has_asked_leaves_it_waiting() {
     let sandbox = sandbox();
     let held = sandbox.crash_point("keeper.exit-recorded", 1);
-    let worker = sandbox.piton(&["run", "plan.toml", "--trust"]).crash_at(&held).spawn();
+    let worker =
+        sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).crash_at(&held).spawn();
     let keeper = held.wait_hit();
     drop(worker.kill9());
     kill9(keeper);
@@ -168,7 +170,7 @@ fn an_agent_waits_for_its_answer_while_it_works() {
     let script = "count {starts}; touch {ready}; sh piton ask 'Which port?' --wait > {answer}; \
                   write done.txt done";
     let sandbox = sandbox_of(|sandbox| vec![agent_step(sandbox, "work", script, "")]);
-    let worker = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    let worker = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
     wait_event(&sandbox, "asked");
     sandbox.wait_until("word of the question", || worker.stderr().contains("piton answer"));
@@ -191,7 +193,7 @@ fn a_worker_goes_on_with_other_work_and_then_with_the_answer() {
     let sandbox = sandbox_of(|sandbox| {
         vec![agent_step(sandbox, "work", ASKS, ""), agent_step(sandbox, "other", other, "")]
     });
-    let worker = sandbox.piton(&["run", "plan.toml", "--trust"]).spawn();
+    let worker = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).spawn();
     sandbox.wait_exists(sandbox.mark("other"));
     assert_eq!(step(&view(&sandbox), "work")["status"], "waiting");
     data(&sandbox, &["answer", "work", "JWT"]);
@@ -210,7 +212,7 @@ fn a_command_reads_its_answer_by_asking_again() {
     let script = "echo start >> {starts}; piton ask 'Deploy?' --choice yes --choice no > {answer}; \
                   grep -qx yes {answer} && echo deployed > done.txt";
     let sandbox = sandbox_of(|sandbox| vec![command_step(sandbox, "work", script, "")]);
-    sandbox.piton(&["run", "plan.toml", "--trust"]).output().expect_code(4);
+    sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).output().expect_code(4);
     data(&sandbox, &["answer", "work", "yes"]);
     sandbox.piton(&["resume"]).output().success();
     assert_eq!(sandbox.lines(sandbox.mark("starts")), 2);

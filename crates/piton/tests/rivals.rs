@@ -238,7 +238,7 @@ fn a_holder_on_another_host_is_believed_for_its_lease_and_refused_afterwards() {
                       nth {starts} 1: hang; write work.txt second";
         vec![agent_step(sandbox, "work", script, "")]
     });
-    let there = sandbox.piton(&["run", "plan.toml", "--trust", "--lease", "1s"]);
+    let there = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust", "--lease", "1s"]);
     let there = there.env("PITON_HOST_ID", "there").spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
     let agent = sandbox.wait_pid(sandbox.mark("zombie"));
