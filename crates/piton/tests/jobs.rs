@@ -57,6 +57,8 @@ fn steps_run_at_the_same_time_and_land_on_one_branch() {
     ];
     lay(&sandbox, 3, &steps);
     sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
+    // The last keeper tidies up after the step is completed.
+    sandbox.wait_no_processes();
     let files = landed(&sandbox);
     for file in ["a.txt", "b.txt", "c.txt", "d.txt"] {
         assert!(files.contains(file), "{file} is not in {files}");
@@ -164,6 +166,8 @@ fn a_worktree_with_files_that_are_nowhere_else_stays() {
     sandbox.write(".gitignore", "plan.toml\n*.log\n");
     sandbox.commit("ignores");
     sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
+    // The last keeper tidies up after the step is completed.
+    sandbox.wait_no_processes();
     assert_eq!(sandbox.read(place(&sandbox, "a").join("ignored.log")), "secret\n");
 }
 

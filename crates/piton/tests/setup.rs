@@ -99,6 +99,8 @@ fn files_are_copied_and_folders_linked_and_neither_lands() {
     sandbox.write("app/.env", "inner");
     sandbox.write("node_modules/x", "x");
     sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
+    // The last keeper tidies up after the step is completed.
+    sandbox.wait_no_processes();
     let files = landed(&sandbox);
     assert!(files.contains("a.txt"), "{files}");
     assert!(!files.contains(".env") && !files.contains("node_modules"), "{files}");
