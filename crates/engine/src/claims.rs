@@ -838,10 +838,8 @@ fn top(path: &Path) -> Result<PathBuf, EngineError> {
     if !whole.is_dir() {
         return Err(unusable(std::io::Error::other("it is not a folder")));
     }
-    // Where there is no `.git` git has nothing to say, and asking it costs more than all the rest of a verb.
-    let is_in_one = whole.ancestors().any(|folder| folder.join(".git").symlink_metadata().is_ok());
-    match is_in_one.then(|| Git::discover(&whole)) {
-        Some(Ok(git)) if whole.starts_with(git.here()) => Ok(git.here().to_owned()),
+    match Git::discover(&whole) {
+        Ok(git) if whole.starts_with(git.here()) => Ok(git.here().to_owned()),
         _ => Ok(whole),
     }
 }

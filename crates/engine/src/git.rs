@@ -171,6 +171,9 @@ impl Git {
         if let Some(places) = plain::places(&from) {
             return Ok(Git { places: Arc::new(places) });
         }
+        if plain::is_nowhere(&from) {
+            return Err(nowhere());
+        }
         installed()?;
         let ask = |words: &[&str]| {
             let asked = Call::new(&from).args(&["rev-parse", "--path-format=absolute"]).args(words);

@@ -28,7 +28,7 @@ const NAMED_MAX: usize = 10;
 /// Why what a run has landed is not in a branch.
 #[derive(Debug, thiserror::Error)]
 pub enum Unmerged {
-    #[error("{handle} is not completed: {open} steps are open")]
+    #[error("{handle} is not completed; steps still open: {open}")]
     Unfinished { handle: Handle, open: usize },
     #[error("into which branch? {why}")]
     NoBranch { why: String },

@@ -6,15 +6,18 @@ use piton_core::view::{RunView, run_branch};
 use piton_engine::abandon::is_untouched;
 use piton_engine::error::EngineError;
 use piton_engine::log::Log;
+use piton_engine::merge::{self, How, Merge, MergeAsk, OpenSteps, Way};
 use piton_engine::observe::{Depth, look};
 use piton_engine::project::Project;
 use piton_engine::runs::{Unended, Unfinished};
 
 use crate::describe::{run_head, step_row};
 use crate::error::{Detail, Kind, Problem};
+use crate::hints::About;
 use crate::text::{bold, now, table, word};
 use crate::ui::{Said, Ui};
 use crate::verb::abandon::refuse_unless;
+use crate::verb::merge::{Telling, told};
 
 /// What was said on the command line.
 pub(crate) struct Wish<'a> {
@@ -49,11 +52,16 @@ pub(crate) fn choose(
             true => Unfinished::LeaveAside,
             false => Unfinished::GoOn,
         })),
-        Some(Ok(log)) => own_run(ui, project, &log, wish).map(Chosen::Own),
+        Some(Ok(mut log)) => own_run(ui, project, &mut log, wish).map(Chosen::Own),
     }
 }
 
-fn own_run(ui: &Ui, project: &Project, log: &Log, wish: &Wish<'_>) -> Result<Unfinished, Problem> {
+fn own_run(
+    ui: &Ui,
+    project: &Project,
+    log: &mut Log,
+    wish: &Wish<'_>,
+) -> Result<Unfinished, Problem> {
     let view = look(project, log, Depth::Locks)?;
     if wish.fresh {
         return fresh(ui, &view, wish).map(|()| Unfinished::LeaveAside);
@@ -69,16 +77,42 @@ fn own_run(ui: &Ui, project: &Project, log: &Log, wish: &Wish<'_>) -> Result<Unf
     ui.talk(format!("{} is an unfinished run of this plan:", bold(view.handle.as_str())));
     tell(ui, &view);
     loop {
-        let choices = [("c", "continue"), ("r", "review"), ("f", "start fresh"), ("q", "quit")];
+        let choices = [
+            ("c", "continue"),
+            ("r", "review"),
+            ("m", "merge"),
+            ("f", "start fresh"),
+            ("q", "quit"),
+        ];
         match ui.choose("What now?", &choices) {
             Some("c") => return Ok(Unfinished::GoOn),
             Some("r") => review(ui, project, &view)?,
+            Some("m") => merge_landed(ui, project, log),
             Some("f") => return fresh(ui, &view, wish).map(|()| Unfinished::LeaveAside),
             _ => {
                 let message = format!("{} stays as it is", view.handle);
                 return Err(Problem::new(Kind::UnfinishedRun, message).hint(hint(&view, wish)));
             }
         }
+    }
+}
+
+/// Merges what was landed so far, if it goes well; the run can still go on.
+fn merge_landed(ui: &Ui, project: &Project, log: &mut Log) {
+    let ask = MergeAsk { into: None, how: How::Any, open: OpenSteps::Allow };
+    let handle = log.run().opened.handle.clone();
+    let say = |done: &Merge, dry_run| {
+        ui.talk(told(handle.as_str(), done, Telling { dry_run, ..Telling::default() }));
+    };
+    let merged = merge::preview(project, log, &ask).and_then(|would| {
+        say(&would, true);
+        if would.way == Way::Nothing || ui.ask("Merge it?") != Said::Yes {
+            return Ok(());
+        }
+        merge::merge(project, log, &ask).map(|done| say(&done, false))
+    });
+    if let Err(error) = merged {
+        ui.report(&About::run(project, log).problem(error));
     }
 }
 

@@ -238,6 +238,25 @@ fn an_unchanged_plan_is_claimed_from_without_git() {
 }
 
 #[test]
+fn whoever_works_outside_of_git_needs_none() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    lay_plan(&sandbox, &steps());
+    data(&sandbox, &["open", "plan.toml"]);
+    let elsewhere = sandbox.root().join("elsewhere");
+    fs::create_dir(&elsewhere).expect("a folder");
+    let from = ["--worktree", elsewhere.to_str().expect("text")];
+    data(&sandbox, &[&["claim", "plan.toml", "--step", "s0"], &from[..]].concat());
+    for words in [
+        &["claim", "plan.toml", "--step", "s0"][..],
+        &["heartbeat", "plan.toml", "s0"],
+        &["checkpoint", "plan.toml", "s0", "--note", "halfway"],
+    ] {
+        let words = [words, &from].concat();
+        sandbox.piton(&words).env("PATH", "/nowhere").output().success();
+    }
+}
+
+#[test]
 fn runs_are_found_by_name_also_where_the_store_lost_it() {
     let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
     lay_plan(&sandbox, &steps());

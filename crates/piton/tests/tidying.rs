@@ -578,6 +578,12 @@ fn the_menu_continues_reviews_and_starts_fresh_only_when_it_is_said_twice() {
     assert!(terminal.shown().contains(&handle));
     terminal.type_in("r\n");
     shows(&terminal, "first.txt");
+    terminal.type_in("m\n");
+    shows(&terminal, "Merge it?");
+    assert!(!lab.sandbox.exists("first.txt"), "nothing is merged before it is agreed to");
+    terminal.type_in("y\n");
+    shows(&terminal, "moved forward to");
+    lab.sandbox.wait_until("the merge", || lab.sandbox.exists("first.txt"));
     terminal.type_in("f\n");
     shows(&terminal, "start over?");
     terminal.type_in("y\n");

@@ -41,6 +41,13 @@ pub(super) fn places(from: &Path) -> Option<Places> {
     Some(Places { git_dir, common_dir, main_root, here })
 }
 
+/// Whether no repository can be around a folder: nothing above it is called or looks like a git directory.
+pub(super) fn is_nowhere(from: &Path) -> bool {
+    let is_bare = |folder: &Path| folder.join("HEAD").exists() && folder.join("objects").exists();
+    let is_one = |folder: &Path| folder.join(".git").symlink_metadata().is_ok() || is_bare(folder);
+    !from.ancestors().any(is_one)
+}
+
 /// The folder around a git directory, when that is the folder's own.
 pub(super) fn parent(common_dir: &Path) -> Option<PathBuf> {
     let parent = common_dir.parent()?;

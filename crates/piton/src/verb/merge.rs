@@ -1,5 +1,7 @@
 //! `piton merge`: brings what a run has landed into the branch that it began from.
 
+use std::path::Path;
+
 use piton_engine::Access;
 use piton_engine::merge::{self, How, Merge, MergeAsk, OpenSteps, Way};
 use serde_json::{Value, json};
@@ -67,7 +69,11 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let done = done.map_err(|error| About::run(&project, &log).problem(error))?;
     // It is merged, whoever still listens.
     let handle = log.run().opened.handle.clone();
-    let _ = ui.line(told(handle.as_str(), &done, args));
+    let _ = ui.line(told(
+        handle.as_str(),
+        &done,
+        Telling { squash: args.squash, dry_run: args.dry_run },
+    ));
     if let Some(folder) = &done.aside {
         let message = format!(
             "an earlier merge was killed half-way; what it had left is in {}",
@@ -82,11 +88,22 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     })
 }
 
-fn told(handle: &str, done: &Merge, args: &Args) -> String {
+/// What was asked for, as far as the words depend on it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Telling {
+    pub(crate) squash: bool,
+    pub(crate) dry_run: bool,
+}
+
+/// What a merge did, or would do.
+pub(crate) fn told(handle: &str, done: &Merge, asked: Telling) -> String {
     let (handle, into) = (bold(handle), bold(&done.into));
-    let would = if args.dry_run { "would be " } else { "" };
+    let would = if asked.dry_run { "would be " } else { "" };
     let along = match &done.checkout {
-        Some(place) => format!("; {} comes along", from_here(place).display()),
+        Some(place) if from_here(place) == Path::new(".") => {
+            "; this checkout comes along".to_owned()
+        }
+        Some(place) => format!("; the checkout {} comes along", from_here(place).display()),
         None => String::new(),
     };
     match &done.way {
@@ -95,7 +112,7 @@ fn told(handle: &str, done: &Merge, args: &Args) -> String {
             format!("{handle}: {into} {would}moved forward to {}{along}", done.tip.short())
         }
         Way::Commit(commit) => {
-            let what = if args.squash { "one commit" } else { "a merge commit" };
+            let what = if asked.squash { "one commit" } else { "a merge commit" };
             let id = commit.as_ref().map(|id| format!(" {}", id.short())).unwrap_or_default();
             format!("{handle}: {would}merged into {into} by {what}{id}{along}")
         }
