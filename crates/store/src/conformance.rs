@@ -13,7 +13,7 @@ use piton_core::record::{Cursor, Record};
 use piton_core::time::Moment;
 use uuid::Uuid;
 
-use crate::{Created, NewRun, Renewal, RunKey, RunRow, Runs, Store, StoreError};
+use crate::{Created, Forgetting, NewRun, Renewal, RunKey, RunRow, Runs, Store, StoreError};
 
 /// Opens one more handle on the same content.
 pub type Fixture<'a> = &'a (dyn Fn() -> Box<dyn Store> + Sync);
@@ -74,6 +74,8 @@ cases! { $
     what_is_kept_beside_a_log_is_replaced_by_name,
     what_is_kept_beside_a_log_comes_with_its_batch,
     a_file_beside_a_log_grows_and_is_replaced_under_its_readers,
+    a_forgotten_run_is_gone_and_no_other,
+    a_run_that_has_grown_is_not_forgotten,
     another_handle_reads_what_is_there,
     waiting_ends_when_the_log_grows,
     waiting_ends_when_the_time_is_over,
@@ -547,6 +549,58 @@ mod suite {
             assert_eq!((reader.read(4, 3), reader.read(4, 4)), (Some(b"two".to_vec()), None));
         }
         assert!(store.kept(run_id(2)).is_none(), "each run has its own");
+    }
+
+    pub(super) fn a_forgotten_run_is_gone_and_no_other(fixture: Fixture<'_>) {
+        let store = fixture();
+        for (number, key) in [(1, "k"), (2, "l"), (3, "m")] {
+            create(&*store, &new_run(number, key), &[b"a", b"b"]);
+            let kept = caching("file", b"cached");
+            let after = head(&all(&*store, run_id(number)));
+            append(&*store, run_id(number), after, &kept);
+            let until = lease(&*store, "a", 1, 3_600);
+            append(&*store, run_id(number), after, &leasing(&[until]));
+            store.keep(run_id(number), &mut |_| Keep::Instead(b"kept".to_vec())).expect("kept");
+        }
+        let before = [1, 3].map(|number| all(&*store, run_id(number)));
+        let gone = run_id(2);
+        let end = head(&all(&*store, gone));
+        assert_eq!(store.forget(gone, end).expect("a known run"), Forgetting::Forgotten);
+        for store in [store, fixture()] {
+            let unknown = [
+                store.read(gone, Cursor::START).err(),
+                store.transact(gone, end, &mut |_| panic!("nothing to decide on")).err(),
+                store.leases(gone).err(),
+                store.cached(gone, "file").err(),
+                store.forget(gone, end).err(),
+                store.forget(run_id(9), end).err(),
+            ];
+            for answer in unknown {
+                assert!(matches!(answer, Some(StoreError::UnknownRun { .. })), "{answer:?}");
+            }
+            assert!(store.kept(gone).is_none());
+            assert_eq!(ids(&runs(&*store, &Runs::All)), [run_id(1), run_id(3)]);
+            assert!(runs(&*store, &Runs::Named(new_run(2, "l").name)).is_empty());
+            assert_eq!([1, 3].map(|number| all(&*store, run_id(number))), before);
+            assert_eq!(store.leases(run_id(3)).expect("leases").len(), 1);
+            assert_eq!(whole(&*store.kept(run_id(3)).expect("kept")), b"kept");
+        }
+        let store = fixture();
+        let again = store.create_run(&new_run(2, "l"), &bodies(&[b"a"])).err();
+        assert!(matches!(again, Some(StoreError::RunExists { run }) if run == gone), "{again:?}");
+        create(&*store, &new_run(4, "l"), &[b"the key is free"]);
+        assert_eq!(holding(&*store, "l"), [run_id(4)]);
+        assert_eq!(ids(&runs(&*store, &Runs::All)), [run_id(1), run_id(3), run_id(4)]);
+    }
+
+    pub(super) fn a_run_that_has_grown_is_not_forgotten(fixture: Fixture<'_>) {
+        let store = fixture();
+        let seen = head(&create(&*store, &new_run(1, "k"), &[b"a"]));
+        append(&*fixture(), run_id(1), seen, &bodies(&[b"b"]));
+        assert_eq!(store.forget(run_id(1), seen).expect("a known run"), Forgetting::NotForgotten);
+        let records = all(&*store, run_id(1));
+        assert_eq!(texts_of(&records), [&b"a"[..], b"b"]);
+        assert_eq!(store.forget(run_id(1), head(&records)).expect("known"), Forgetting::Forgotten);
     }
 
     pub(super) fn another_handle_reads_what_is_there(fixture: Fixture<'_>) {

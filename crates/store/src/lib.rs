@@ -92,6 +92,14 @@ pub enum Renewal {
     NotRenewed,
 }
 
+/// The answer to asking a store to forget a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forgetting {
+    Forgotten,
+    /// Its log does not end where it was said to: somebody has appended meanwhile.
+    NotForgotten,
+}
+
 /// Opens a store once more.
 pub type Another = Arc<dyn Fn() -> Result<Arc<dyn Store>, StoreError> + Send + Sync>;
 
@@ -152,6 +160,10 @@ pub trait Store: Send + Sync {
         run: RunId,
         pack: &mut dyn FnMut(Option<&dyn File>) -> Keep,
     ) -> Option<Arc<dyn File>>;
+
+    /// Removes a run for good, only where its log ends at `head`: its records, its leases, what is kept
+    /// beside its log. Its id is never given away again. Texts stay: other runs may have the same.
+    fn forget(&self, run: RunId, head: Cursor) -> Result<Forgetting, StoreError>;
 
     /// How to get another handle on the same store, for looking: it can be used while this one is in a
     /// transaction, or closed.

@@ -13,7 +13,9 @@ use piton_core::time::{Millis, Moment};
 use uuid::Uuid;
 
 use crate::clock;
-use crate::{Another, Created, NewRun, Renewal, RunKey, RunRow, Runs, Store, StoreError, Tail};
+use crate::{
+    Another, Created, Forgetting, NewRun, Renewal, RunKey, RunRow, Runs, Store, StoreError, Tail,
+};
 
 /// A handle; clones share one content.
 #[derive(Debug, Clone)]
@@ -33,6 +35,7 @@ struct Content {
     /// `None` asks the machine's wall clock.
     now: Option<Moment>,
     runs: Vec<Log>,
+    forgotten: Vec<RunId>,
     texts: BTreeMap<Hash, Vec<u8>>,
 }
 
@@ -194,7 +197,7 @@ impl Store for MemStore {
 
     fn create_run(&self, new: &NewRun, first: &Decided) -> Result<Created, StoreError> {
         let mut content = self.content();
-        if content.log(new.run).is_ok() {
+        if content.log(new.run).is_ok() || content.forgotten.contains(&new.run) {
             return Err(StoreError::RunExists { run: new.run });
         }
         if let Some(holder) = content.holder(&new.key).map(|log| log.run) {
@@ -309,6 +312,16 @@ impl Store for MemStore {
             }
         };
         Some(Arc::new(log.kept.insert(kept).clone()))
+    }
+
+    fn forget(&self, run: RunId, head: Cursor) -> Result<Forgetting, StoreError> {
+        let mut content = self.content();
+        if content.log(run)?.head() != head {
+            return Ok(Forgetting::NotForgotten);
+        }
+        content.runs.retain(|log| log.run != run);
+        content.forgotten.push(run);
+        Ok(Forgetting::Forgotten)
     }
 
     fn another(&self) -> Another {

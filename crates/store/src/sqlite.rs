@@ -18,7 +18,9 @@ use piton_core::time::Moment;
 use rusqlite::Connection;
 
 use crate::clock::HostClock;
-use crate::{Another, Created, Damage, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail};
+use crate::{
+    Another, Created, Damage, Forgetting, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail,
+};
 use flaw::{BUSY_TIMEOUT, Flaw};
 use home::Home;
 use lock::{PATIENCE, WriteLock};
@@ -371,8 +373,10 @@ impl Store for SqliteStore {
             Runs::Named(name) => rows::find_named(conn, name),
             Runs::All | Runs::Active => rows::all_runs(conn),
         })?;
-        let wanted = |row: &RunRow| *filter != Runs::Active || row.active;
-        Ok(entries.into_iter().map(|entry| entry.row).filter(wanted).collect())
+        let wanted = |entry: &RunEntry| {
+            !entry.is_forgotten() && (*filter != Runs::Active || entry.row.active)
+        };
+        Ok(entries.into_iter().filter(wanted).map(|entry| entry.row).collect())
     }
 
     fn read(&self, run: RunId, after: Cursor) -> Result<Vec<Record>, StoreError> {
@@ -445,6 +449,21 @@ impl Store for SqliteStore {
     ) -> Option<Arc<dyn File>> {
         self.lock.as_ref()?;
         Some(Arc::new(beside::keep(&self.home, run, pack)?))
+    }
+
+    fn forget(&self, run: RunId, head: Cursor) -> Result<Forgetting, StoreError> {
+        let answer = self.writing(|conn| {
+            let mut entry = rows::known_run(conn, run)?;
+            if entry.row.head != head {
+                return Ok(Written::No(Forgetting::NotForgotten));
+            }
+            rows::forget(conn, &mut entry)?;
+            Ok(Written::Yes { answer: Forgetting::Forgotten, remember: None })
+        })?;
+        // Those that somebody was killed before removing, too.
+        let known = self.runs(&Runs::All)?;
+        beside::remove_strays(&self.home, |run| known.iter().any(|row| row.run == run));
+        Ok(answer)
     }
 
     fn another(&self) -> Another {

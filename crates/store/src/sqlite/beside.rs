@@ -84,6 +84,16 @@ pub(super) fn keep(
     }
 }
 
+/// Removes the files of runs that are not known. One that stays is in nobody's way: the next forgetting
+/// tries again.
+pub(super) fn remove_strays(home: &Home, is_known: impl Fn(RunId) -> bool) {
+    for entry in fs::read_dir(&home.dir).into_iter().flatten().flatten() {
+        if home.beside_which(&entry.file_name()).is_some_and(|run| !is_known(run)) {
+            let _in_nobodys_way = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// With nobody else writing to it, if it still is the file.
 fn locked(found: Beside, path: &Path) -> Option<Beside> {
     found.file.try_lock().ok()?;

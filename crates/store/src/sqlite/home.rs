@@ -1,12 +1,14 @@
 //! The folder a store lives in: the names in it, and whether its owner, kind, rights and file system
 //! let us trust it. Never opens the database.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use piton_core::ids::RunId;
+use uuid::Uuid;
 
 use super::Access;
 use crate::{ALLOW_NETWORK_FS, Damage, StoreError, Unsafe, os};
@@ -44,6 +46,13 @@ impl Home {
     /// What is kept beside the log of a run.
     pub(super) fn beside(&self, run: RunId) -> PathBuf {
         self.dir.join(format!("run-{run}.kept"))
+    }
+
+    /// The run beside whose log a file of this name is kept, or was about to be.
+    pub(super) fn beside_which(&self, name: &OsStr) -> Option<RunId> {
+        let (run, kind) = name.to_str()?.strip_prefix("run-")?.split_once('.')?;
+        matches!(kind, "kept" | "new").then_some(())?;
+        Uuid::parse_str(run).ok().map(RunId)
     }
 
     /// Makes the folder if it may be made, and refuses one that others could have tampered with.

@@ -78,6 +78,12 @@ impl RunEntry {
         ])
     }
 
+    /// Whether only its id is left. The row stays, because rows are counted, ids are given away once, and
+    /// what remembers a head of it must not take this for an older copy of the store.
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.row.key.0.is_empty() && self.row.head == Cursor::START
+    }
+
     /// The id of a record of this run; the position is the lower half.
     fn event_id(&self, position: Position) -> Result<i64, Flaw> {
         let run = self.row.run;
@@ -166,7 +172,8 @@ fn index_lies() -> Flaw {
 }
 
 pub(super) fn known_run(conn: &Connection, run: RunId) -> Result<RunEntry, Flaw> {
-    find_run(conn, run)?.ok_or_else(|| StoreError::UnknownRun { run }.into())
+    let found = find_run(conn, run)?.filter(|entry| !entry.is_forgotten());
+    found.ok_or_else(|| StoreError::UnknownRun { run }.into())
 }
 
 pub(super) fn insert_run(conn: &Connection, entry: &RunEntry) -> Result<(), Flaw> {
@@ -232,6 +239,23 @@ pub(super) fn retake_key(conn: &Connection, entry: &mut RunEntry) -> Result<(), 
         .prepare_cached("UPDATE runs SET active = 1, seal = ?2 WHERE seq = ?1")?
         .execute((entry.seq, entry.seal()))?;
     one_row(changed)
+}
+
+/// Removes everything of a run but its id.
+pub(super) fn forget(conn: &Connection, entry: &mut RunEntry) -> Result<(), Flaw> {
+    let ends = [Position::START, Position(u64::from(u32::MAX))].map(|at| entry.event_id(at));
+    let [first, last] = ends;
+    conn.execute("DELETE FROM events WHERE id >= ?1 AND id <= ?2", [first?, last?])?;
+    for table in ["leases", "names", "cache"] {
+        conn.execute(&format!("DELETE FROM {table} WHERE run = ?1"), [entry.seq])?;
+    }
+    entry.row.key = RunKey(String::new());
+    entry.row.active = false;
+    entry.row.head = Cursor::START;
+    entry.leases = 0;
+    let emptied = "UPDATE runs SET key = '', active = 0 WHERE seq = ?1";
+    one_row(conn.execute(emptied, [entry.seq])?)?;
+    update_head(conn, entry)
 }
 
 fn one_row(changed: usize) -> Result<(), Flaw> {

@@ -5,11 +5,12 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::common::{Dice, Truth, append, fill, fold_log_in, open, truth};
+use crate::common::{Dice, RUNS, Truth, append, fill, fold_log_in, open, truth};
+use piton_core::cache::Keep;
 use piton_core::record::{Cursor, Record};
 use piton_store::conformance::{bodies, new_run, run_id};
 use piton_store::sqlite::{Access, SqliteStore};
-use piton_store::{Damage, Store, StoreError};
+use piton_store::{Created, Damage, Forgetting, Runs, Store, StoreError};
 use tempfile::TempDir;
 
 const ACCESSES: [Access; 3] = [Access::Create, Access::Existing, Access::Look];
@@ -257,6 +258,34 @@ fn a_torn_sidecar_is_no_witness() {
     let garbled = String::from_utf8(text).unwrap().replace("\"position\":", "\"position\":1");
     fs::write(&sidecar, garbled).unwrap();
     assert_eq!(super::common::truth(&open(dir.path(), Access::Look)).unwrap(), truth);
+}
+
+#[test]
+fn a_store_that_has_forgotten_the_remembered_run_is_not_an_older_copy() {
+    let (dir, _) = filled();
+    let store = open(dir.path(), Access::Existing);
+    let late = store.create_run(&new_run(99, "late"), &bodies(&[b"late"])).unwrap();
+    let Created::New(records) = late else { panic!("{late:?}") };
+    let head = fs::read_to_string(dir.path().join("store.head")).unwrap();
+    assert!(head.contains(&run_id(99).to_string()), "it is the one that is remembered: {head}");
+    // Left by somebody who was killed before it could be removed; and what is nobody's.
+    let stray = dir.path().join(format!("run-{}.kept", run_id(98)));
+    let other = dir.path().join("run-of-somebody.kept");
+    for path in [&stray, &other] {
+        fs::write(path, "x").unwrap();
+    }
+    store.keep(run_id(99), &mut |_| Keep::Instead(b"kept".to_vec())).unwrap();
+    store.keep(run_id(1), &mut |_| Keep::Instead(b"kept".to_vec())).unwrap();
+    let gone = store.forget(run_id(99), records[0].cursor()).unwrap();
+    assert_eq!(gone, Forgetting::Forgotten);
+    assert!(!stray.exists() && !dir.path().join(format!("run-{}.kept", run_id(99))).exists());
+    assert!(other.exists() && store.kept(run_id(1)).is_some());
+    drop(store);
+    for access in [Access::Look, Access::Existing] {
+        let store = open(dir.path(), access);
+        assert_eq!(store.runs(&Runs::All).unwrap().len(), RUNS as usize);
+        assert!(store.examine().unwrap().is_empty());
+    }
 }
 
 /// Opens and reads; says whether something was found wrong.

@@ -15,7 +15,9 @@ use piton_core::record::{Cursor, Record};
 use piton_core::time::{Millis, Moment};
 use piton_store::mem::MemStore;
 use piton_store::sqlite::{Access, SqliteStore};
-use piton_store::{Another, Created, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail};
+use piton_store::{
+    Another, Created, Forgetting, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -305,6 +307,10 @@ impl Store for Tampered {
         pack: &mut dyn FnMut(Option<&dyn File>) -> Keep,
     ) -> Option<Arc<dyn File>> {
         self.inner.keep(run, pack)
+    }
+
+    fn forget(&self, run: RunId, head: Cursor) -> Result<Forgetting, StoreError> {
+        self.inner.forget(run, head)
     }
 
     fn another(&self) -> Another {
