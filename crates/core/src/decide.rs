@@ -284,6 +284,8 @@ pub enum Refusal {
     RunCompleted,
     #[error("the run was abandoned")]
     RunAbandoned,
+    #[error("the run is neither completed nor abandoned")]
+    RunNotOver,
     #[error("step {step} was interrupted {times} times in a row without new progress ({why})")]
     NeedsPerson { step: StepId, times: u32, why: String },
     #[error("step {step} is not verified")]
@@ -837,6 +839,17 @@ fn decide_reopen(run: &Run, host: &HostId) -> Decided {
     match run.abandoned {
         Some(_) => one(Event::Reopened { host: host.clone() }).taking_key(),
         None => nothing(),
+    }
+}
+
+/// Whether a run may be forgotten for good: nobody has anything to do with it any more.
+pub fn may_forget(run: &Run) -> Result<(), Refusal> {
+    if let Some((step, _)) = run.held().next() {
+        return Err(Refusal::StillHeld(step.step));
+    }
+    match run.is_completed() || run.abandoned.is_some() {
+        true => Ok(()),
+        false => Err(Refusal::RunNotOver),
     }
 }
 

@@ -200,6 +200,7 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         | Refusal::CannotRelease(_)
         | Refusal::ResetNeedsReason(_)
         | Refusal::StillHeld(_)
+        | Refusal::RunNotOver
         | Refusal::PlanInUse { .. }
         | Refusal::PlanFixed { .. }
         | Refusal::Unanswered { .. }

@@ -112,16 +112,16 @@ fn give_up(
     Ok(act.act)
 }
 
-fn is_about(act: &Act, run: RunId) -> bool {
+pub(crate) fn is_about(act: &Act, run: RunId) -> bool {
     match &act.deed {
         Deed::Abandon { gone } | Deed::FreshStart { gone, .. } => gone.run == run,
-        Deed::Clean { .. } | Deed::Restore(_) => false,
+        Deed::Clean { .. } | Deed::Restore(_) | Deed::Purge(_) => false,
     }
 }
 
 /// Ends what nobody is behind any more: dead attempts are buried, claims whose lease is over released,
 /// with their bytes kept. What lives is refused.
-fn end_dead(project: &Project, log: &mut Log) -> Result<(), EngineError> {
+pub(crate) fn end_dead(project: &Project, log: &mut Log) -> Result<(), EngineError> {
     log.refresh()?;
     let held: Vec<StepRef> = log.run().held().map(|(step, _)| step).collect();
     bury_dead(project, log, &held)?;
@@ -152,7 +152,7 @@ pub(crate) fn reopen(
     let (gone, opened) = match &act.deed {
         Deed::Abandon { gone } => (gone.clone(), None),
         Deed::FreshStart { gone, opened } => (gone.clone(), Some(*opened)),
-        Deed::Clean { .. } | Deed::Restore(_) => unreachable!("no run was given up"),
+        _ => unreachable!("no run was given up"),
     };
     let mut told = Vec::new();
     if let Some(opened) = opened {

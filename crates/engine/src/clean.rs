@@ -7,7 +7,7 @@ mod proof;
 mod removal;
 mod survey;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::crash;
 use crate::error::{EngineError, chain};
 use crate::project::Project;
+use crate::purge;
 use crate::undo::{Act, ActStage, Deed, Journal};
 
 pub(crate) use removal::put_back;
@@ -212,6 +213,7 @@ pub fn apply(
     root: &str,
     ask: CleanAsk,
 ) -> Result<(Vec<JudgedTree>, Cleaned), EngineError> {
+    purge::finish_all(project)?;
     let journal = Journal::lock(project)?;
     let mut cleaned = Cleaned::default();
     let mut act = unfinished(&journal)?;
@@ -231,15 +233,92 @@ pub fn apply(
             }
         }
     }
-    if let Some(mut act) = act {
-        let none = act.deed.trees().is_empty();
-        // Nothing was taken away after all: there is nothing to undo.
-        act.stage = if none { ActStage::Undone } else { ActStage::Done };
-        cleaned.act = (!none).then_some(act.act);
-        journal.write(&act)?;
-    }
+    cleaned.act = end(&journal, act)?;
     crash::point("clean.done");
     Ok((judged, cleaned))
+}
+
+/// A worktree of a run that is deleted, and why that loses nothing.
+pub(crate) struct Doomed {
+    row: TreeRow,
+    proof: Proof,
+}
+
+impl Doomed {
+    pub(crate) fn path(&self) -> &Path {
+        &self.row.path
+    }
+}
+
+/// The worktrees of a run: all of them go, proven to be safe or kept under the ref that `lasting` names.
+/// Where somebody or something is at work in one, the answer is who, and none goes.
+pub(crate) fn doomed(
+    project: &Project,
+    store: &Arc<dyn Store>,
+    (root, run): (&str, RunId),
+    lasting: &mut dyn FnMut(&TreeRow) -> String,
+) -> Result<Result<Vec<Doomed>, Vec<String>>, EngineError> {
+    let mut rows = list(project, Some(store), root)?;
+    let other = |row: &TreeRow| matches!(row.status, TreeStatus::Foreign | TreeStatus::Missing);
+    rows.retain(|row| row.run == Some(run) && row.entry.is_some() && !other(row));
+    let ask = CleanAsk { completed: true, interrupted: true, older_than: None };
+    let (mut doomed, mut in_use) = (Vec::new(), Vec::new());
+    for JudgedTree { row, verdict } in proof::judge_all(project, Some(store), rows, ask)? {
+        let its_own = row.handle.as_ref().zip(row.branch.as_ref());
+        let its_own =
+            its_own.is_some_and(|(handle, name)| name.starts_with(&format!("piton/{handle}/")));
+        match verdict {
+            TreeVerdict::Goes { proof } => doomed.push(Doomed { row, proof }),
+            TreeVerdict::Stays { .. } if row.obstacle.is_none() && its_own => {
+                let refname = lasting(&row);
+                doomed.push(Doomed { row, proof: Proof::Snapshotted { refname } });
+            }
+            TreeVerdict::Stays { why } => in_use.push(format!("{}: {why}", row.path.display())),
+        }
+    }
+    Ok(if in_use.is_empty() { Ok(doomed) } else { Err(in_use) })
+}
+
+/// Takes those away. One that cannot go after all keeps the others that were not reached, too.
+pub(crate) fn take_all(
+    project: &Project,
+    store: &Arc<dyn Store>,
+    journal: &Journal,
+    doomed: &[Doomed],
+) -> Result<Vec<RemovedTree>, EngineError> {
+    let mut act = unfinished(journal)?;
+    if let Some(act) = &mut act {
+        removal::finish(project, journal, act)?;
+    }
+    let mut removed = Vec::new();
+    let taken = doomed.iter().try_for_each(|Doomed { row, proof }| {
+        // Gone with what was cut short.
+        if !row.path.exists() {
+            return Ok(());
+        }
+        removed.push(removal::take_away(project, store, journal, &mut act, (row, proof))?);
+        Ok(())
+    });
+    end(journal, act)?;
+    taken.map(|()| removed)
+}
+
+/// The ref that keeps what was in a worktree, where that is its proof.
+pub(crate) fn kept_under(proof: &Proof) -> Option<&str> {
+    match proof {
+        Proof::Snapshotted { refname } => Some(refname),
+        Proof::Empty | Proof::Merged { .. } | Proof::PatchEquivalent { .. } => None,
+    }
+}
+
+/// Writes down that a clean-up is over; says which act undoes it.
+fn end(journal: &Journal, act: Option<Act>) -> Result<Option<u64>, EngineError> {
+    let Some(mut act) = act else { return Ok(None) };
+    let none = act.deed.trees().is_empty();
+    // Nothing was taken away after all: there is nothing to undo.
+    act.stage = if none { ActStage::Undone } else { ActStage::Done };
+    journal.write(&act)?;
+    Ok((!none).then_some(act.act))
 }
 
 /// The clean-up that was cut short, if the last act is one.

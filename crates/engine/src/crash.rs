@@ -49,6 +49,11 @@ pub const POINTS: &[(&str, Who)] = &[
     ("clean.done", Who::Tidier),
     ("abandon.recorded", Who::Tidier),
     ("abandon.abandoned", Who::Tidier),
+    ("purge.recorded", Who::Purger),
+    ("purge.trees-gone", Who::Purger),
+    ("purge.branches-gone", Who::Purger),
+    ("purge.forgotten", Who::Purger),
+    ("purge.files-gone", Who::Purger),
     ("undo.intended", Who::Undoer),
     ("undo.branch-back", Who::Undoer),
     ("undo.filled", Who::Undoer),
@@ -79,6 +84,8 @@ pub enum Who {
     Holder,
     /// Somebody who cleans up.
     Tidier,
+    /// Somebody who deletes a run.
+    Purger,
     /// Somebody who undoes a clean-up.
     Undoer,
     /// Somebody who puts a snapshot back.

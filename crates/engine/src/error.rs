@@ -57,6 +57,8 @@ pub enum EngineError {
     LostStore { path: PathBuf },
     #[error("{} stays: {why}", path.display())]
     Stays { path: PathBuf, why: String },
+    #[error("{handle} cannot be purged now; nothing was changed")]
+    NotPurged { handle: Handle, what: Vec<String> },
     #[error(transparent)]
     NotUndone(#[from] NotUndone),
     #[error("step {step} is not claimed from this worktree")]
@@ -248,6 +250,9 @@ impl EngineError {
             EngineError::Settings(_) => Some("`piton doctor`".into()),
             EngineError::Stays { .. } => Some("`piton clean` says what can go".into()),
             EngineError::NotUndone(why) => not_undone_hint(why),
+            EngineError::NotPurged { handle, .. } => {
+                Some(format!("once that is settled: `piton abandon {handle} --purge`"))
+            }
             EngineError::Io { .. } => None,
             EngineError::TreeInUse { handle, step, .. } => Some(format!(
                 "stop it first: `piton stop {handle} {step}`; or put the files elsewhere: --to DIR"
@@ -280,6 +285,10 @@ fn not_undone_hint(why: &NotUndone) -> Option<String> {
             "`piton undo --list` shows what was done".into()
         }
         NotUndone::InTheWay { .. } => "move it away, then say it again; nothing was changed".into(),
+        NotUndone::Purged { handle, .. } => format!(
+            "its records are gone; its work stays: `git for-each-ref refs/piton/{handle} \
+             refs/piton/purged/{handle}`"
+        ),
         NotUndone::Unreadable { path, .. } => format!(
             "it may be of a newer piton; without it the others can be undone: move {} away",
             path.display()

@@ -25,6 +25,7 @@ pub mod observe;
 pub mod places;
 pub mod preserve;
 pub mod project;
+pub mod purge;
 pub mod questions;
 pub mod retention;
 pub mod runs;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piton_core::cache::{Packed, is_due, is_worth_it};
-use piton_core::decide::{Command, Refusal, decide, open};
+use piton_core::decide::{Command, Refusal, decide, may_forget, open};
 use piton_core::event::{Event, RunOpened};
 use piton_core::ids::{Position, RunId};
 use piton_core::plan::Plan;
 use piton_core::record::{Cursor, Record};
 use piton_core::run::{Again, FoldError, Run};
 use piton_core::time::Moment;
-use piton_store::{Another, Created, NewRun, Store, StoreError};
+use piton_store::{Another, Created, Forgetting, NewRun, Store, StoreError};
 
 /// Why a log could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -159,6 +159,17 @@ impl Log {
             self.keep_if_due(before);
         }
         refused.map(|()| events)
+    }
+
+    /// Removes the run from its store for good, as far as the rules let it; nobody's append is lost.
+    pub(crate) fn forget(&mut self) -> Result<(), LogError> {
+        loop {
+            may_forget(&self.run)?;
+            match self.store.forget(self.run.opened.run, self.run.cursor)? {
+                Forgetting::Forgotten => return Ok(()),
+                Forgetting::NotForgotten => self.refresh()?,
+            };
+        }
     }
 
     /// Keeps the run beside its log, now and then.

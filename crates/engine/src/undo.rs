@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use piton_core::ids::RunId;
+use piton_core::ids::{Handle, RunId};
 use piton_core::time::Millis;
 use piton_store::sqlite::Access;
 use serde::{Deserialize, Serialize};
@@ -16,8 +16,10 @@ use crate::abandon::{self, AbandonedRun};
 use crate::attempt::{private, write_flushed};
 use crate::clean::{self, RemovedTree};
 use crate::error::EngineError;
+use crate::git::flush;
 use crate::git::locks::private_dir;
 use crate::project::Project;
+use crate::purge::PurgedRun;
 use crate::snapshots::{self, RestoredFrom};
 
 /// The version of a record. A newer one is refused by name.
@@ -58,6 +60,8 @@ pub enum Deed {
     Abandon { gone: AbandonedRun },
     /// A run went to the attic, and another one of the same plan was opened.
     FreshStart { gone: AbandonedRun, opened: RunId },
+    /// A run was deleted. Written down so that a purge that was cut short is finished.
+    Purge(PurgedRun),
 }
 
 impl Deed {
@@ -68,7 +72,13 @@ impl Deed {
             Deed::Restore(_) => "restore",
             Deed::Abandon { .. } => "abandon",
             Deed::FreshStart { .. } => "fresh start",
+            Deed::Purge(_) => "purge",
         }
+    }
+
+    /// Whether it can be reversed at all.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Deed::Purge(_))
     }
 
     /// The worktrees that were removed.
@@ -98,6 +108,8 @@ pub enum NotUndone {
     Already { act: u64 },
     #[error("act {act} cannot be undone: something newer is in the way")]
     InTheWay { act: u64, what: Vec<String> },
+    #[error("act {act} cannot be undone: {handle} was purged")]
+    Purged { act: u64, handle: Handle },
     #[error("{} was written down for undoing and cannot be read", path.display())]
     Unreadable { path: PathBuf, why: String },
 }
@@ -147,6 +159,14 @@ impl Journal {
             .map_err(EngineError::io(format!("cannot write {}", path.display())))
     }
 
+    /// Strikes an act out: what it was about is no more.
+    pub(crate) fn strike(&self, act: u64) -> Result<(), EngineError> {
+        let path = file(&self.folder, act);
+        fs::remove_file(&path)
+            .map_err(EngineError::io(format!("cannot remove {}", path.display())))?;
+        Ok(flush::sync(&self.folder)?)
+    }
+
     /// Where an act keeps what it has taken away.
     pub fn kept_by(&self, act: u64) -> PathBuf {
         self.folder.join(act.to_string())
@@ -169,7 +189,7 @@ pub fn undo(project: &Project, which: Option<u64>) -> Result<Undone, EngineError
     let acts = journal.acts()?;
     let found = match which {
         Some(asked) => acts.into_iter().find(|act| act.act == asked),
-        None => acts.into_iter().rfind(|act| act.stage != ActStage::Undone),
+        None => acts.into_iter().rfind(|act| act.stage != ActStage::Undone && !act.deed.is_final()),
     };
     let mut act = match (found, which) {
         (Some(act), _) => act,
@@ -185,6 +205,10 @@ pub fn undo(project: &Project, which: Option<u64>) -> Result<Undone, EngineError
         Deed::Abandon { .. } | Deed::FreshStart { .. } => {
             let store = project.store(Access::Existing)?;
             abandon::reopen(project, &store, &journal, &mut act)?
+        }
+        Deed::Purge(gone) => {
+            let handle = gone.handle.clone();
+            return Err(NotUndone::Purged { act: act.act, handle }.into());
         }
     };
     act.stage = ActStage::Undone;

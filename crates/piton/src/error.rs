@@ -252,12 +252,13 @@ fn kind_of(error: &EngineError) -> Kind {
         EngineError::PlanThere { .. } => Kind::FileThere,
         EngineError::NotOwner { .. } => Kind::NotOwner,
         EngineError::Worktree { .. } => Kind::Usage,
-        EngineError::Stays { .. } => Kind::NotCleaned,
+        EngineError::Stays { .. } | EngineError::NotPurged { .. } => Kind::NotCleaned,
         EngineError::NotUndone(why) => match why {
             NotUndone::Nothing | NotUndone::Unknown { .. } | NotUndone::Already { .. } => {
                 Kind::NoSuchAct
             }
             NotUndone::InTheWay { .. } => Kind::InTheWay,
+            NotUndone::Purged { .. } => Kind::Refused,
             NotUndone::Unreadable { .. } => Kind::JournalDamaged,
         },
         EngineError::NoSuchRun { .. } | EngineError::AmbiguousRun { .. } | EngineError::NoRuns => {
@@ -352,7 +353,8 @@ fn details_of(error: &EngineError) -> Vec<Detail> {
             let row = |message: &String| Detail { message: message.clone(), hint: None };
             differences.iter().map(row).collect()
         }
-        EngineError::NotUndone(NotUndone::InTheWay { what, .. }) => {
+        EngineError::NotUndone(NotUndone::InTheWay { what, .. })
+        | EngineError::NotPurged { what, .. } => {
             let row = |what: &String| Detail { message: text::plain(what), hint: None };
             what.iter().map(row).collect()
         }

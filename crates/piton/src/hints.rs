@@ -112,6 +112,7 @@ impl<'a> About<'a> {
             Refusal::RunAbandoned => {
                 "`piton undo --list` says which act gave it up; `piton undo` reopens it".to_owned()
             }
+            Refusal::RunNotOver => format!("`piton abandon {run} --purge`"),
             Refusal::OpenItems { step, items } => {
                 let items: Vec<String> = items.iter().map(ToString::to_string).collect();
                 let check = self.write_with("check", step, &items.join(" "));

@@ -218,7 +218,13 @@ fn seeded(name: &str) -> Vec<(&'static str, Kill)> {
         let kill = match who {
             Who::Worker => Kill { worker: true, ..kill },
             Who::Keeper => Kill { keeper: true, ..kill },
-            Who::Loser | Who::Holder | Who::Tidier | Who::Undoer | Who::Restorer | Who::Merger => {
+            Who::Loser
+            | Who::Holder
+            | Who::Tidier
+            | Who::Purger
+            | Who::Undoer
+            | Who::Restorer
+            | Who::Merger => {
                 unreachable!("nobody of them is at work here")
             }
         };

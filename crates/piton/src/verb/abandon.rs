@@ -1,14 +1,18 @@
-//! `piton abandon`: gives a run up, after naming what is ended and what is kept.
+//! `piton abandon`: gives a run up, after naming what is ended and what is kept; `--purge` deletes it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use piton_core::event::{Cause, Haste};
-use piton_engine::Access;
 use piton_engine::abandon::{self, Belongings};
 use piton_engine::bury::bury_dead;
 use piton_engine::claims;
 use piton_engine::log::Log;
 use piton_engine::observe::{Depth, look};
 use piton_engine::project::Project;
+use piton_engine::purge::{self, Purge, Tip};
 use piton_engine::runs;
+use piton_engine::{Access, Store};
 use serde_json::json;
 
 use crate::error::{Detail, Kind, Problem};
@@ -24,12 +28,21 @@ Examples:
   piton abandon auth-calm-otter          asks first, and says what is kept
   piton abandon auth-calm-otter --yes
   piton undo                             it is open again
+  piton abandon auth-calm-otter --purge  deletes its records, too; asks twice
 
 What is at work in it is stopped first, and its files are kept in a snapshot. Worktrees, branches,
-snapshots and the log stay: `piton clean` removes what is provably safe to remove.")]
+snapshots and the log stay: `piton clean` removes what is provably safe to remove.
+
+--purge deletes a run that nobody works on, completed ones included: its log, its transcripts, its
+worktrees, and branches whose commits others have. Snapshots and branches with work of their own
+stay, and are named. `piton undo` puts the worktrees back; the log and the transcripts are gone.")]
 pub(crate) struct Args {
     /// The run: its handle, id, the beginning of either, or its plan
     run: String,
+
+    /// Delete its log, transcripts, worktrees and merged branches as well
+    #[arg(long)]
+    purge: bool,
 
     /// Do it without asking
     #[arg(long)]
@@ -39,11 +52,16 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     let store = verb::store_with_runs(&project, Access::Existing)?;
+    if args.purge {
+        return purge(args, ui, &project, &store);
+    }
     let mut log = verb::find(&project, &store, Some(&args.run))?;
     let handle = log.run().opened.handle.clone();
     if log.run().is_completed() {
         let message = format!("{handle} is completed: there is nothing to give up");
-        return Err(Problem::new(Kind::Refused, message).hint("`piton clean` lists what can go"));
+        return Err(Problem::new(Kind::Refused, message).hint(format!(
+            "`piton clean` lists what can go; delete all of it: `piton abandon {handle} --purge`"
+        )));
     }
     let kept = abandon::belongings(&project, &log)?;
     let told = told(&kept);
@@ -67,6 +85,75 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     Ok(Answer::new(data).after_writing(log.store()))
 }
 
+/// Deletes a run, or goes on with deleting one.
+fn purge(
+    args: &Args,
+    ui: &Ui,
+    project: &Project,
+    store: &Arc<dyn Store>,
+) -> Result<Answer, Problem> {
+    let mut log = match verb::find(project, store, Some(&args.run)) {
+        Ok(log) => log,
+        Err(problem) => return finish(args, ui, project).unwrap_or(Err(problem)),
+    };
+    let handle = log.run().opened.handle.clone();
+    let would = purge::preview(project, &mut log)?;
+    if !args.yes {
+        let told = fates(&would);
+        for line in told.iter().filter(|_| ui.can_ask()) {
+            ui.talk(format!("  {line}"));
+        }
+        let agreed = match ui.ask(&format!("Purge {}?", bold(handle.as_str()))) {
+            Said::Yes => ui.ask("Sure? Its log and its transcripts cannot be brought back."),
+            other => other,
+        };
+        refuse_unless(agreed, told, &format!("piton abandon {handle} --purge --yes"))?;
+    }
+    let done = purge::purge(project, &mut log)?;
+    // It is done, whoever still listens.
+    let _ = ui.line(format!("{}: purged", bold(handle.as_str())));
+    for line in fates(&done.purge) {
+        let _ = ui.line(format!("  {line}"));
+    }
+    if let Some(act) = done.act {
+        ui.hint(format!("put its worktrees back: `piton undo {act}`"));
+    }
+    Ok(Answer::new(json!({ "purged": done })).after_writing(store))
+}
+
+/// A purge that was killed when the log was gone already.
+fn finish(args: &Args, ui: &Ui, project: &Project) -> Option<Result<Answer, Problem>> {
+    let finished = match purge::finish_all(project) {
+        Ok(finished) => finished,
+        Err(error) => return Some(Err(error.into())),
+    };
+    let meant = finished.iter().find(|handle| handle.as_str().starts_with(&args.run))?;
+    let _ = ui.line(format!("{}: purged; this was cut short before", bold(meant.as_str())));
+    Some(Ok(Answer::new(json!({ "finished": finished }))))
+}
+
+/// What goes and what stays, by name.
+fn fates(of: &Purge) -> Vec<String> {
+    let paths = |paths: &[PathBuf]| {
+        let shown = paths.iter().map(|path| from_here(path).display().to_string());
+        shown.collect::<Vec<_>>()
+    };
+    let tips = |tips: &[Tip]| {
+        let shown = tips.iter().map(|tip| format!("{} ({})", tip.branch, tip.commit.short()));
+        shown.collect::<Vec<_>>()
+    };
+    let mut told = vec![format!("goes: its log, {}", count(of.records, "record"))];
+    told.extend(rows(&[
+        ("goes", paths(&of.attempts), "transcript"),
+        ("goes", paths(&of.worktrees), "worktree"),
+        ("goes", tips(&of.branches), "merged branch"),
+        ("stays", tips(&of.kept_branches), "branch"),
+        ("stays", of.kept_snapshots.clone(), "snapshot"),
+        ("stays", paths(&of.kept_files), "folder of what no snapshot could hold"),
+    ]));
+    told
+}
+
 /// What a person has to agree to, and did not.
 pub(crate) fn refuse_unless(agreed: Said, told: Vec<String>, command: &str) -> Result<(), Problem> {
     let details = told.into_iter().map(|message| Detail { message, hint: None }).collect();
@@ -80,28 +167,31 @@ pub(crate) fn refuse_unless(agreed: Said, told: Vec<String>, command: &str) -> R
 
 /// What is ended and what stays.
 fn told(kept: &Belongings) -> Vec<String> {
-    let listed = |names: &[String]| match names {
-        [] => String::new(),
-        names => format!(": {}", names.join(", ")),
-    };
     let held: Vec<String> = kept.held.iter().map(ToString::to_string).collect();
     let trees: Vec<String> =
         kept.worktrees.iter().map(|path| from_here(path).display().to_string()).collect();
-    let rows = [
+    rows(&[
         ("ends", held, "attempt"),
         ("stays", trees, "worktree"),
         ("stays", kept.branches.clone(), "branch"),
         ("stays", kept.snapshots.clone(), "snapshot"),
-    ];
-    let rows = rows.iter().filter(|(_, names, _)| !names.is_empty());
+    ])
+}
+
+/// What becomes of what: a line each, with how many there are and their names.
+fn rows(rows: &[(&str, Vec<String>, &str)]) -> Vec<String> {
     let row = |(fate, names, what): &(&str, Vec<String>, &str)| {
-        let what = match (*what, names.len()) {
-            ("branch", n) if n != 1 => format!("{n} branches"),
-            (what, n) => count(n as u64, what),
+        let what = match names.len() {
+            1 => format!("1 {what}"),
+            n if what.ends_with("branch") => format!("{n} {what}es"),
+            n => match what.split_once(' ') {
+                Some((first, rest)) if first == "folder" => format!("{n} folders {rest}"),
+                _ => format!("{n} {what}s"),
+            },
         };
-        format!("{fate}: {what}{}", listed(names))
+        format!("{fate}: {what}: {}", names.join(", "))
     };
-    rows.map(row).collect()
+    rows.iter().filter(|(_, names, _)| !names.is_empty()).map(row).collect()
 }
 
 /// Stop before touch: whoever has a step is ended, and its files kept, before the run is given up.

@@ -66,6 +66,7 @@ fn row(act: &Act) -> Vec<String> {
         Deed::Clean { trees } => count(trees.len() as u64, "worktree"),
         Deed::Restore(from) => format!("{} in {}", from.step, from.path.display()),
         Deed::Abandon { gone } | Deed::FreshStart { gone, .. } => gone.handle.to_string(),
+        Deed::Purge(gone) => gone.handle.to_string(),
     };
     vec![
         bold(&act.act.to_string()),
