@@ -144,12 +144,16 @@ fn fates(of: &Purge) -> Vec<String> {
     };
     let mut told = vec![format!("goes: its log, {}", count(of.records, "record"))];
     told.extend(rows(&[
-        ("goes", paths(&of.attempts), "transcript"),
-        ("goes", paths(&of.worktrees), "worktree"),
-        ("goes", tips(&of.branches), "merged branch"),
-        ("stays", tips(&of.kept_branches), "branch"),
-        ("stays", of.kept_snapshots.clone(), "snapshot"),
-        ("stays", paths(&of.kept_files), "folder of what no snapshot could hold"),
+        ("goes", paths(&of.attempts), ["transcript", "transcripts"]),
+        ("goes", paths(&of.worktrees), ["worktree", "worktrees"]),
+        ("goes", tips(&of.branches), ["merged branch", "merged branches"]),
+        ("stays", tips(&of.kept_branches), ["branch", "branches"]),
+        ("stays", of.kept_snapshots.clone(), ["snapshot", "snapshots"]),
+        (
+            "stays",
+            paths(&of.kept_files),
+            ["folder of what no snapshot could hold", "folders of what no snapshot could hold"],
+        ),
     ]));
     told
 }
@@ -171,25 +175,21 @@ fn told(kept: &Belongings) -> Vec<String> {
     let trees: Vec<String> =
         kept.worktrees.iter().map(|path| from_here(path).display().to_string()).collect();
     rows(&[
-        ("ends", held, "attempt"),
-        ("stays", trees, "worktree"),
-        ("stays", kept.branches.clone(), "branch"),
-        ("stays", kept.snapshots.clone(), "snapshot"),
+        ("ends", held, ["attempt", "attempts"]),
+        ("stays", trees, ["worktree", "worktrees"]),
+        ("stays", kept.branches.clone(), ["branch", "branches"]),
+        ("stays", kept.snapshots.clone(), ["snapshot", "snapshots"]),
     ])
 }
 
+/// Names of one kind: what becomes of them, and what one and several of them are called.
+type Fate<'a> = (&'a str, Vec<String>, [&'a str; 2]);
+
 /// What becomes of what: a line each, with how many there are and their names.
-fn rows(rows: &[(&str, Vec<String>, &str)]) -> Vec<String> {
-    let row = |(fate, names, what): &(&str, Vec<String>, &str)| {
-        let what = match names.len() {
-            1 => format!("1 {what}"),
-            n if what.ends_with("branch") => format!("{n} {what}es"),
-            n => match what.split_once(' ') {
-                Some((first, rest)) if first == "folder" => format!("{n} folders {rest}"),
-                _ => format!("{n} {what}s"),
-            },
-        };
-        format!("{fate}: {what}: {}", names.join(", "))
+fn rows(rows: &[Fate<'_>]) -> Vec<String> {
+    let row = |(fate, names, [one, several]): &Fate<'_>| {
+        let what = if names.len() == 1 { one } else { several };
+        format!("{fate}: {} {what}: {}", names.len(), names.join(", "))
     };
     rows.iter().filter(|(_, names, _)| !names.is_empty()).map(row).collect()
 }
