@@ -8,7 +8,7 @@ use crate::ids::{Fence, LockName, StepId, StepRef};
 use crate::limits::IDLE_INTERRUPTIONS_MAX;
 use crate::plan::{Isolation, PlanStep, Work};
 use crate::question::Question;
-use crate::recover::{Observed, Sighting};
+use crate::recover::{Observed, Sighting, Workplace};
 use crate::run::{Attempt, Phase, Run, Step};
 use crate::time::Moment;
 
@@ -38,7 +38,8 @@ pub struct Chosen {
     pub granted: Granted,
     /// The claim that this one ends.
     pub displaces: Option<Fence>,
-    /// Lapsed claims whose slot in a lock this one gets: no heartbeat makes them believed again.
+    /// Lapsed claims whose slot in a lock, or whose worktree, this one gets: no heartbeat makes them
+    /// believed again.
     pub outlived: Vec<(StepRef, Fence)>,
 }
 
@@ -154,21 +155,25 @@ fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result
         return Err(Refusal::NeedsUnmet { step: step.step.clone(), needs });
     }
     free_slots(run, plan, asker)?;
-    if kept || (asker.observed.in_run_tree && run.plan().isolation == Isolation::Run) {
-        room(run, &step.step, asker)?;
-    }
+    free_place(run, &step.step, asker)?;
     if kept {
+        free_job(run, &step.step, asker)?;
         return Ok(entry);
     }
     // Whoever claims from a worktree of their own sees to the rest themselves.
     Ok(state.agent_entry(&plan.work))
 }
 
-/// Whether every lock of a step has a slot that nobody else's believed claim holds.
-pub(crate) fn slots_left(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<(), Refusal> {
+/// Whether a lapsed claim may be believed again: nobody else has got a slot of its locks, or its
+/// worktree.
+pub(crate) fn renewable(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<(), Refusal> {
     match run.step(&step.step) {
-        Some((plan, _)) => free_slots(run, plan, asker),
-        None => Err(Refusal::UnknownStep(step.step.clone())),
+        Some((plan, _)) => free_slots(run, plan, asker)?,
+        None => return Err(Refusal::UnknownStep(step.step.clone())),
+    }
+    match asker.holder {
+        Holder::External { .. } => free_place(run, &step.step, asker),
+        Holder::Keeper { .. } => Ok(()),
     }
 }
 
@@ -196,9 +201,11 @@ fn busy_by(
     (by.len() >= slots(run, lock)).then_some(by)
 }
 
-/// The lapsed claims that leave too few slots for a claim on this step, should they be renewed.
+/// The lapsed claims that leave too few slots for a claim on this step, or are in its worktree, should
+/// they be renewed.
 fn outlived(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Vec<(StepRef, Fence)> {
-    let mut all = Vec::new();
+    let there = sharers(run, &step.step, asker).filter(|(_, held)| !is_kept(held));
+    let mut all: Vec<_> = there.map(|(other, held)| (other, held.fence)).collect();
     for lock in run.step(&step.step).iter().flat_map(|(plan, _)| &plan.locks) {
         let users: Vec<_> = users(run, lock, Some(&step.step)).collect();
         if users.len() >= slots(run, lock) {
@@ -314,20 +321,48 @@ fn entry_after(plan: &PlanStep, state: &Step, stage: Stage) -> Entry {
     }
 }
 
-/// With one worktree for the run, a keeper's claim on any other step has it; with one for each step, so
-/// many are attempted at once.
-fn room(run: &Run, step: &StepId, asker: &Asker<'_>) -> Result<(), Refusal> {
-    let mut others = run.held().filter(|(other, held)| other.step != *step && is_kept(held));
-    match run.plan().isolation {
-        Isolation::Run => {
-            others.next().map_or(Ok(()), |(by, _)| Err(Refusal::TreeBusy { by: by.step }))
-        }
-        Isolation::Step => {
-            let jobs = jobs(run, asker.observed);
-            let busy = others.filter(|(other, held)| is_believed(other, held, asker)).count();
-            if busy >= jobs as usize { Err(Refusal::JobsBusy { jobs }) } else { Ok(()) }
-        }
+/// Two never work in one worktree: neither two keepers, nor a keeper and somebody outside who has made
+/// themselves at home where keepers work. One owner outside may have several steps there.
+fn free_place(run: &Run, step: &StepId, asker: &Asker<'_>) -> Result<(), Refusal> {
+    let busy =
+        |(other, held): &(StepRef, &Attempt)| is_kept(held) || is_believed(other, held, asker);
+    let by = sharers(run, step, asker).find(busy);
+    by.map_or(Ok(()), |(by, _)| Err(Refusal::TreeBusy { by: by.step }))
+}
+
+/// Claims of others on other steps, who work where whoever asks would.
+fn sharers<'a>(
+    run: &'a Run,
+    step: &'a StepId,
+    asker: &'a Asker<'_>,
+) -> impl Iterator<Item = (StepRef, &'a Attempt)> {
+    let kept = matches!(asker.holder, Holder::Keeper { .. });
+    let own = if kept { Some(Workplace::of(run, step)) } else { asker.observed.place.clone() };
+    run.held().filter(move |(other, held)| {
+        let place = match &held.holder {
+            Holder::Keeper { .. } => Some(Workplace::of(run, &other.step)),
+            Holder::External { .. } => asker.observed.outside.get(&held.id).cloned(),
+        };
+        let outside = !kept && !is_kept(held);
+        other.step != *step && !outside && own.is_some() && place == own
+    })
+}
+
+/// Who holds from outside the worktree that a keeper would work in at this step.
+pub(crate) fn outside_in_place(run: &Run, step: &StepId, asker: &Asker<'_>) -> Option<StepId> {
+    let mut there = sharers(run, step, asker).filter(|(_, held)| !is_kept(held));
+    there.find(|(other, held)| is_believed(other, held, asker)).map(|(other, _)| other.step)
+}
+
+/// With a worktree for each step, so many are attempted at once.
+fn free_job(run: &Run, step: &StepId, asker: &Asker<'_>) -> Result<(), Refusal> {
+    if run.plan().isolation == Isolation::Run {
+        return Ok(());
     }
+    let jobs = jobs(run, asker.observed);
+    let others = run.held().filter(|(other, held)| other.step != *step && is_kept(held));
+    let busy = others.filter(|(other, held)| is_believed(other, held, asker)).count();
+    if busy >= jobs as usize { Err(Refusal::JobsBusy { jobs }) } else { Ok(()) }
 }
 
 /// How many attempts at once whoever looks goes up to.

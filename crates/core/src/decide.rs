@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::claim::{Asker, Chosen, believed_until, choose, lease_key, slots_left};
+use crate::claim::{Asker, Chosen, believed_until, choose, lease_key, renewable};
 use crate::decided::{Decided, Lease};
 use crate::event::{
     Cause, Check, Claimed, Conflict, Entry, Event, Exit, Failure, Haste, Holder, Mark, MergeIntent,
@@ -20,7 +20,7 @@ use crate::question::{
     Question, QuestionState, WhichQuestion, decide_answer, decide_apply, decide_ask,
     decide_conflict, unread_of,
 };
-use crate::recover::Observed;
+use crate::recover::{Observed, Workplace};
 use crate::run::{Attempt, Merged, Phase, Run, Step, Stop};
 use crate::time::{Millis, Moment};
 
@@ -42,6 +42,8 @@ pub enum Command {
         step: StepRef,
         fence: Fence,
         until: Moment,
+        /// Where the holder works, if that is where keepers do.
+        place: Option<Workplace>,
     },
     Checkpoint {
         step: StepRef,
@@ -268,7 +270,7 @@ pub enum Refusal {
     HeldElsewhere { step: StepId, fence: Fence, until: Moment },
     #[error("step {step} waits for {}", list(needs))]
     NeedsUnmet { step: StepId, needs: Vec<StepId> },
-    #[error("the run's worktree is in use by step {by}")]
+    #[error("the worktree is in use by step {by}")]
     TreeBusy { by: StepId },
     #[error("as many steps are attempted as may be at once ({jobs})")]
     JobsBusy { jobs: u32 },
@@ -377,15 +379,15 @@ pub fn decide(
         Command::Abandon { host, keep_until } => decide_abandon(run, host, *keep_until),
         Command::Reopen { host } => Ok(decide_reopen(run, host)),
         Command::Claim(claim) => decide_claim(run, claim, leases, now),
-        Command::Renew { step, fence, until } => {
+        Command::Renew { step, fence, until, place } => {
             let (_, attempt) = own(run, step, *fence)?;
             if !until.is_later_than(believed_until(step, attempt, leases)) {
                 return Ok(nothing());
             }
-            // Whoever has the slots of a lapsed claim by now keeps them.
-            let observed = Observed::default();
+            // Whoever has the slots of a lapsed claim by now, or its worktree, keeps them.
+            let observed = Observed { place: place.clone(), ..Observed::default() };
             let asker = Asker { holder: &attempt.holder, observed: &observed, leases, now };
-            slots_left(run, step, &asker)?;
+            renewable(run, step, &asker)?;
             let (key, fence, until) = (lease_key(step), *fence, until.clone());
             Ok(nothing().with_lease(Lease { key, fence, until }))
         }

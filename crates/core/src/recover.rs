@@ -25,11 +25,32 @@ pub enum Sighting {
     Elsewhere,
 }
 
+/// A worktree that keepers work in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Workplace {
+    /// The one that all steps of the run share.
+    Run,
+    /// A step's own.
+    Step(StepId),
+}
+
+impl Workplace {
+    /// Where a keeper works on a step.
+    pub fn of(run: &Run, step: &StepId) -> Workplace {
+        match run.plan().isolation {
+            Isolation::Run => Workplace::Run,
+            Isolation::Step => Workplace::Step(step.clone()),
+        }
+    }
+}
+
 /// What was seen of the machine, by attempt. An attempt nobody looked for is elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// Whoever looked works in the worktree of the run, as its keepers do, and not in one of its own.
-    pub in_run_tree: bool,
+    /// Whoever looked works where keepers do, and not in a worktree of its own.
+    pub place: Option<Workplace>,
+    /// Holders outside who work where keepers do.
+    pub outside: BTreeMap<AttemptId, Workplace>,
     /// Who looked.
     pub host: HostId,
     /// How many attempts at once they go up to; the plan's number where they did not say.
@@ -69,7 +90,7 @@ pub enum Action {
         entry: Entry,
         because: Because,
     },
-    /// Held on another host, until then at least.
+    /// Held from outside or on another host, until then at least.
     AwaitLease {
         fence: Fence,
         until: Moment,
@@ -77,7 +98,7 @@ pub enum Action {
     AwaitNeeds {
         needs: Vec<StepId>,
     },
-    /// Another step has the run's worktree or comes first.
+    /// Another step has the worktree or comes first.
     AwaitTree {
         by: StepId,
     },
@@ -132,7 +153,7 @@ pub fn recover(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -
 }
 
 /// Whoever looks, as a holder of claims.
-fn worker(observed: &Observed) -> Holder {
+pub(crate) fn worker(observed: &Observed) -> Holder {
     Holder::Keeper { host: observed.host.clone(), boot: BootId(String::new()) }
 }
 
@@ -230,7 +251,8 @@ fn after_burial(
     };
     let after = buried(run, step, fence, corpse, asker.now);
     let (_, state) = after.step(&step.step).expect("the step exists");
-    let observed = Observed { jobs: asker.observed.jobs, ..Observed::default() };
+    let outside = asker.observed.outside.clone();
+    let observed = Observed { jobs: asker.observed.jobs, outside, ..Observed::default() };
     let holder = worker(&observed);
     let asker = Asker { holder: &holder, observed: &observed, ..*asker };
     action_for(&after, step, state, &asker)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-use crate::claim::believed_until;
+use crate::claim::{Asker, believed_until, outside_in_place};
 use crate::decided::Lease;
 use crate::event::{
     About, Cause, Entry, Failure, Holder, Mark, Omission, Priority, Report, Stage, Truth, Waived,
@@ -17,7 +17,7 @@ use crate::ids::{
 use crate::limits::IDLE_INTERRUPTIONS_MAX;
 use crate::plan::{PlanStep, Work};
 use crate::question::{Question, QuestionState};
-use crate::recover::{Observed, Sighting, buried};
+use crate::recover::{Observed, Sighting, buried, worker};
 use crate::run::{
     Abandonment, Attempt, CheckoutChanges, Ending, Interruption, KeptSnapshot, Phase, Run, Step,
 };
@@ -65,6 +65,12 @@ pub enum RunStatus {
     /// Nothing is held, and something can be started.
     Open,
     Running,
+    /// Every claim that is held has outlived its lease: nobody is known to be at work.
+    Lapsed {
+        step: StepId,
+        #[serde(serialize_with = "rfc3339")]
+        since: Millis,
+    },
     /// Only a person can say how it goes on.
     Waiting {
         step: StepId,
@@ -122,6 +128,9 @@ pub struct StepView {
     pub status: StepStatus,
     pub truth: Truth,
     pub needs: Vec<StepId>,
+    /// Whose holder outside works in the worktree that this step would be attempted in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub awaits_tree: Option<StepId>,
     pub failures: u32,
     pub retries: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -359,6 +368,7 @@ pub struct AttemptView {
 }
 
 /// What was seen of the machine, and when.
+#[derive(Clone, Copy)]
 struct Seen<'a> {
     observed: &'a Observed,
     leases: &'a [Lease],
@@ -389,7 +399,7 @@ pub fn view(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -> R
         name: run.plan().name.clone(),
         plan: run.graph().hash(),
         plan_path: run.opened.plan_path.clone(),
-        status: run_status(&seen),
+        status: run_status(&seen, &by),
         opened_at: run.opened_at,
         changed_at: run.changed_at,
         base: run.opened.base.clone(),
@@ -436,14 +446,14 @@ fn as_seen(run: &Run, observed: &Observed, now: &Moment) -> Run {
     seen
 }
 
-fn run_status(run: &Run) -> RunStatus {
+fn run_status(run: &Run, by: &Seen<'_>) -> RunStatus {
     if run.is_completed() {
         return RunStatus::Completed;
     }
     if let Some(Abandonment { at, keep_until }) = run.abandoned {
         return RunStatus::Abandoned { at, keep_until };
     }
-    if run.held().next().is_some() {
+    if run.held().any(|(step, attempt)| !by.has_lapsed(&step, attempt)) {
         return RunStatus::Running;
     }
     if let Some((plan, why)) = run.failed_for_good() {
@@ -451,6 +461,12 @@ fn run_status(run: &Run) -> RunStatus {
     }
     if let Some(stop) = run.stop {
         return RunStatus::Stopped { cause: stop.cause, at: stop.at };
+    }
+    let until = |(step, attempt): (StepRef, &Attempt)| {
+        (believed_until(&step, attempt, by.leases).wall, step.step)
+    };
+    if let Some((since, step)) = run.held().map(until).max() {
+        return RunStatus::Lapsed { step, since };
     }
     let interrupted = run.interrupted().find_map(|(plan, step)| match &step.phase {
         Phase::Interrupted(last) if step.open_question().is_none() => Some((plan, step, last)),
@@ -506,6 +522,7 @@ fn step_view(
             _ => state.verified.as_ref().map_or(Truth::Unknown, |verified| verified.truth),
         },
         needs: recorded.needs_of(index),
+        awaits_tree: awaits_tree(seen, (plan, state), by),
         failures: state.failures,
         retries: plan.retries,
         snapshot: state.snapshot.as_ref().map(snapshot_view),
@@ -517,6 +534,16 @@ fn step_view(
         attempts: attempts(&step, recorded.step_at(index), by),
         last_good_commit: last_good(seen, state),
     }
+}
+
+/// Nothing is attempted in a worktree that somebody outside has.
+fn awaits_tree(run: &Run, (plan, state): (&PlanStep, &Step), by: &Seen<'_>) -> Option<StepId> {
+    let attempted = !matches!(state.phase, Phase::Held(_) | Phase::Completed { .. });
+    if by.observed.outside.is_empty() || plan.work == Work::ByHand || !attempted {
+        return None;
+    }
+    let (worker, Seen { observed, leases, now }) = (worker(by.observed), *by);
+    outside_in_place(run, &plan.id, &Asker { holder: &worker, observed, leases, now })
 }
 
 fn step_status(
@@ -698,6 +725,7 @@ impl RunStatus {
         match self {
             RunStatus::Open => "open",
             RunStatus::Running => "running",
+            RunStatus::Lapsed { .. } => "lapsed",
             RunStatus::Waiting { .. } => "waiting",
             RunStatus::Interrupted { .. } => "interrupted",
             RunStatus::Failed { .. } => "failed",

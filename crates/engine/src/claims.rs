@@ -18,7 +18,7 @@ use piton_core::ids::{
 };
 use piton_core::plan::PlanStep;
 use piton_core::question::Question;
-use piton_core::recover::{Observed, Sighting};
+use piton_core::recover::{Observed, Sighting, Workplace};
 use piton_core::run::{Attempt, Phase, Run, Step};
 use piton_core::time::Millis;
 use piton_store::Renewal;
@@ -29,7 +29,7 @@ use crate::error::EngineError;
 use crate::git::Git;
 use crate::log::{Log, LogError};
 use crate::machine;
-use crate::observe::{Depth, observe};
+use crate::observe::{Depth, observe, place_at};
 use crate::preserve::{self, Author, Keep, Kept, keep_bytes};
 use crate::project::Project;
 use crate::runs::settings_of;
@@ -114,20 +114,20 @@ pub fn claim(
 ) -> Result<ClaimAnswer, EngineError> {
     let worktree = top(ask.worktree)?;
     let holder = Holder::External { host: project.host.clone(), worktree: text(&worktree)? };
-    let in_run_tree = is_in_run_tree(project, log, &holder)?;
+    let place = place_at(project, log, &worktree);
     let which = match ask.step {
         Some(step) => Which::Step(StepRef::first(step.clone())),
         None => Which::First,
     };
-    // Who works in the tree of the keepers has all of them to look at.
-    bury_the_dead(project, log, ask.step.filter(|_| !in_run_tree))?;
+    // Who works where keepers do has all of them to look at.
+    bury_the_dead(project, log, ask.step.filter(|_| place.is_none()))?;
     let before = touched(log);
     let claim = Claim {
         which,
         attempt: AttemptId(uuid::Uuid::now_v7()),
         holder: holder.clone(),
         until: log.now()?.after(ask.lease),
-        observed: observed_by(project, log, &holder)?,
+        observed: observed_by(project, log, &holder),
         insist: ask.insist,
         // This process ends with its answer: who started it is who works.
         pid: Some(std::os::unix::process::parent_id()),
@@ -173,21 +173,18 @@ pub fn claim(
 }
 
 /// What is seen of a run's holders by whoever asks for a step of it.
-fn observed_by(project: &Project, log: &Log, holder: &Holder) -> Result<Observed, EngineError> {
-    let in_run_tree = is_in_run_tree(project, log, holder)?;
-    Ok(Observed { in_run_tree, ..observe(project, log, Depth::Locks) })
+fn observed_by(project: &Project, log: &Log, holder: &Holder) -> Observed {
+    Observed { place: place_of(project, log, holder), ..observe(project, log, Depth::Locks) }
 }
 
-/// Whether somebody outside works where the run's keepers do.
-fn is_in_run_tree(project: &Project, log: &Log, holder: &Holder) -> Result<bool, EngineError> {
-    let Holder::External { worktree, .. } = holder else { return Ok(false) };
-    let (worktree, handle) = (Path::new(worktree), &log.run().opened.handle);
-    // The settings are read where the name leaves it open.
-    if !worktree.ends_with(Path::new(handle.as_str()).join("run")) {
-        return Ok(false);
+/// Where somebody outside works, if that is where keepers do.
+fn place_of(project: &Project, log: &Log, holder: &Holder) -> Option<Workplace> {
+    match holder {
+        Holder::External { host, worktree } if *host == project.host => {
+            place_at(project, log, Path::new(worktree))
+        }
+        _ => None,
     }
-    let root = settings_of(log)?.worktree_root;
-    Ok(project.worktree(&root, handle).canonicalize().is_ok_and(|own| own == worktree))
 }
 
 /// Whether the step was claimed or in progress when the claim was made, whatever others wrote since it
@@ -211,7 +208,7 @@ fn passed_over(
 ) -> Result<BTreeMap<StepId, String>, EngineError> {
     let run = log.run();
     let leases = log.store().leases(run.opened.run)?;
-    let (observed, now) = (observed_by(project, log, holder)?, log.now()?);
+    let (observed, now) = (observed_by(project, log, holder), log.now()?);
     let asker = Asker { holder, observed: &observed, leases: &leases, now: &now };
     let index = claim.map_or(0, |claim| claim.index);
     let earlier = run.remaining().take_while(|(plan, _)| run.index_of(&plan.id) < Some(index));
@@ -376,7 +373,7 @@ fn answer(
 ) -> Result<ClaimAnswer, EngineError> {
     let run = log.run();
     let leases = log.store().leases(run.opened.run)?;
-    let (observed, now) = (observed_by(project, log, holder)?, log.now()?);
+    let (observed, now) = (observed_by(project, log, holder), log.now()?);
     let asker = Asker { holder, observed: &observed, leases: &leases, now: &now };
     let own = claim.as_ref().map(|claim| StepRef::first(claim.step.clone()));
     let again = own.is_some_and(|step| claimable(run, &step, &asker).is_ok());
@@ -571,11 +568,11 @@ pub fn start(log: &mut Log, step: &StepId, fence: Fence) -> Result<Vec<Question>
 
 /// Moves the lease, by as much as it was claimed for unless told; appends nothing. A lapsed claim
 /// that nobody took is renewed. Answers with what the lease is, whatever was asked for: one that has
-/// longer to go stays, and one whose slot in a lock went to others is over.
+/// longer to go stays, and one whose slot in a lock or whose worktree went to others is over.
 pub fn heartbeat(
+    project: &Project,
     log: &mut Log,
-    step: &StepId,
-    fence: Fence,
+    (step, fence): (&StepId, Fence),
     lease: Option<Duration>,
 ) -> Result<(Pulse, Millis), EngineError> {
     log.refresh()?;
@@ -588,10 +585,12 @@ pub fn heartbeat(
     match renewed {
         Renewal::Renewed => drop(log.refresh()?),
         // The row may be missing, and the claim still be ours: then a new one is written, unless the
-        // claim's slot in a lock went to others.
+        // claim's slot in a lock, or its worktree, went to others.
         Renewal::NotRenewed => {
             let until = until.clone();
-            let renew = Command::Renew { step: step_ref.clone(), fence, until };
+            let held = log.run().step(step).and_then(|(_, state)| state.attempt());
+            let place = held.and_then(|held| place_of(project, log, &held.holder));
+            let renew = Command::Renew { step: step_ref.clone(), fence, until, place };
             match log.submit(&renew) {
                 Ok(_) | Err(LogError::Refused(_)) => {}
                 Err(error) => return Err(error.into()),

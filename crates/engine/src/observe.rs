@@ -2,12 +2,13 @@
 //! no git lock and writes no file, so that looking verbs can use it anywhere.
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::time::Duration;
 
 use piton_core::decide::Corpse;
 use piton_core::event::{Cause, Holder};
-use piton_core::ids::StepRef;
-use piton_core::recover::{Observed, Sighting};
+use piton_core::ids::{StepId, StepRef};
+use piton_core::recover::{Observed, Sighting, Workplace};
 use piton_core::run::{Attempt, Run};
 use piton_core::time::Millis;
 use piton_core::view::{AtRisk, RunView, StepStatus, StepView, UnknownRisk, WorkAtRisk, view};
@@ -128,8 +129,36 @@ fn sightings(project: &Project, log: &Log, run: &Run, depth: Depth) -> Observed 
         };
         (attempt.id, sight(project, attempt, changed))
     });
-    let host = project.host.clone();
-    Observed { host, attempts: attempts.collect(), ..Observed::default() }
+    let outside = run.held().filter_map(|(_, attempt)| match &attempt.holder {
+        Holder::External { host, worktree } if *host == project.host => {
+            Some((attempt.id, place_at(project, log, Path::new(worktree))?))
+        }
+        _ => None,
+    });
+    let (host, outside) = (project.host.clone(), outside.collect());
+    Observed { host, outside, attempts: attempts.collect(), ..Observed::default() }
+}
+
+/// Which of the keepers' worktrees a worktree is, by its canonical path; none where it is somebody's own.
+pub(crate) fn place_at(project: &Project, log: &Log, worktree: &Path) -> Option<Workplace> {
+    let opened = &log.run().opened;
+    let (name, folder) = (worktree.file_name()?.to_str()?, worktree.parent()?);
+    let place = match name {
+        "run" if folder.ends_with(opened.handle.as_str()) => Workplace::Run,
+        _ if folder.ends_with(Path::new(opened.handle.as_str()).join("step")) => {
+            Workplace::Step(StepId::new(name).ok()?)
+        }
+        _ => return None,
+    };
+    // The settings are read where the names leave it open.
+    let root = settings_of(log).ok()?.worktree_root;
+    let path = match &place {
+        Workplace::Run => project.worktree(&root, &opened.handle),
+        Workplace::Step(step) => {
+            project.step_worktree(&root, &opened.handle, &StepRef::first(step.clone()))
+        }
+    };
+    path.canonicalize().is_ok_and(|path| path == worktree).then_some(place)
 }
 
 fn sight(project: &Project, attempt: &Attempt, changed: impl FnOnce() -> Option<u64>) -> Sighting {

@@ -4,6 +4,7 @@
 //! files; and what is to go is written down before anything does.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use piton_core::decide::may_forget;
@@ -24,6 +25,7 @@ use crate::log::Log;
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::undo::{Act, ActStage, Deed, Journal};
+use crate::worker::worker_log;
 
 /// Where the work of a deleted run stays that nothing else has.
 const LASTING: &str = "refs/piton/purged";
@@ -279,12 +281,14 @@ fn finish(project: &Project, journal: &Journal, act: &mut Act) -> Result<(), Eng
     for attempt in &gone.attempts {
         empty(project.folder(*attempt).path())?;
     }
-    match fs::remove_file(project.land_lock(&gone.handle)) {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            let what = format!("cannot remove {}", project.land_lock(&gone.handle).display());
-            return Err(EngineError::Io { what, source });
+    for path in [project.land_lock(&gone.handle), worker_log(project, gone.run)] {
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                let what = format!("cannot remove {}", path.display());
+                return Err(EngineError::Io { what, source });
+            }
+            _ => {}
         }
-        _ => {}
     }
     crash::point("purge.files-gone");
     for about in journal.acts()? {

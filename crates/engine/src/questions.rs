@@ -58,9 +58,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Waits until every question of the step is answered. Whoever waits lives: a claim from outside is
 /// renewed meanwhile, as by heartbeats; a keeper sees to its own.
 pub fn wait(
+    project: &Project,
     log: &mut Log,
-    step: &StepId,
-    fence: Fence,
+    (step, fence): (&StepId, Fence),
     patience: Option<Duration>,
 ) -> Result<Waited, EngineError> {
     let began = Instant::now();
@@ -79,7 +79,7 @@ pub fn wait(
             _ if log.run().stop_for(attempt).is_some() => return Ok(Waited::StopRequested),
             Holder::Keeper { .. } => {}
             Holder::External { .. } => {
-                if let (Pulse::Fenced, _) = claims::heartbeat(log, step, fence, None)? {
+                if let (Pulse::Fenced, _) = claims::heartbeat(project, log, (step, fence), None)? {
                     return Err(claims::lost(log, step, fence).into());
                 }
             }

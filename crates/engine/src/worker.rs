@@ -59,6 +59,11 @@ pub enum Notice {
         step: StepRef,
         fence: Fence,
     },
+    /// A step waits until a claim that piton does not keep has ended: its own, or one in its worktree.
+    Awaits {
+        step: StepRef,
+        by: StepRef,
+    },
     /// Processes of a dead attempt were ended.
     Swept {
         step: StepRef,
@@ -159,6 +164,8 @@ struct Worker<'a> {
     follower: Option<Follower>,
     /// Attempts this worker started or watches; a signal to it is about these.
     watched: Vec<(StepRef, Fence)>,
+    /// What was said to be waited for.
+    awaited: Vec<(StepRef, StepRef)>,
     stopping: Option<(Cause, Haste)>,
     /// Keepers in a row that died before they were ready.
     stillborn: u32,
@@ -187,6 +194,7 @@ impl<'a> Worker<'a> {
             signals,
             follower,
             watched: Vec::new(),
+            awaited: Vec::new(),
             stopping: None,
             stillborn: 0,
             leaving: None,
@@ -220,6 +228,7 @@ impl<'a> Worker<'a> {
             let mends = recover(self.log.run(), &observed, &leases, &self.log.now()?);
             self.adopt(&mends);
             if !self.act(&mends, &observed)? {
+                self.tell_awaited(&mends);
                 return Ok(self.outcome(&mends));
             }
         }
@@ -391,12 +400,22 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Says whose claims are waited for, once each.
+    fn tell_awaited(&mut self, mends: &[Mend]) {
+        let awaited = mends.iter().filter_map(|mend| awaited(self.log.run(), mend));
+        let awaited: Vec<_> = awaited.filter(|pair| !self.awaited.contains(pair)).collect();
+        for (step, by) in awaited {
+            self.awaited.push((step.clone(), by.clone()));
+            (self.hear)(self.log.run(), Notice::Awaits { step, by });
+        }
+    }
+
     /// Whether there is anything left for this worker to wait for.
     fn outcome(&self, mends: &[Mend]) -> Option<Outcome> {
         let run = self.log.run();
-        let alive = mends
-            .iter()
-            .any(|mend| matches!(mend.action, Action::Adopt { .. } | Action::AwaitLease { .. }));
+        let adopted = mends.iter().any(|mend| matches!(mend.action, Action::Adopt { .. }));
+        let alive = adopted
+            || (self.stopping.is_none() && mends.iter().any(|mend| awaited(run, mend).is_some()));
         if run.is_completed() {
             return Some(Outcome::Completed);
         }
@@ -478,6 +497,18 @@ impl Drop for Worker<'_> {
             follower.end();
         }
     }
+}
+
+/// The claim that a step waits for, where no keeper that this worker watches has it.
+fn awaited(run: &Run, mend: &Mend) -> Option<(StepRef, StepRef)> {
+    let by = match &mend.action {
+        Action::AwaitLease { .. } => mend.step.clone(),
+        Action::AwaitTree { by } => StepRef::first(by.clone()),
+        _ => return None,
+    };
+    let held = run.held().find(|(held, _)| *held == by)?.1;
+    let theirs = by == mend.step || matches!(held.holder, Holder::External { .. });
+    theirs.then(|| (mend.step.clone(), by))
 }
 
 fn stop_cause(run: &Run) -> Cause {

@@ -29,6 +29,20 @@ pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
             });
             asked.collect::<Vec<_>>().join("; ")
         }
+        RunStatus::Lapsed { step, since } => {
+            let step = view.steps.iter().find(|view| view.step == *step);
+            let by = step.and_then(|step| step.attempts.last());
+            let by = by.map(|attempt| match &attempt.worktree {
+                Some(worktree) => format!("by {}", plain(worktree)),
+                None => format!("on {}", plain(&attempt.host)),
+            });
+            let (by, id) = (by.unwrap_or_default(), step.map(|step| step.step.as_str()));
+            format!(
+                "step {} is claimed {by}, whose lease was over {}: nobody is known to be at work",
+                id.unwrap_or_default(),
+                ago(*since, now)
+            )
+        }
         RunStatus::Running => match active(view) {
             Some(step) => format!("step {} {}", step.step, step_phrase(step, now)),
             None => "between steps".to_owned(),
@@ -73,9 +87,10 @@ pub(crate) fn run_word(status: &RunStatus) -> String {
     match status {
         RunStatus::Completed => green(word),
         RunStatus::Failed { .. } => red(word),
-        RunStatus::Waiting { .. } | RunStatus::Interrupted { .. } | RunStatus::Stopped { .. } => {
-            yellow(word)
-        }
+        RunStatus::Waiting { .. }
+        | RunStatus::Lapsed { .. }
+        | RunStatus::Interrupted { .. }
+        | RunStatus::Stopped { .. } => yellow(word),
         RunStatus::Abandoned { .. } => dim(word),
         RunStatus::Open | RunStatus::Running => word.to_owned(),
     }
@@ -146,7 +161,10 @@ pub(crate) fn mark(status: &StepStatus) -> String {
 /// A step's status data in words.
 pub(crate) fn step_phrase(step: &StepView, now: Millis) -> String {
     match &step.status {
-        StepStatus::Pending => "ready".to_owned(),
+        StepStatus::Pending => match &step.awaits_tree {
+            Some(by) => format!("ready, once {by} is not worked on in its worktree any more"),
+            None => "ready".to_owned(),
+        },
         StepStatus::Blocked { waits_for } => {
             let names: Vec<&str> = waits_for.iter().map(|need| need.as_str()).collect();
             format!("waits for {}", names.join(", "))

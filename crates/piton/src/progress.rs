@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use piton_core::event::{Cause, Claimed, Entry, Event, Failure, Haste, Truth};
+use piton_core::event::{Cause, Claimed, Entry, Event, Failure, Haste, Holder, Truth};
 use piton_core::ids::StepRef;
 use piton_core::run::{Phase, Run};
 use piton_core::time::Millis;
@@ -84,6 +84,7 @@ impl<'a> Progress<'a> {
                 self.begin(run, &step, "running");
                 self.say(&step, "●", "alive, watching it");
             }
+            Notice::Awaits { step, by } => self.awaits(run, &step, &by),
             Notice::Swept { step, ended, survivors } => self.swept(&step, &ended, &survivors),
             Notice::Stopping { cause, haste } => self.stopping(cause, haste),
             Notice::Leaving => self.ui.talk("leaving; what was started goes on"),
@@ -226,6 +227,24 @@ impl<'a> Progress<'a> {
         for command in hints::answers(handle.as_str(), id, choices) {
             self.ui.talk(format!("  {command}"));
         }
+    }
+
+    fn awaits(&mut self, run: &Run, step: &StepRef, by: &StepRef) {
+        let held = run.held().find(|(held, _)| held == by).map(|(_, attempt)| &attempt.holder);
+        let whose = match held {
+            Some(Holder::External { worktree, .. }) => format!("claimed from {}", plain(worktree)),
+            Some(Holder::Keeper { host, .. }) => format!("held by a keeper on {host}"),
+            None => return,
+        };
+        let handle = &run.opened.handle;
+        let text = match step == by {
+            true => format!("waits: it is {whose}"),
+            false => format!("waits: step {by}, {whose}, is worked on in its worktree"),
+        };
+        self.say(step, "○", &text);
+        self.ui.hint(format!(
+            "it goes on when that claim ends; `piton release {handle} {by} --force` ends it"
+        ));
     }
 
     fn swept(&mut self, step: &StepRef, ended: &[i32], survivors: &[i32]) {

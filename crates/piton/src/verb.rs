@@ -184,6 +184,13 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
             let follow = kept.then(|| format!("piton log {run} -f"));
             answers.chain(follow).chain([format!("piton stop {run}")]).collect()
         }
+        RunStatus::Lapsed { step, .. } => {
+            let kind = view.steps.iter().find(|view| view.step == *step).map(|view| &view.kind);
+            let claim = format!("piton claim {run} --step {step} --worktree .");
+            let resume = (kind != Some(&StepKind::ByHand)).then(|| format!("piton resume {run}"));
+            let release = format!("piton release {run} {step} --force");
+            resume.into_iter().chain([claim, release]).collect()
+        }
         RunStatus::Waiting { id: Some(_), .. } => {
             let commands = open_questions(view).flat_map(|asked| answer_commands(view, asked));
             let go_on = (!rest_by_hand).then(|| format!("piton resume {run}"));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use piton_core::claim::ready;
-use piton_core::decide::Command;
+use piton_core::decide::{Command, may_forget};
 use piton_core::decided::{KeyFate, Lease};
 use piton_core::event::{Exit, Failure};
 use piton_core::limits::EVIDENCE_BYTES_MAX;
@@ -58,6 +58,15 @@ fn a_run_that_nobody_holds_can_be_given_up_and_taken_up_again() {
     check("", "abandon", "abandoned");
     check("claim a", "abandon", "no: step a is claimed; release it first");
     check("abandon", "abandon", "nothing");
+    let may_forget = |log: &str| {
+        let mut history = history();
+        history.play(log);
+        may_forget(&history.run).err().map(|refusal| refusal.to_string())
+    };
+    assert_eq!(may_forget("abandon"), None);
+    assert_eq!(may_forget("").as_deref(), Some("the run is neither completed nor abandoned"));
+    let held = may_forget("claim a").expect("somebody has it");
+    assert_eq!(held, "step a is claimed; release it first");
     check("abandon", "claim a", "no: the run was abandoned");
     check("abandon", "resume", "no: the run was abandoned");
     check("abandon", "stop run", "no: the run was abandoned");
@@ -148,7 +157,7 @@ fn the_key_is_freed_by_the_last_completion_alone() {
 
 #[test]
 fn one_worktree_is_used_by_one_step() {
-    check("claim a", "claim c", "no: the run's worktree is in use by step a");
+    check("claim a", "claim c", "no: the worktree is in use by step a");
     check("claim a, interrupt a unstarted", "claim c", "claimed c fresh");
     check("claim a, start a, fail a exit", "claim c", "claimed c fresh");
 }
@@ -454,6 +463,9 @@ fn statuses_follow_the_log() {
     check_view(DONE_A, "open completed pending pending");
     check_view("stop run", "stopped pending blocked pending");
     check_view("claim a, start a, stop run", "running running blocked pending");
+    check_view("claim a, start a, wait 60", "lapsed running blocked pending");
+    check_view("claim a, wait 60, claim c from x", "running claimed blocked claimed");
+    check_view("claim a from x, stop run, wait 60", "stopped claimed blocked pending");
     check_view("claim a, start a, interrupt a agent", "interrupted interrupted blocked pending");
     check_view(
         "claim a, start a, stop run, interrupt a agent",

@@ -24,7 +24,7 @@ use piton_core::ids::{
 use piton_core::plan::{Group, Isolation, Need, Plan, PlanStep, PlanSubstep, Work};
 use piton_core::question::WhichQuestion;
 use piton_core::record::{Cursor, Record};
-use piton_core::recover::{Observed, Sighting};
+use piton_core::recover::{Observed, Sighting, Workplace};
 use piton_core::run::{Again, Run};
 use piton_core::time::{Millis, Moment};
 use uuid::Uuid;
@@ -167,7 +167,11 @@ impl History {
         };
         match words[0] {
             "claim" => Command::Claim(self.claim(words[1], rest)),
-            "renew" => Command::Renew { step, fence, until: self.now.after(LEASE) },
+            "renew" => {
+                let held = self.run.step(&step.step).and_then(|(_, state)| state.attempt());
+                let place = held.and_then(|held| self.outside().remove(&held.id));
+                Command::Renew { step, fence, until: self.now.after(LEASE), place }
+            }
             "start" => {
                 let answers = self.unread(&step);
                 Command::Start { step, fence, base: Some(oid(3)), answers, pid: None }
@@ -302,12 +306,21 @@ impl History {
             until: self.now.after(LEASE),
             observed: Observed {
                 host: on,
-                in_run_tree: worktree == Some(&"run-tree"),
+                place: (worktree == Some(&"run-tree")).then_some(Workplace::Run),
+                outside: self.outside(),
                 ..self.seeing(&sighting)
             },
             insist: if words.contains(&"force") { Insist::Force } else { Insist::Never },
             pid: None,
         }
+    }
+
+    /// Who holds a step from the run's own worktree.
+    fn outside(&self) -> BTreeMap<AttemptId, Workplace> {
+        let there = self.run.held().filter(|(_, held)| {
+            matches!(&held.holder, Holder::External { worktree, .. } if worktree.ends_with("run-tree"))
+        });
+        there.map(|(_, held)| (held.id, Workplace::Run)).collect()
     }
 
     /// `a` with the fence it has or had last, or `a@7` with that fence.

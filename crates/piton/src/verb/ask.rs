@@ -118,7 +118,7 @@ fn answers(target: &mut Target, fence: Fence) -> Result<Vec<Question>, Problem> 
 
 fn wait(args: &Args, target: &mut Target, fence: Fence) -> Result<Option<Waited>, Problem> {
     let Some(patience) = args.wait else { return Ok(None) };
-    let waited = questions::wait(&mut target.log, &target.step, fence, patience);
+    let waited = questions::wait(&target.project, &mut target.log, (&target.step, fence), patience);
     waited.map(Some).map_err(|error| target.told(error))
 }
 

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::claiming::{ByClaim, Target, Which};
 use crate::error::Problem;
+use crate::text::now;
 use crate::ui::Ui;
 use crate::verb::{Answer, run::lease};
 
@@ -37,11 +38,17 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let mut target = Target::claimed(&args.which, &args.by)?;
     let fence = target.fence()?;
-    let beat = claims::heartbeat(&mut target.log, &target.step, fence, args.lease);
+    let beat =
+        claims::heartbeat(&target.project, &mut target.log, (&target.step, fence), args.lease);
     let (beat, until) = beat.map_err(|error| target.told(error))?;
+    let over = until <= now();
     let until = timestamp(until);
     let step = &target.step;
     let told = match beat {
+        Pulse::Continue if over => format!(
+            "step {step}: not renewed: its lease was over at {until}, and others have its worktree or \
+             its lock by now; checkpoint, then release it"
+        ),
         Pulse::Continue => format!("step {step}: yours until {until}"),
         Pulse::StopRequested => {
             format!("step {step}: somebody asked for a stop; checkpoint, then release it")

@@ -205,7 +205,7 @@ fn told(action: &Action) -> String {
         }
         Action::Enter { entry, because } => format!("{}{}", entered(*entry), reason(because)),
         Action::AwaitLease { .. } => {
-            "wait: held on another host, until its lease is over".to_owned()
+            "wait: somebody else has it, until its lease is over".to_owned()
         }
         Action::AwaitNeeds { needs } => {
             let needs: Vec<&str> = needs.iter().map(|need| need.as_str()).collect();
