@@ -62,7 +62,9 @@ impl Stopped {
         };
         let state = self.sandbox.path(".git/piton");
         let mut left = list(state.join("attempts"));
-        let of_run = |name: &String| ["run-", "land-", "worker-"].iter().any(|start| name.starts_with(start));
+        let of_run = |name: &String| {
+            ["run-", "land-", "worker-"].iter().any(|start| name.starts_with(start))
+        };
         left.extend(list(state).into_iter().filter(of_run));
         left
     }
