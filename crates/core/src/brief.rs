@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::event::{Entry, Mark, Report};
+use crate::event::{About, Entry, Mark, Report};
 use crate::ids::QuestionId;
 use crate::plan::PlanStep;
 use crate::run::{Ending, Step};
@@ -81,9 +81,11 @@ fn brief((plan, before): (&PlanStep, &Step), entry: Entry, facts: &TreeFacts) ->
     Some(text)
 }
 
-/// Every answer, also those that an attempt was told before: it may have died of what it was told.
+/// Every answer, also those that an attempt was told before: it may have died of what it was told. How
+/// it goes on after an interruption is told by what it finds.
 fn answered(text: &mut String, before: &Step) {
-    for question in &before.questions {
+    let going_on = |about: Option<&About>| matches!(about, Some(About::Interruption { .. }));
+    for question in before.questions.iter().filter(|asked| !going_on(asked.about.as_deref())) {
         let Some(answer) = question.answer() else { continue };
         let _ = writeln!(text, "- Asked:\n{}", indented(&question.text));
         let _ = writeln!(text, "  Answered by a person:\n{}", indented(answer));

@@ -6,7 +6,7 @@ use crate::decided::Lease;
 use crate::event::{Entry, Failure, Grounds, Holder, Stage};
 use crate::ids::{Fence, LockName, StepId, StepRef};
 use crate::limits::IDLE_INTERRUPTIONS_MAX;
-use crate::plan::{Isolation, PlanStep, Work};
+use crate::plan::{Isolation, OnInterrupt, PlanStep, Work};
 use crate::question::Question;
 use crate::recover::{Observed, Sighting, Workplace};
 use crate::run::{Attempt, Phase, Run, Step};
@@ -146,6 +146,11 @@ fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result
     }
     let entry = entry_of(plan, state)?;
     let kept = matches!(asker.holder, Holder::Keeper { .. });
+    if let (true, Phase::Held(lost)) = (kept, &state.phase)
+        && asks_first(plan, state)
+    {
+        return Err(Refusal::AskFirst { step: step.step.clone(), fence: lost.fence });
+    }
     // One bad step ends what piton runs by itself; people and agents may go on with the others.
     if let (true, Some((failed, _))) = (kept, run.failed_for_good()) {
         return Err(Refusal::RunFailed(failed.id.clone()));
@@ -273,6 +278,12 @@ fn taken_over(step: &StepRef, attempt: &Attempt, asker: &Asker<'_>) -> Result<Gr
     }
 }
 
+/// Whether a person has yet to be asked before piton starts again what was cut off.
+pub(crate) fn asks_first(plan: &PlanStep, state: &Step) -> bool {
+    let told = state.directions().next().is_some();
+    plan.on_interrupt == Some(OnInterrupt::Ask) && state.was_cut_off() && !told
+}
+
 /// Where the next attempt enters, or why there is none.
 pub(crate) fn entry_of(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
     let entry = entry_by_phase(plan, state)?;
@@ -292,13 +303,13 @@ fn entry_by_phase(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
             Ok(entry_after(plan, state, Stage::Verify))
         }
         // Pending again after a release, perhaps: what was done stays.
-        Phase::Pending | Phase::Suspended { .. } => Ok(state.agent_entry(&plan.work)),
+        Phase::Pending | Phase::Suspended { .. } => Ok(state.work_entry(plan)),
         Phase::Held(lost) => Ok(entry_after(plan, state, state.stage(lost))),
         Phase::Failed { .. } if state.failures > plan.retries => {
             Err(Refusal::RetriesUsed(plan.id.clone()))
         }
         Phase::Failed { why: Failure::Landing { .. }, .. } => Ok(Entry::Fresh),
-        Phase::Failed { .. } => Ok(state.agent_entry(&plan.work)),
+        Phase::Failed { .. } => Ok(state.work_entry(plan)),
         Phase::Interrupted(last) if last.held_back => Err(Refusal::StepStopped(plan.id.clone())),
         Phase::Interrupted(last) if state.idle >= IDLE_INTERRUPTIONS_MAX => {
             let why = format!("{}: {}", last.cause, last.evidence);
@@ -314,10 +325,10 @@ fn entry_by_phase(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
 fn entry_after(plan: &PlanStep, state: &Step, stage: Stage) -> Entry {
     let told = matches!(plan.work, Work::Run(_)) || state.untold().next().is_none();
     match stage {
-        _ if !told => state.agent_entry(&plan.work),
+        _ if !told => state.work_entry(plan),
         Stage::Land if state.checklist.is_done(plan) => Entry::Land,
         Stage::Verify => Entry::Verify,
-        Stage::Land | Stage::Agent | Stage::Unstarted => state.agent_entry(&plan.work),
+        Stage::Land | Stage::Agent | Stage::Unstarted => state.work_entry(plan),
     }
 }
 

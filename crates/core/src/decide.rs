@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::claim::{Asker, Chosen, believed_until, choose, lease_key, renewable};
+use crate::claim::{
+    Asker, Chosen, asks_first, believed_until, choose, lease_key, renewable,
+};
 use crate::decided::{Decided, Lease};
 use crate::event::{
     Cause, Check, Claimed, Conflict, Entry, Event, Exit, Failure, Haste, Holder, Mark, MergeIntent,
@@ -17,8 +19,8 @@ use crate::ids::{
 use crate::limits::EVIDENCE_BYTES_MAX;
 use crate::plan::{Plan, PlanStep};
 use crate::question::{
-    Question, QuestionState, WhichQuestion, decide_answer, decide_apply, decide_ask,
-    decide_conflict, unread_of,
+    Question, QuestionState, WhichQuestion, about_interruption, asked_again, decide_answer,
+    decide_apply, decide_ask, decide_conflict, unread_of,
 };
 use crate::recover::{Observed, Workplace};
 use crate::run::{Attempt, Merged, Phase, Run, Step, Stop};
@@ -156,6 +158,11 @@ pub enum Command {
         fence: Fence,
         corpse: Corpse,
     },
+    /// Ends an attempt whose lease is over, where a person is asked before another begins.
+    Expire {
+        step: StepRef,
+        fence: Fence,
+    },
     Stop {
         scope: Scope,
         cause: Cause,
@@ -268,6 +275,8 @@ pub enum Refusal {
     HeldDead { step: StepId, fence: Fence },
     #[error("step {step} is held elsewhere; its lease is not over")]
     HeldElsewhere { step: StepId, fence: Fence, until: Moment },
+    #[error("step {step} was lost at work, and a person is asked before it goes on")]
+    AskFirst { step: StepId, fence: Fence },
     #[error("step {step} waits for {}", list(needs))]
     NeedsUnmet { step: StepId, needs: Vec<StepId> },
     #[error("the worktree is in use by step {by}")]
@@ -493,12 +502,14 @@ pub fn decide(
                     (recorded, _) => recorded,
                 },
             };
-            Ok(last_word(event, *fence, now))
+            Ok(interrupted(run, (step, held, attempt), event, now))
         }
         Command::Bury { step, fence, corpse } => {
             let (held, attempt) = own(run, step, *fence)?;
-            Ok(last_word(bury(run, step, held, attempt, corpse), *fence, now))
+            let event = bury(run, step, held, attempt, corpse);
+            Ok(interrupted(run, (step, held, attempt), event, now))
         }
+        Command::Expire { step, fence } => decide_expire(run, (step, *fence), leases, now),
         Command::Stop { scope, cause, haste } => decide_stop(run, scope, *cause, *haste),
         Command::Resume { host, confirmed } => Ok(decide_resume(run, host, *confirmed)),
         Command::IntendMerge(intent) if run.merging.as_ref() == Some(intent) => Ok(nothing()),
@@ -539,6 +550,56 @@ pub(crate) fn one(event: Event) -> Decided {
 fn last_word(event: Event, fence: Fence, now: &Moment) -> Decided {
     let key = event.step().map(lease_key).unwrap_or_default();
     one(event).with_lease(Lease { key, fence, until: now.clone() })
+}
+
+/// The event that ends an attempt which may have been cut off at work; before it, the question that the
+/// plan wants asked about that. Nobody can come in between.
+fn interrupted(
+    run: &Run,
+    (step, held, attempt): (&StepRef, &Step, &Attempt),
+    event: Event,
+    now: &Moment,
+) -> Decided {
+    let (plan, _) = run.step(&step.step).expect("a held step is in the plan");
+    let fence = attempt.fence;
+    let asked = match &event {
+        Event::Interrupted { cause, at, left_at: Stage::Unstarted | Stage::Agent, .. }
+            if asks_first(plan, held) =>
+        {
+            Some(about_interruption((plan, held), (step, fence), (*cause, *at)))
+        }
+        _ => None,
+    };
+    let bodies = asked.iter().chain([&event]).map(Event::to_body).collect();
+    Decided::new(bodies).with_lease(Lease { key: lease_key(step), fence, until: now.clone() })
+}
+
+/// Only where it would be asked about: else the claim that takes the step ends the attempt.
+fn decide_expire(
+    run: &Run,
+    (step, fence): (&StepRef, Fence),
+    leases: &[Lease],
+    now: &Moment,
+) -> Result<Decided, Refusal> {
+    let (state, attempt) = own(run, step, fence)?;
+    let until = believed_until(step, attempt, leases);
+    if !until.is_over(now) {
+        let (step, until) = (step.step.clone(), until.clone());
+        return Err(Refusal::HeldElsewhere { step, fence, until });
+    }
+    let (plan, _) = run.step(&step.step).expect("a held step is in the plan");
+    if !asks_first(plan, state) {
+        return Ok(nothing());
+    }
+    let event = Event::Interrupted {
+        step: step.clone(),
+        fence,
+        cause: asked_cause(run, attempt).unwrap_or(Cause::HostLost),
+        at: until.wall,
+        evidence: "not heard of until its lease was over".to_owned(),
+        left_at: state.stage(attempt),
+    };
+    Ok(interrupted(run, (step, state, attempt), event, now))
 }
 
 fn suspended(step: &StepRef, fence: Fence, now: &Moment) -> Decided {
@@ -813,11 +874,12 @@ fn decide_resume(run: &Run, host: &HostId, confirmed: bool) -> Decided {
     let stopped = |phase: &Phase| matches!(phase, Phase::Interrupted(last) if last.held_back);
     let held_back = stopping || run.interrupted().any(|(_, step)| stopped(&step.phase));
     let asked = confirmed && run.steps().any(|(_, step)| step.idle > 0);
-    if run.stop.is_some() || held_back || asked {
-        one(Event::Resumed { host: host.clone(), confirmed })
-    } else {
-        nothing()
+    if !(run.stop.is_some() || held_back || asked) {
+        return nothing();
     }
+    let resumed = Event::Resumed { host: host.clone(), confirmed };
+    let questions = asked_again(run);
+    Decided::new([resumed].iter().chain(&questions).map(Event::to_body).collect())
 }
 
 fn decide_abandon(

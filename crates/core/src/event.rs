@@ -432,6 +432,13 @@ pub struct Waived {
 #[serde(rename_all = "snake_case")]
 pub enum About {
     Conflict(Conflict),
+    /// A command or agent was cut off at work, and the plan has a person say how the step goes on.
+    Interruption {
+        cause: Cause,
+        /// Paths that differ from the step's base, and the snapshot that has them.
+        changed: u64,
+        kept: Option<String>,
+    },
 }
 
 /// A verified commit and the run's branch have changed the same; both are as they were.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::cache::{Place, Sheaf, as_json, pack_places, take_places};
 use crate::ids::{GroupId, Hash, LockName, StepId, SubstepId};
 use crate::list::{Extent, List, Pack, Pages, Source, pages_for};
-use crate::plan::{Need, Plan, PlanStep, PlanSubstep, Work};
+use crate::plan::{Need, OnInterrupt, Plan, PlanStep, PlanSubstep, Work};
 
 /// What a run is folded over. Nodes are the steps, then the groups: a group is done when its steps are,
 /// so that a need on a large group is one edge.
@@ -238,7 +238,7 @@ fn nodes(plan: &Plan, ids: &BTreeMap<&StepId, usize>) -> Vec<Node> {
 type WholeStep = (
     (StepId, String, Option<GroupId>, Vec<Need>, Work),
     (Option<String>, Option<Duration>, u32, BTreeMap<String, String>),
-    (Vec<String>, Vec<(SubstepId, String, Vec<String>)>, BTreeSet<LockName>),
+    (Vec<String>, Vec<(SubstepId, String, Vec<String>)>, BTreeSet<LockName>, Option<OnInterrupt>),
 );
 
 impl Pack for PlanStep {
@@ -247,6 +247,7 @@ impl Pack for PlanStep {
         #[rustfmt::skip]
         let PlanStep {
             id, title, group, needs, work, verify, timeout, retries, env, items, substeps, locks,
+            on_interrupt,
         } = self;
         let substep = |substep: &PlanSubstep| {
             let PlanSubstep { id, title, items } = substep.clone();
@@ -256,7 +257,7 @@ impl Pack for PlanStep {
         let whole = (
             (id, title, group, needs, work),
             (verify, timeout, retries, env),
-            (items, substeps, locks),
+            (items, substeps, locks, on_interrupt),
         );
         pack_fields(&whole, bytes);
     }
@@ -264,7 +265,7 @@ impl Pack for PlanStep {
     fn unpack(bytes: &[u8]) -> Option<PlanStep> {
         let whole: WholeStep = postcard::from_bytes(bytes).ok()?;
         let ((id, title, group, needs, work), (verify, timeout, retries, env), rest) = whole;
-        let (items, substeps, locks) = rest;
+        let (items, substeps, locks, on_interrupt) = rest;
         let substep = |(id, title, items)| PlanSubstep { id, title, items };
         let substeps = substeps.into_iter().map(substep).collect();
         Some(PlanStep {
@@ -280,6 +281,7 @@ impl Pack for PlanStep {
             items,
             substeps,
             locks,
+            on_interrupt,
         })
     }
 }

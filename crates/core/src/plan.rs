@@ -135,6 +135,32 @@ pub struct PlanStep {
     /// Locks that a claim on it holds.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub locks: BTreeSet<LockName>,
+    /// How it goes on after an interruption at work; by what was done where the plan does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_interrupt: Option<OnInterrupt>,
+}
+
+/// How a step goes on whose command or agent was cut off at work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnInterrupt {
+    /// In the tree as it was left.
+    Continue,
+    /// From the step's base, once what is there is kept.
+    Restart,
+    /// A person says which of the two.
+    Ask,
+}
+
+impl OnInterrupt {
+    /// As a plan spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OnInterrupt::Continue => "continue",
+            OnInterrupt::Restart => "restart",
+            OnInterrupt::Ask => "ask",
+        }
+    }
 }
 
 /// An ordered part of a step: completed one by one, never claimed on its own.

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::claim::lease_key;
+use crate::claim::{asks_first, lease_key};
 use crate::decide::{Refusal, nothing, one, own};
 use crate::decided::{Decided, Lease};
 use crate::event::{About, Cause, Conflict, Event, Haste, Holder, Scope};
@@ -13,8 +13,10 @@ use crate::ids::{Fence, HostId, QuestionId, StepRef};
 use crate::limits::{
     ANSWER_BYTES_MAX, CHOICE_CHARS_MAX, CHOICES_MAX, OPEN_QUESTIONS_MAX, QUESTION_BYTES_MAX,
 };
-use crate::run::{Run, Step};
+use crate::plan::{PlanStep, Work};
+use crate::run::{Phase, Run, Step};
 use crate::time::{Millis, Moment};
+use crate::view::timestamp;
 
 /// A question of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +36,9 @@ pub struct Question {
 /// The answers to a question about a conflict: the commit is landed again, once both sides were brought
 /// together; the step is done again from the run's branch; the run stops.
 pub const LAND_AGAIN: &str = "land again";
+/// The answers to a question about an interruption: the step goes on in the tree as it was left; it is
+/// done again from its base; the run stops.
+pub const CONTINUE: &str = "continue";
 pub const RESTART: &str = "restart";
 pub const STOP: &str = "stop";
 
@@ -140,7 +145,14 @@ impl Step {
     ) -> Option<Option<&About>> {
         let mut open = self.questions.iter_mut().filter(|question| question.is_open());
         let question = open.find(|question| question.id == id)?;
-        question.state = QuestionState::Answered { answer: answer.to_owned(), at };
+        let (answer, by) = (answer.to_owned(), question.fence);
+        question.state = match question.about.as_deref() {
+            // The run is stopped with it, and nobody else is told: whoever resumes is asked again.
+            Some(About::Interruption { .. }) if answer == STOP => {
+                QuestionState::Applied { answer, at, by }
+            }
+            _ => QuestionState::Answered { answer, at },
+        };
         Some(question.about.as_deref())
     }
 
@@ -156,7 +168,14 @@ impl Step {
 
     /// Whether a person said that the commit which could not be landed shall be landed all the same.
     pub(crate) fn lands_again(&self) -> bool {
-        self.directions().any(|question| question.answer() != Some(RESTART))
+        let about_landing =
+            |asked: &&Question| matches!(asked.about.as_deref(), Some(About::Conflict(_)));
+        self.directions().filter(about_landing).any(|asked| asked.answer() != Some(RESTART))
+    }
+
+    /// Whether a person said that what was cut off shall go on where it was.
+    pub(crate) fn goes_on_as_told(&self) -> bool {
+        self.directions().any(|question| question.answer() == Some(CONTINUE))
     }
 
     /// What piton had asked of a holder who went on without the answer.
@@ -234,6 +253,68 @@ pub(crate) fn decide_conflict(
         }
         Holder::External { .. } => one(asked),
     })
+}
+
+/// The question about an attempt that was cut off at work.
+pub(crate) fn about_interruption(
+    (plan, state): (&PlanStep, &Step),
+    (step, fence): (&StepRef, Fence),
+    (cause, at): (Cause, Millis),
+) -> Event {
+    let kept = state.to_go_on_from().map(|kept| kept.snapshot.refname.clone());
+    let changed = state.changed;
+    Event::Asked {
+        step: step.clone(),
+        fence,
+        text: interruption_text((step, &plan.work), (cause, at), changed, kept.as_deref()),
+        choices: [CONTINUE, RESTART, STOP].map(str::to_owned).to_vec(),
+        about: Some(Box::new(About::Interruption { cause, changed, kept })),
+    }
+}
+
+/// The questions to ask again when a run goes on that was stopped instead of an answer.
+pub(crate) fn asked_again(run: &Run) -> Vec<Event> {
+    let ask = |(plan, state): (&PlanStep, &Step)| {
+        let Phase::Interrupted(last) = &state.phase else { return None };
+        let open = state.questions.iter().any(|asked| asked.is_open() && asked.about.is_some());
+        let due = asks_first(plan, state) && !open;
+        let past = state.history.last().filter(|_| due)?;
+        let (step, fence) = (StepRef::first(plan.id.clone()), past.attempt.fence);
+        Some(about_interruption((plan, state), (&step, fence), (last.cause, last.at)))
+    };
+    run.interrupted().filter_map(ask).collect()
+}
+
+fn interruption_text(
+    (step, work): (&StepRef, &Work),
+    (cause, at): (Cause, Millis),
+    changed: u64,
+    kept: Option<&str>,
+) -> String {
+    let (who, again, outside) = match work {
+        Work::Agent { .. } => ("agent worked", "the agent begins again", ""),
+        Work::Run(_) | Work::ByHand => (
+            "command ran",
+            "the command is run again",
+            "; what it did outside of its worktree stays done",
+        ),
+    };
+    let there = match (changed, kept) {
+        (0, _) | (_, None) => "no changed file was found".to_owned(),
+        (1, Some(kept)) => format!("1 changed file is kept as {kept}"),
+        (count, Some(kept)) => format!("{count} changed files are kept as {kept}"),
+    };
+    let going_on = match work {
+        Work::Agent { .. } => "the agent goes on",
+        Work::Run(_) | Work::ByHand => "the command is run again",
+    };
+    format!(
+        "{step} was interrupted ({cause}) at {} while its {who}; {there}{outside}. \
+         {CONTINUE}: {going_on} in the tree as it was left; \
+         {RESTART}: {again} from the step's base, and what is in the tree is kept first; \
+         {STOP}: nothing more is begun, and resuming asks again",
+        timestamp(at),
+    )
 }
 
 fn conflict_text(step: &StepRef, conflict: &Conflict) -> String {

@@ -85,6 +85,11 @@ pub enum Action {
         fence: Fence,
         then: Box<Action>,
     },
+    /// Its holder was not heard of until its lease was over, and a person is asked before what it began
+    /// is started again: record that.
+    Expire {
+        fence: Fence,
+    },
     /// Claim it.
     Enter {
         entry: Entry,
@@ -189,6 +194,7 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         Refusal::Completed(_) | Refusal::RunCompleted => Action::Skip,
         Refusal::HeldAlive { fence, .. } => Action::Adopt { fence },
         Refusal::HeldElsewhere { fence, until, .. } => Action::AwaitLease { fence, until },
+        Refusal::AskFirst { fence, .. } => Action::Expire { fence },
         Refusal::NeedsUnmet { needs, .. } => Action::AwaitNeeds { needs },
         Refusal::TreeBusy { by } => Action::AwaitTree { by },
         Refusal::JobsBusy { jobs } => Action::AwaitJobs { jobs },
@@ -285,6 +291,7 @@ fn foreseen(run: &Run, command: &Command, now: &Moment) -> Run {
 
 fn because(state: &Step) -> Because {
     match &state.phase {
+        Phase::Interrupted(_) if state.directions().next().is_some() => Because::Answered,
         Phase::Interrupted(interruption) => Because::Interrupted(interruption.cause),
         Phase::Failed { why, .. } => Because::Failed(why.clone()),
         Phase::Held(_) => Because::HolderLost,

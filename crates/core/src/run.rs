@@ -11,14 +11,14 @@ use crate::cache::{as_json, as_json_option};
 use crate::checklist::{Checklist, Gap};
 use crate::claim::entry_of;
 use crate::event::{
-    BadEvent, Cause, Claimed, Entry, Event, Failure, Grounds, Haste, Holder, MergeIntent, Report,
-    RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
+    About, BadEvent, Cause, Claimed, Entry, Event, Failure, Grounds, Haste, Holder, MergeIntent,
+    Report, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
 };
 use crate::graph::Graph;
-use crate::ids::{AttemptId, Fence, Hash, LockName, Oid, StepId, StepRef};
+use crate::ids::{AttemptId, Fence, Hash, LockName, Oid, Position, StepId, StepRef};
 use crate::limits::{CHECKOUT_FILES_MAX, CONTINUE_PERCENT_MIN};
 use crate::list::List;
-use crate::plan::{Plan, PlanStep, Work};
+use crate::plan::{OnInterrupt, Plan, PlanStep, Work};
 use crate::question::{Question, QuestionState, RESTART};
 use crate::record::{Cursor, Record};
 use crate::time::{Millis, Moment};
@@ -146,6 +146,8 @@ pub struct Step {
     pub history: Vec<PastAttempt>,
     /// What was done does not fit any more: the next attempt starts afresh.
     outdated: bool,
+    /// The last attempt that was started was interrupted at work, or lost with its holder.
+    cut_off: bool,
     pub checklist: Checklist,
     /// What holders reported last, field by field.
     #[serde(with = "as_json")]
@@ -651,6 +653,15 @@ impl Run {
         self.sets.free.set(index, free);
     }
 
+    /// For looking ahead: without the questions that the log does not have yet.
+    pub(crate) fn forget_asked_since(&mut self, step: &StepRef, position: Position) {
+        let Some(index) = self.index_of(&step.step) else { return };
+        if let Some(step) = self.steps.get_mut(index) {
+            step.questions.retain(|question| question.id <= position.into());
+        }
+        self.count(index);
+    }
+
     /// For looking ahead: the changes a recovery snapshot would find, before there is one.
     pub(crate) fn expect_changes(&mut self, step: &StepRef, changed: Option<u64>) {
         let Some(index) = self.index_of(&step.step) else { return };
@@ -731,6 +742,28 @@ impl Step {
         self.snapshot.as_ref().filter(of_this_tree)
     }
 
+    /// Whether the last attempt that was started was cut off at work, also by one that is not recorded
+    /// as such: whoever holds the step now may be lost.
+    pub(crate) fn was_cut_off(&self) -> bool {
+        match &self.phase {
+            Phase::Held(attempt) if self.stage(attempt) == Stage::Agent => true,
+            _ => self.cut_off,
+        }
+    }
+
+    /// Where a command or agent that piton starts again enters: as the plan or a person said about what
+    /// was cut off, else by what was done.
+    pub(crate) fn work_entry(&self, plan: &PlanStep) -> Entry {
+        let said = plan.on_interrupt.filter(|_| self.was_cut_off());
+        match said {
+            _ if self.outdated || self.base.is_none() => Entry::Fresh,
+            Some(OnInterrupt::Continue) => Entry::Continue,
+            Some(OnInterrupt::Restart) => Entry::Fresh,
+            Some(OnInterrupt::Ask) if self.goes_on_as_told() => Entry::Continue,
+            Some(OnInterrupt::Ask) | None => self.agent_entry(&plan.work),
+        }
+    }
+
     /// Where an agent that has to run again enters: in the tree when enough was done there, else
     /// from the base. A plain command always starts from its base.
     pub(crate) fn agent_entry(&self, work: &Work) -> Entry {
@@ -776,6 +809,7 @@ impl Step {
                 if base.is_some() {
                     self.base.clone_from(base);
                 }
+                self.cut_off = false;
                 self.verified = None;
                 self.landing = None;
             }
@@ -820,7 +854,7 @@ impl Step {
                 self.checklist.marks.extend(marked);
             }
             Event::Asked { fence, text, choices, about, .. } => {
-                self.own(*fence).ok_or("asked")?;
+                self.may_ask(*fence, about.as_deref()).ok_or("asked")?;
                 self.questions.push(Question {
                     id: record.position.into(),
                     fence: *fence,
@@ -833,8 +867,11 @@ impl Step {
             }
             Event::Answered { question, answer, .. } => {
                 let about = self.answer(*question, answer, record.at).ok_or("answered")?;
-                // What was done does not fit onto the run's branch.
-                self.outdated |= about.is_some() && answer == RESTART;
+                let by_piton = about.is_some();
+                // What was done does not fit onto the run's branch, or is not wanted.
+                self.outdated |= by_piton && answer == RESTART;
+                // A person has looked at it.
+                self.idle = if by_piton { 0 } else { self.idle };
             }
             Event::AnswersApplied { fence, questions, .. } => {
                 self.own(*fence).ok_or("answers_applied")?;
@@ -844,6 +881,7 @@ impl Step {
                 self.own(*fence).ok_or("suspended")?;
                 self.awaits(*fence).ok_or("suspended")?;
                 self.end(Ending::Suspended, record.at);
+                self.cut_off = false;
                 self.idle = 0;
                 self.verified = None;
                 self.landing = None;
@@ -852,6 +890,7 @@ impl Step {
             Event::Released { fence, .. } => {
                 self.own(*fence).ok_or("released")?;
                 self.end(Ending::Released, record.at);
+                self.cut_off = false;
                 self.verified = None;
                 self.landing = None;
                 self.checklist.reopen();
@@ -884,6 +923,7 @@ impl Step {
                     None => Truth::Claimed,
                 };
                 self.end(Ending::Completed, record.at);
+                self.cut_off = false;
                 self.void_questions();
                 self.idle = 0;
                 self.verified = None;
@@ -895,6 +935,7 @@ impl Step {
             Event::Failed { fence, why, .. } => {
                 self.own(*fence).ok_or("failed")?;
                 self.end(Ending::Failed(why.clone()), record.at);
+                self.cut_off = false;
                 self.failures += 1;
                 self.outdated |= matches!(why, Failure::Landing { .. });
                 self.idle = 0;
@@ -907,6 +948,7 @@ impl Step {
                 let asked = attempt.stop.is_some() || run_stop.is_some();
                 let held_back = run_stop.is_some() || (asked && !attempt.lifted);
                 self.end(Ending::Interrupted { cause: *cause, at: *at }, record.at);
+                self.leave_at(*left_at);
                 self.count_interruption(*left_at, *cause, asked);
                 self.phase = Phase::Interrupted(Interruption {
                     cause: *cause,
@@ -940,8 +982,10 @@ impl Step {
             (Phase::Completed { .. }, _) | (Phase::Held(_), Grounds::Free) => {
                 return Err("claimed");
             }
-            (Phase::Held(_), Grounds::LeaseOver | Grounds::SameOwner | Grounds::Forced) => {
+            (Phase::Held(lost), Grounds::LeaseOver | Grounds::SameOwner | Grounds::Forced) => {
+                let left_at = self.stage(lost);
                 self.end(Ending::Displaced, record.at);
+                self.leave_at(left_at);
             }
             (
                 Phase::Pending
@@ -983,6 +1027,7 @@ impl Step {
             | Phase::Completed { .. } => {}
         }
         self.phase = Phase::Pending;
+        self.cut_off = false;
         self.failures = 0;
         self.idle = 0;
         self.changed = 0;
@@ -997,6 +1042,7 @@ impl Step {
     fn replanned(&self) -> Step {
         let mut step = Step {
             phase: Phase::Pending,
+            cut_off: false,
             failures: 0,
             idle: 0,
             changed: 0,
@@ -1007,6 +1053,25 @@ impl Step {
         };
         step.void_questions();
         step
+    }
+
+    /// An attempt was lost at this stage. One that never began has cut off nothing.
+    fn leave_at(&mut self, stage: Stage) {
+        self.cut_off = match stage {
+            Stage::Unstarted => self.cut_off,
+            Stage::Agent => true,
+            Stage::Verify | Stage::Land => false,
+        };
+    }
+
+    /// A holder asks; about its interruption it is asked for, also once more.
+    fn may_ask(&mut self, fence: Fence, about: Option<&About>) -> Option<()> {
+        if matches!(about, Some(About::Interruption { .. }))
+            && matches!(self.phase, Phase::Interrupted(_))
+        {
+            return self.history.last().filter(|past| past.attempt.fence == fence).map(drop);
+        }
+        self.own(fence).map(drop)
     }
 
     fn own(&mut self, fence: Fence) -> Option<&mut Attempt> {

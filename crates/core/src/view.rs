@@ -441,6 +441,8 @@ fn as_seen(run: &Run, observed: &Observed, now: &Moment) -> Run {
     for (step, attempt) in run.held() {
         if let Sighting::Dead(corpse) = observed.of(attempt.id) {
             seen = buried(&seen, &step, attempt.fence, corpse, now);
+            // What will be asked about it can be answered once it is recorded.
+            seen.forget_asked_since(&step, run.cursor.position);
         }
     }
     seen

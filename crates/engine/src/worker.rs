@@ -242,6 +242,7 @@ impl<'a> Worker<'a> {
                     self.bury(&mend.step, *fence, observed)?;
                     return Ok(self.leaving.is_none());
                 }
+                Action::Expire { fence } => return self.expire(&mend.step, *fence),
                 Action::Enter { .. } if self.stopping.is_none() => {
                     return self.enter(&mend.step, observed);
                 }
@@ -278,6 +279,18 @@ impl<'a> Worker<'a> {
             (self.hear)(self.log.run(), Notice::Warning(warning));
         }
         self.pass_on_since(before)
+    }
+
+    /// Records that a holder elsewhere is lost, with the question about what it had begun.
+    fn expire(&mut self, step: &StepRef, fence: Fence) -> Result<bool, EngineError> {
+        let before = self.log.run().cursor;
+        match self.log.submit(&Command::Expire { step: step.clone(), fence }) {
+            Ok(events) => self.pass_on(events),
+            // It is back, or somebody was quicker.
+            Err(crate::log::LogError::Refused(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(self.log.run().cursor != before)
     }
 
     /// What others appended is passed on by whoever folds it; a burial folds on its own.

@@ -75,6 +75,7 @@ counts!(
     applied_answers,
     suspensions,
     burials,
+    expiries,
     refusals,
     worker_crashes,
     keeper_crashes,

@@ -56,6 +56,7 @@ impl DraftStep {
             items: self.items,
             substeps: self.substeps.into_iter().map(DraftSubstep::finish).collect::<Option<_>>()?,
             locks: self.locks.into_iter().map(Spanned::into_inner).collect(),
+            on_interrupt: self.on_interrupt,
         })
     }
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use jiff::SignedDuration;
 
 use crate::plan::fields::shown;
-use crate::plan::{Agent, Group, Isolation, Plan, PlanStep, PlanSubstep, PromptBy, Work};
+use crate::plan::{
+    Agent, Group, Isolation, OnInterrupt, Plan, PlanStep, PlanSubstep, PromptBy, Work,
+};
 
 /// One line for each change, such as `step jwt: verify changed`.
 pub fn differences(old: &Plan, new: &Plan) -> Vec<String> {
@@ -152,6 +154,8 @@ fn compare_steps(lines: &mut Lines, old: &PlanStep, new: &PlanStep) {
     lines.values("timeout", old.timeout.map(friendly), new.timeout.map(friendly));
     lines.values("retries", Some(old.retries), Some(new.retries));
     lines.texts("env", &old.env, &new.env);
+    let word = |step: &PlanStep| step.on_interrupt.map(OnInterrupt::as_str);
+    lines.values("on_interrupt", word(old), word(new));
     for lock in new.locks.difference(&old.locks) {
         lines.say(format_args!("lock {lock} added"));
     }

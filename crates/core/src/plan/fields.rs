@@ -133,6 +133,18 @@ impl<'a, 'f> Fields<'a, 'f> {
         number
     }
 
+    /// Yes or no.
+    pub(super) fn truth(&mut self, key: &str) -> Option<bool> {
+        let value = self.table.get(key)?;
+        let truth = value.get_ref().as_bool();
+        if truth.is_none() {
+            let message = wrong_type(key, "true or false", value.get_ref());
+            let hint = format!("write {key} = true or {key} = false, without quotes");
+            self.findings.add(value.span().start, message, hint);
+        }
+        truth
+    }
+
     /// A table of strings whose keys can be names in an environment; empty when there is none.
     pub(super) fn variables(&mut self, key: &str) -> BTreeMap<String, String> {
         let Some(value) = self.table.get(key) else {

@@ -14,11 +14,12 @@ use crate::limits::{
 };
 use crate::plan::fields::{Fields, Keys, name_of, shown};
 use crate::plan::source::Findings;
-use crate::plan::{Agent, Group, Isolation, PromptBy, Work};
+use crate::plan::{Agent, Group, Isolation, OnInterrupt, PromptBy, Work};
 
 pub(super) use checklist::DraftSubstep;
 
 mod checklist;
+mod interruption;
 
 /// What a file says. Where something is missing that a plan must have, there is a finding.
 #[derive(Default)]
@@ -53,6 +54,13 @@ pub(super) struct DraftStep {
     pub(super) items: Vec<String>,
     pub(super) substeps: Vec<DraftSubstep>,
     pub(super) locks: Vec<Spanned<LockName>>,
+    pub(super) on_interrupt: Option<OnInterrupt>,
+}
+
+/// What steps have that do not say otherwise.
+struct Defaults {
+    agent: DefaultAgent,
+    on_interrupt: Option<OnInterrupt>,
 }
 
 /// The agent of steps that name none.
@@ -66,28 +74,40 @@ enum DefaultAgent {
 const FILE: Keys =
     Keys { known: &["plan", "inputs", "group", "agent", "locks", "step"], later: LATER };
 const PLAN: Keys = Keys {
-    known: &["name", "base", "agent", "isolation", "jobs", "setup", "copy", "link"],
+    known: &["name", "base", "agent", "isolation", "jobs", "setup", "copy", "link", "on_interrupt"],
     later: LATER,
 };
 const GROUP: Keys = Keys { known: &["title"], later: &[] };
 const AGENT: Keys = Keys { known: &["command", "prompt", "env"], later: &[] };
 const STEP: Keys = Keys {
     known: &[
-        "id", "title", "group", "needs", "run", "prompt", "agent", "verify", "timeout", "retries",
-        "env", "items", "substeps", "locks",
+        "id",
+        "title",
+        "group",
+        "needs",
+        "run",
+        "prompt",
+        "agent",
+        "verify",
+        "timeout",
+        "retries",
+        "env",
+        "items",
+        "substeps",
+        "locks",
+        "on_interrupt",
+        "idempotent",
     ],
     later: LATER,
 };
 
 /// Keys of the format that this version does not read, wherever they stand.
 const LATER: &[&str] = &[
-    "idempotent",
     "labels",
     "loop",
     "max_attempts",
     "max_cost",
     "max_wall",
-    "on_interrupt",
     "on_limit",
     "plan_from",
     "skip_if",
@@ -99,22 +119,22 @@ pub(super) fn draft(root: &DeTable<'_>, findings: &mut Findings) -> Draft {
     let mut file = Fields { table: root, at: 0, findings };
     file.only(&FILE);
     let mut draft = Draft { inputs: file.variables("inputs"), ..Draft::default() };
-    let default_agent = plan(&mut file, &mut draft);
+    let defaults = plan(&mut file, &mut draft);
     draft.groups = named_tables(&mut file, "group", group);
     draft.agents = named_tables(&mut file, "agent", |_, fields| agent(fields));
     draft.locks = locks(&mut file);
-    draft.steps = steps(&mut file, &default_agent);
+    draft.steps = steps(&mut file, &defaults);
     draft
 }
 
-fn plan(file: &mut Fields<'_, '_>, draft: &mut Draft) -> DefaultAgent {
+fn plan(file: &mut Fields<'_, '_>, draft: &mut Draft) -> Defaults {
     let Some(value) = file.table.get("plan") else {
         let hint = "start the file with [plan] and name = \"…\"";
         file.findings.add(0, "the plan has no name", hint);
-        return DefaultAgent::None;
+        return Defaults { agent: DefaultAgent::None, on_interrupt: None };
     };
     let Some(mut plan) = Fields::of("plan", value, file.findings) else {
-        return DefaultAgent::Bad;
+        return Defaults { agent: DefaultAgent::Bad, on_interrupt: None };
     };
     plan.only(&PLAN);
     draft.name = plan_name(&mut plan);
@@ -124,11 +144,12 @@ fn plan(file: &mut Fields<'_, '_>, draft: &mut Draft) -> DefaultAgent {
     draft.setup = plan.script("setup");
     draft.copy = inside(&mut plan, "copy");
     draft.link = inside(&mut plan, "link");
-    match plan.name("agent") {
+    let agent = match plan.name("agent") {
         Some(name) => DefaultAgent::Named(name.into_inner()),
         None if plan.has("agent") => DefaultAgent::Bad,
         None => DefaultAgent::None,
-    }
+    };
+    Defaults { agent, on_interrupt: interruption::on_interrupt(&mut plan) }
 }
 
 fn plan_name(plan: &mut Fields<'_, '_>) -> Option<String> {
@@ -285,7 +306,7 @@ fn locks(file: &mut Fields<'_, '_>) -> BTreeMap<LockName, u32> {
     locks
 }
 
-fn steps(file: &mut Fields<'_, '_>, default_agent: &DefaultAgent) -> Vec<DraftStep> {
+fn steps(file: &mut Fields<'_, '_>, defaults: &Defaults) -> Vec<DraftStep> {
     let no_steps = "add a [[step]] with an id and a run or a prompt";
     let Some(value) = file.table.get("step") else {
         file.findings.add(0, "the plan has no steps", no_steps);
@@ -305,13 +326,13 @@ fn steps(file: &mut Fields<'_, '_>, default_agent: &DefaultAgent) -> Vec<DraftSt
         file.findings.add(at, message, "split the plan into smaller ones");
         return Vec::new();
     }
-    let fields = all.iter().filter_map(|value| {
-        Some(step(&mut Fields::of("step", value, file.findings)?, default_agent))
-    });
+    let fields = all
+        .iter()
+        .filter_map(|value| Some(step(&mut Fields::of("step", value, file.findings)?, defaults)));
     fields.collect()
 }
 
-fn step(fields: &mut Fields<'_, '_>, default_agent: &DefaultAgent) -> DraftStep {
+fn step(fields: &mut Fields<'_, '_>, defaults: &Defaults) -> DraftStep {
     fields.only(&STEP);
     let id: Option<Spanned<StepId>> = fields.name("id");
     if !fields.has("id") {
@@ -319,13 +340,15 @@ fn step(fields: &mut Fields<'_, '_>, default_agent: &DefaultAgent) -> DraftStep 
     }
     let id = id.map(Spanned::into_inner);
     let (items, substeps) = checklist::parts(fields);
+    let work = work(fields, &defaults.agent);
+    let on_interrupt = interruption::of_step(fields, work.as_ref(), defaults.on_interrupt);
     DraftStep {
         at: fields.place_of("id"),
         title: fields.label("title").or_else(|| id.as_ref().map(StepId::to_string)),
         id,
         group: fields.name("group"),
         needs: needs(fields),
-        work: work(fields, default_agent),
+        work,
         verify: fields.script("verify"),
         timeout: timeout(fields),
         retries: fields.number("retries", 0..=RETRIES_MAX).unwrap_or(0),
@@ -333,6 +356,7 @@ fn step(fields: &mut Fields<'_, '_>, default_agent: &DefaultAgent) -> DraftStep 
         items,
         substeps,
         locks: held_locks(fields),
+        on_interrupt,
     }
 }
 
@@ -383,7 +407,7 @@ fn by_hand(fields: &mut Fields<'_, '_>) -> Option<Work> {
         fields.findings.add(fields.place_of("agent"), message, hint);
         return None;
     }
-    for key in ["timeout", "env"] {
+    for key in ["timeout", "env", "on_interrupt", "idempotent"] {
         if fields.has(key) {
             let message = format!("nothing is started for this step, so `{key}` has no meaning");
             let hint = format!("add `run` or `prompt`, or remove `{key}`");

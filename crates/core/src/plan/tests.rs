@@ -14,6 +14,7 @@ use crate::limits::{PLAN_BYTES_MAX, PLAN_FINDINGS_MAX, PLAN_STEPS_MAX};
 use crate::list::Source;
 
 mod claims;
+mod interruptions;
 
 /// Every key but those that concern claims; `claims::CLAIMED` has these.
 const GOOD: &str = r#"
@@ -289,9 +290,9 @@ fn unknown_keys() {
     7:1 unknown key `Title`
         did you mean `title`?
     8:1 unknown key `owner`
-        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks
+        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, on_interrupt, idempotent
     9:1 unknown key `\u{1b}[31m`
-        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks
+        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, on_interrupt, idempotent
     "#);
     assert_snapshot!(found("name = 'x'\n[plan]\nnmae = 'x'\n[[steps]]\nid = 'a'\n"), @r#"
     1:1 unknown key `name`
@@ -313,7 +314,7 @@ fn unknown_keys() {
     ");
     assert_snapshot!(found(step_with(&format!("{} = 1", "k".repeat(1000)))), @"
     6:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…`
-        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks
+        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, on_interrupt, idempotent
     ");
 }
 
@@ -337,10 +338,8 @@ fn keys_of_later_versions() {
     ");
     for key in [
         "skip_if",
-        "idempotent",
         "plan_from",
         "on_limit",
-        "on_interrupt",
         "max_attempts",
         "max_wall",
         "max_cost",

@@ -87,7 +87,26 @@ fn samples() -> Vec<Event> {
     all.extend(samples_with_traces());
     all.extend(samples_of_worktrees());
     all.extend(samples_of_abandoning());
+    all.extend(samples_of_interruptions());
     all
+}
+
+fn samples_of_interruptions() -> Vec<Event> {
+    let asked = |cause: Cause, changed: u64, kept: Option<&str>| Event::Asked {
+        step: StepRef::first(id("jwt")),
+        fence: Fence(7),
+        text: "jwt was interrupted".to_owned(),
+        choices: vec!["continue".to_owned(), "restart".to_owned(), "stop".to_owned()],
+        about: Some(Box::new(About::Interruption {
+            cause,
+            changed,
+            kept: kept.map(str::to_owned),
+        })),
+    };
+    vec![
+        asked(Cause::ProcessKill, 2, Some("refs/piton/auth-system-steady-otter/jwt/7/3")),
+        asked(Cause::HostLost, 0, None),
+    ]
 }
 
 fn samples_of_abandoning() -> Vec<Event> {

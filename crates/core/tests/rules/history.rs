@@ -13,7 +13,7 @@ use piton_core::decide::{
 };
 use piton_core::decided::{Decided, KeyFate, Lease};
 use piton_core::event::{
-    Cause, Conflict, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, MergeIntent,
+    About, Cause, Conflict, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, MergeIntent,
     Priority, ReleasedBy, Report, Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage,
     Truth,
 };
@@ -21,7 +21,7 @@ use piton_core::ids::{
     AgentName, AttemptId, BootId, Fence, GroupId, Handle, Hash, HostId, ItemRef, LockName, Oid,
     QuestionId, RunId, StepId, StepRef, SubstepId,
 };
-use piton_core::plan::{Group, Isolation, Need, Plan, PlanStep, PlanSubstep, Work};
+use piton_core::plan::{Group, Isolation, Need, OnInterrupt, Plan, PlanStep, PlanSubstep, Work};
 use piton_core::question::WhichQuestion;
 use piton_core::record::{Cursor, Record};
 use piton_core::recover::{Observed, Sighting, Workplace};
@@ -257,6 +257,7 @@ impl History {
                 left_at: stage(rest[0]),
             },
             "bury" => Command::Bury { step, fence, corpse: corpse(rest[0]) },
+            "expire" => Command::Expire { step, fence },
             "stop" => {
                 let scope = match words[1] {
                     "run" => Scope::Run,
@@ -475,6 +476,11 @@ pub(crate) fn told(event: &Event) -> String {
             format!("started {step} told {}", joined(answers))
         }
         Event::Started { step, .. } => format!("started {step}"),
+        Event::Asked { step, about, .. }
+            if matches!(about.as_deref(), Some(About::Interruption { .. })) =>
+        {
+            format!("asked {step} how it goes on")
+        }
         Event::Asked { step, text, .. } => format!("asked {step} {text}"),
         Event::Answered { step, question, answer, .. } => {
             format!("answered {step} {question} {answer}")
@@ -690,6 +696,11 @@ pub(crate) fn plan(lines: &str) -> Plan {
             substeps: value(row, "parts")
                 .map_or(Vec::new(), |all| all.split(',').map(part).collect()),
             locks: value(row, "locks").iter().flat_map(|all| all.split(',')).map(lock).collect(),
+            on_interrupt: value(row, "then").map(|word| match word.as_str() {
+                "continue" => OnInterrupt::Continue,
+                "restart" => OnInterrupt::Restart,
+                _ => OnInterrupt::Ask,
+            }),
         })
         .collect();
     Plan {

@@ -10,6 +10,7 @@ mod bodies;
 mod checklists;
 mod claims;
 mod decisions;
+mod interruptions;
 mod packed;
 mod plans;
 mod properties;

@@ -14,7 +14,7 @@ use crate::history::{History, Paper, kept, loaded, plan, repacked};
 /// A bit of everything that a run keeps.
 fn eventful() -> History {
     let mut history = History::open(plan(
-        "a agent retries=1 in=g locks=l
+        "a agent retries=1 in=g locks=l then=ask
          b command needs=a
          c agent items=2 parts=one:1 locks=l
          d hand needs=g
@@ -37,7 +37,7 @@ fn eventful() -> History {
 fn what_is_packed_changes_with_its_version_only() {
     let file = kept(&mut eventful().run, None);
     let shape = format!("{VERSION}: {}", Hash::of(&file.bytes).short());
-    insta::assert_snapshot!(shape, @"0.1.0 fold 13: 56958f902e3e");
+    insta::assert_snapshot!(shape, @"0.1.0 fold 14: 2b89f9012257");
 }
 
 #[test]

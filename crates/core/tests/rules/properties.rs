@@ -29,15 +29,15 @@ use crate::history::{self, History, host, id, item, kept, oid, outside, plan, re
 const STEPS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const ITEMS: [&str; 6] = ["1", "2", "3", "one.1", "two.1", "nowhere.1"];
 const QUESTIONS: [&str; 3] = ["which?", "how?", "  "];
-const ANSWERS: [&str; 4] = ["this", "2", "that", ""];
+const ANSWERS: [&str; 6] = ["this", "2", "that", "", "continue", "stop"];
 const PARTS: [&str; 3] = ["one", "two", "nowhere"];
 
 pub(crate) fn history() -> History {
     History::open(plan(
         "a agent retries=2 in=g locks=l
-         b command retries=1 needs=a in=g
-         c agent retries=3 items=2 parts=one:1,two:1 locks=l,m
-         d agent needs=g,c locks=m
+         b command retries=1 needs=a in=g then=ask
+         c agent retries=3 then=restart items=2 parts=one:1,two:1 locks=l,m
+         d agent needs=g,c locks=m then=ask
          e hand items=1 parts=one:1 locks=m
          lock m 2",
     ))
@@ -73,6 +73,7 @@ enum Ask {
     Fail(Failure),
     Interrupt { cause: Cause, evidence: String, left_at: Stage },
     Bury(Corpse),
+    Expire,
     Stop { run: bool, cause: Cause, haste: Haste },
     Resume { confirmed: bool },
     Heartbeat,
@@ -229,6 +230,7 @@ fn ask() -> impl Strategy<Value = Ask> {
             Ask::Interrupt { cause, evidence, left_at }
         }),
         3 => corpse().prop_map(Ask::Bury),
+        1 => Just(Ask::Expire),
         1 => (any::<bool>(), cause(), haste)
             .prop_map(|(run, cause, haste)| Ask::Stop { run, cause, haste }),
         2 => any::<bool>().prop_map(|confirmed| Ask::Resume { confirmed }),
@@ -339,6 +341,7 @@ fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
             Command::Interrupt { step, fence, cause, at, evidence, left_at }
         }
         Ask::Bury(corpse) => Command::Bury { step, fence, corpse },
+        Ask::Expire => Command::Expire { step, fence },
         Ask::Stop { run: true, cause, haste } => Command::Stop { scope: Scope::Run, cause, haste },
         Ask::Stop { run: false, cause, haste } => {
             Command::Stop { scope: Scope::Attempt { step, fence }, cause, haste }

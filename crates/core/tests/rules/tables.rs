@@ -299,6 +299,7 @@ fn refused(refusal: &Refusal) -> String {
         Refusal::RetriesUsed(_) => "no: retries used".to_owned(),
         Refusal::RunFailed(_) => "no: run failed".to_owned(),
         Refusal::NeedsPerson { .. } => "no: ask".to_owned(),
+        Refusal::AskFirst { .. } => "no: ask first".to_owned(),
         Refusal::QuestionOpen { .. } => "no: question open".to_owned(),
         other => panic!("a claim is not refused with: {other}"),
     }
@@ -331,6 +332,7 @@ fn done(action: &Action) -> String {
             };
             format!("{} ({because})", entry_word(*entry))
         }
+        Action::Expire { .. } => "expire, ask".to_owned(),
         Action::AwaitLease { .. } => "await lease".to_owned(),
         Action::AwaitNeeds { needs } => {
             let names: Vec<&str> = needs.iter().map(piton_core::ids::StepId::as_str).collect();

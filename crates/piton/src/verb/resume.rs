@@ -181,6 +181,7 @@ fn word_for(action: &Action) -> &'static str {
         Action::Skip => "skip",
         Action::Adopt { .. } => "adopt",
         Action::Bury { .. } => "bury",
+        Action::Expire { .. } => "expire",
         Action::Enter { .. } => "enter",
         Action::AwaitLease { .. } => "await_lease",
         Action::AwaitNeeds { .. } => "await_needs",
@@ -201,7 +202,15 @@ fn told(action: &Action) -> String {
         Action::Skip => "skip: completed".to_owned(),
         Action::Adopt { .. } => "watch: its attempt is alive".to_owned(),
         Action::Bury { then, .. } => {
-            format!("record that its attempt is dead, keep its work, then {}", told(then))
+            let then = match &**then {
+                // There is no such question yet.
+                Action::AwaitAnswer { .. } => "ask how it goes on".to_owned(),
+                then => told(then),
+            };
+            format!("record that its attempt is dead, keep its work, then {then}")
+        }
+        Action::Expire { .. } => {
+            "record that its holder is lost, then ask how it goes on".to_owned()
         }
         Action::Enter { entry, because } => format!("{}{}", entered(*entry), reason(because)),
         Action::AwaitLease { .. } => {

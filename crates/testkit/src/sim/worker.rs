@@ -42,6 +42,8 @@ enum Next {
     Keep(Dead),
     Bury(Dead),
     Lock(StepRef, Observed),
+    /// The holder elsewhere is lost: a person is asked.
+    Expire(StepRef, Fence),
     Claim(StepRef, AttemptId, Observed),
     Spawn(StepRef, AttemptId),
 }
@@ -69,6 +71,13 @@ impl Worker {
             }
             Next::Keep(dead) => self.keep(world, &mut log, dead),
             Next::Bury(dead) => self.bury(world, &mut log, dead),
+            Next::Expire(step, fence) => {
+                let command = Command::Expire { step, fence };
+                if world.submit(&mut log, Writer::plain(self.id), &command).is_none() {
+                    world.counts.expiries += 1;
+                }
+                Next::Look
+            }
             Next::Lock(step, observed) => {
                 let attempt = world.new_attempt();
                 let folder = Folder { lock: Some(self.id), ..Folder::default() };
@@ -101,6 +110,7 @@ impl Worker {
                     let Sighting::Dead(corpse) = observed.of(attempt).clone() else { continue };
                     return Next::Sweep(Dead { step: mend.step, fence, attempt, corpse });
                 }
+                Action::Expire { fence } => return Next::Expire(mend.step, fence),
                 Action::Enter { .. } => return Next::Lock(mend.step, observed),
                 _ => {}
             }
@@ -295,6 +305,7 @@ impl fmt::Display for Next {
             Next::Sweep(dead) => write!(f, "sweep {}", short(dead.attempt)),
             Next::Keep(dead) => write!(f, "keep the bytes of {}", short(dead.attempt)),
             Next::Bury(dead) => write!(f, "bury {} ({:?})", short(dead.attempt), dead.corpse.exit),
+            Next::Expire(step, fence) => write!(f, "record that {fence} of {step} is lost"),
             Next::Lock(step, _) => write!(f, "take a lock for {step}"),
             Next::Claim(step, attempt, _) => write!(f, "claim {step} for {}", short(*attempt)),
             Next::Spawn(step, attempt) => write!(f, "start the keeper {} {step}", short(*attempt)),
