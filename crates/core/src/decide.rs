@@ -334,7 +334,7 @@ pub enum Refusal {
     PlanInUse { steps: Vec<StepId> },
     #[error("the changed plan has another {what}, which was recorded when the run was opened")]
     PlanFixed { what: &'static str },
-    #[error("step {step} waits for the answer to {question}: {text}")]
+    #[error("step {step} waits for the answer to {question}: {}", first_line(text))]
     QuestionOpen { step: StepId, question: QuestionId, text: String },
     #[error("step {step} has asked {question} and has no answer yet")]
     Unanswered { step: StepId, question: QuestionId },
@@ -360,6 +360,10 @@ pub enum Refusal {
 
 fn list(names: &[StepId]) -> String {
     shown(names)
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
 }
 
 fn shown<T: ToString>(all: &[T]) -> String {
@@ -552,8 +556,8 @@ fn last_word(event: Event, fence: Fence, now: &Moment) -> Decided {
     one(event).with_lease(Lease { key, fence, until: now.clone() })
 }
 
-/// The event that ends an attempt which may have been cut off at work; before it, the question that the
-/// plan wants asked about that. Nobody can come in between.
+/// The event that ends an attempt which may have been cut off at work, and the question that the plan
+/// wants asked about that. Nobody can come in between.
 fn interrupted(
     run: &Run,
     (step, held, attempt): (&StepRef, &Step, &Attempt),
@@ -570,7 +574,7 @@ fn interrupted(
         }
         _ => None,
     };
-    let bodies = asked.iter().chain([&event]).map(Event::to_body).collect();
+    let bodies = [&event].into_iter().chain(&asked).map(Event::to_body).collect();
     Decided::new(bodies).with_lease(Lease { key: lease_key(step), fence, until: now.clone() })
 }
 

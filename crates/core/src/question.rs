@@ -285,35 +285,31 @@ pub(crate) fn asked_again(run: &Run) -> Vec<Event> {
     run.interrupted().filter_map(ask).collect()
 }
 
+/// The first line alone says what is asked.
 fn interruption_text(
     (step, work): (&StepRef, &Work),
     (cause, at): (Cause, Millis),
     changed: u64,
     kept: Option<&str>,
 ) -> String {
-    let (who, again, outside) = match work {
-        Work::Agent { .. } => ("agent worked", "the agent begins again", ""),
-        Work::Run(_) | Work::ByHand => (
-            "command ran",
-            "the command is run again",
-            "; what it did outside of its worktree stays done",
-        ),
+    let [at_work, going_on, again] = match work {
+        Work::Agent { .. } => ["agent worked", "the agent goes on", "the agent begins again"],
+        Work::Run(_) | Work::ByHand => {
+            ["command ran", "the command is run again", "the command is run again"]
+        }
     };
     let there = match (changed, kept) {
-        (0, _) | (_, None) => "no changed file was found".to_owned(),
+        (0, _) | (_, None) => "No changed file was found in its worktree".to_owned(),
         (1, Some(kept)) => format!("1 changed file is kept as {kept}"),
         (count, Some(kept)) => format!("{count} changed files are kept as {kept}"),
     };
-    let going_on = match work {
-        Work::Agent { .. } => "the agent goes on",
-        Work::Run(_) | Work::ByHand => "the command is run again",
-    };
+    let at = timestamp(at);
     format!(
-        "{step} was interrupted ({cause}) at {} while its {who}; {there}{outside}. \
-         {CONTINUE}: {going_on} in the tree as it was left; \
-         {RESTART}: {again} from the step's base, and what is in the tree is kept first; \
-         {STOP}: nothing more is begun, and resuming asks again",
-        timestamp(at),
+        "{step} was interrupted ({cause}) at {at} while its {at_work}: how does it go on?\n\
+         {there}; what it did elsewhere stays done.\n\
+         {CONTINUE}: {going_on} in the tree as it was left\n\
+         {RESTART}: {again} from the step's base; what is in the tree is kept first\n\
+         {STOP}: nothing more is begun, and resuming asks again"
     )
 }
 

@@ -746,8 +746,18 @@ impl Step {
     /// as such: whoever holds the step now may be lost.
     pub(crate) fn was_cut_off(&self) -> bool {
         match &self.phase {
-            Phase::Held(attempt) if self.stage(attempt) == Stage::Agent => true,
+            Phase::Held(attempt) => self.is_cut_off_at(self.stage(attempt)),
             _ => self.cut_off,
+        }
+    }
+
+    /// Whether an attempt that is lost at this stage leaves something cut off. One that never began has
+    /// cut off nothing.
+    fn is_cut_off_at(&self, stage: Stage) -> bool {
+        match stage {
+            Stage::Unstarted => self.cut_off,
+            Stage::Agent => true,
+            Stage::Verify | Stage::Land => false,
         }
     }
 
@@ -948,7 +958,7 @@ impl Step {
                 let asked = attempt.stop.is_some() || run_stop.is_some();
                 let held_back = run_stop.is_some() || (asked && !attempt.lifted);
                 self.end(Ending::Interrupted { cause: *cause, at: *at }, record.at);
-                self.leave_at(*left_at);
+                self.cut_off = self.is_cut_off_at(*left_at);
                 self.count_interruption(*left_at, *cause, asked);
                 self.phase = Phase::Interrupted(Interruption {
                     cause: *cause,
@@ -983,9 +993,8 @@ impl Step {
                 return Err("claimed");
             }
             (Phase::Held(lost), Grounds::LeaseOver | Grounds::SameOwner | Grounds::Forced) => {
-                let left_at = self.stage(lost);
+                self.cut_off = self.is_cut_off_at(self.stage(lost));
                 self.end(Ending::Displaced, record.at);
-                self.leave_at(left_at);
             }
             (
                 Phase::Pending
@@ -1055,23 +1064,15 @@ impl Step {
         step
     }
 
-    /// An attempt was lost at this stage. One that never began has cut off nothing.
-    fn leave_at(&mut self, stage: Stage) {
-        self.cut_off = match stage {
-            Stage::Unstarted => self.cut_off,
-            Stage::Agent => true,
-            Stage::Verify | Stage::Land => false,
-        };
-    }
-
-    /// A holder asks; about its interruption it is asked for, also once more.
+    /// A holder asks; about its interruption piton does, once it is over.
     fn may_ask(&mut self, fence: Fence, about: Option<&About>) -> Option<()> {
-        if matches!(about, Some(About::Interruption { .. }))
-            && matches!(self.phase, Phase::Interrupted(_))
-        {
-            return self.history.last().filter(|past| past.attempt.fence == fence).map(drop);
+        match (about, &self.phase) {
+            (Some(About::Interruption { .. }), Phase::Interrupted(_)) => {
+                self.history.last().filter(|past| past.attempt.fence == fence).map(drop)
+            }
+            (Some(About::Interruption { .. }), _) => None,
+            (Some(About::Conflict(_)) | None, _) => self.own(fence).map(drop),
         }
-        self.own(fence).map(drop)
     }
 
     fn own(&mut self, fence: Fence) -> Option<&mut Attempt> {

@@ -4,7 +4,7 @@
 use piton_core::event::Cause;
 use piton_core::limits::JOBS_MAX;
 use piton_core::plan::{Isolation, Plan};
-use piton_core::view::RunView;
+use piton_core::view::{QuestionView, RunView};
 use piton_engine::log::Log;
 use piton_engine::observe::{Depth, look};
 use piton_engine::project::Project;
@@ -156,11 +156,26 @@ fn word_for(outcome: &Outcome) -> &'static str {
     }
 }
 
+/// A question line by line, under its name.
+fn asked_lines(asked: &QuestionView) -> Vec<String> {
+    let name = asked.question.to_string();
+    let line = |(n, line): (usize, &str)| match n {
+        0 => format!("{name}: {}", plain(line)),
+        _ => format!("{}  {}", " ".repeat(name.len()), plain(line)),
+    };
+    asked.text.lines().enumerate().map(line).collect()
+}
+
 /// What there is to say when a run did not complete.
 fn problem(project: &Project, outcome: &Outcome, view: &RunView) -> Option<Problem> {
     let run = &view.handle;
     let done = format!("{} of {} steps are completed", view.completed, view.total);
-    let go_on = format!("go on: `piton resume {run}`");
+    let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
+    let answers: Vec<String> = answers.map(|command| format!("`{command}`")).collect();
+    let go_on = match answers.as_slice() {
+        [] => format!("go on: `piton resume {run}`"),
+        answers => format!("{}; then `piton resume {run}`", answers.join(" or ")),
+    };
     Some(match outcome {
         Outcome::Completed => return None,
         Outcome::Failed { step, why } => {
@@ -181,15 +196,9 @@ fn problem(project: &Project, outcome: &Outcome, view: &RunView) -> Option<Probl
         }
         Outcome::Waiting => {
             let message = format!("{run} waits for an answer; {done}");
-            let asked = open_questions(view).map(|question| Detail {
-                message: format!("{}: {}", question.question, plain(&question.text)),
-                hint: None,
-            });
-            let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
-            let answers: Vec<String> = answers.map(|command| format!("`{command}`")).collect();
-            Problem::new(Kind::NeedsPerson, message)
-                .with_details(asked.collect())
-                .hint(format!("{}; then `piton resume {run}`", answers.join(" or ")))
+            let asked = open_questions(view).flat_map(asked_lines);
+            let asked = asked.map(|message| Detail { message, hint: None });
+            Problem::new(Kind::NeedsPerson, message).with_details(asked.collect()).hint(go_on)
         }
         Outcome::Interrupted { cause } => {
             Problem::new(interrupted(*cause), format!("{run} was interrupted ({cause}); {done}"))

@@ -76,6 +76,8 @@ counts!(
     suspensions,
     burials,
     expiries,
+    interruption_questions,
+    questions_asked_again,
     refusals,
     worker_crashes,
     keeper_crashes,

@@ -161,6 +161,11 @@ fn a_force_claim_that_nobody_asked_for_is_caught() {
 }
 
 #[test]
+fn a_worker_that_does_not_ask_before_it_goes_on_is_caught() {
+    caught(Bug::ErasedWays, Invariant::AskedFirst);
+}
+
+#[test]
 fn an_answer_that_is_applied_twice_is_caught() {
     caught(Bug::ForgottenTelling, Invariant::AnswerOnce);
 }

@@ -128,14 +128,14 @@ fn check(log: &str, command: &str, expect: &str) {
     check_in(history("command then=ask"), log, command, expect);
 }
 
-/// The question is the fourth record: the run, the claim, the start, the question.
+/// The question is the fifth record: the run, the claim, the start, the interruption, the question.
 const CUT: &str = "claim it, start it, interrupt it agent";
 
 #[test]
 fn the_question_comes_with_the_interruption() {
-    let both = "asked it how it goes on, interrupted it at agent: unknown";
+    let both = "interrupted it at agent: unknown, asked it how it goes on";
     check("claim it, start it", "interrupt it agent", both);
-    let both = "asked it how it goes on, interrupted it at agent: reboot";
+    let both = "interrupted it at agent: reboot, asked it how it goes on";
     check("claim it, start it", "bury it none", both);
     check("claim it", "interrupt it agent", "interrupted it at unstarted: unknown");
     check("claim it", "bury it none", "interrupted it at unstarted: reboot");
@@ -149,26 +149,26 @@ fn the_question_comes_with_the_interruption() {
 #[test]
 fn nothing_begins_before_the_answer_and_the_answer_is_followed_once() {
     let open =
-        |text: &str| text.starts_with("no: step it waits for the answer to q4: it was interrupted");
+        |text: &str| text.starts_with("no: step it waits for the answer to q5: it was interrupted");
     let mut history = history("command then=ask");
     history.play(CUT);
     for claim in ["claim it", "claim it there", "claim it from x", "claim it from x force"] {
         let refusal = history.say(claim).unwrap_err();
         assert!(open(&format!("no: {refusal}")), "{refusal}");
     }
-    check(CUT, "answer it continue", "answered it q4 continue");
-    check(CUT, "answer it 2", "answered it q4 restart");
-    check(CUT, "answer it yes", "no: q4 has these answers: continue, restart, stop");
+    check(CUT, "answer it continue", "answered it q5 continue");
+    check(CUT, "answer it 2", "answered it q5 restart");
+    check(CUT, "answer it yes", "no: q5 has these answers: continue, restart, stop");
     let told = format!("{CUT}, answer it continue");
     check(&told, "answer it continue", "nothing");
-    check(&told, "answer it restart", "no: q4 was answered already: continue");
+    check(&told, "answer it restart", "no: q5 was answered already: continue");
     check(&told, "claim it", "claimed it continue");
     // Whoever dies before anything began has followed nothing.
     let died = format!("{told}, claim it, bury it none");
     check(&died, "claim it", "claimed it continue");
-    check(&format!("{died}, claim it"), "start it", "started it told q4");
+    check(&format!("{died}, claim it"), "start it", "started it told q5");
     // Whoever began has: the next interruption is asked about on its own.
-    let again = "asked it how it goes on, interrupted it at agent: reboot";
+    let again = "interrupted it at agent: reboot, asked it how it goes on";
     check(&format!("{told}, claim it, start it"), "bury it none", again);
 }
 
@@ -186,11 +186,11 @@ fn asked_as_often_as_it_is_cut_off_it_needs_no_other_yes() {
 
 #[test]
 fn who_says_stop_is_asked_again_when_the_run_goes_on() {
-    check(CUT, "answer it stop", "answered it q4 stop, stop requested run");
+    check(CUT, "answer it stop", "answered it q5 stop, stop requested run");
     let stopped = format!("{CUT}, answer it stop");
     check(&stopped, "claim it", "no: the run is stopped");
     check(&stopped, "answer it stop", "nothing");
-    check(&stopped, "answer it restart", "no: q4 was answered already: stop");
+    check(&stopped, "answer it restart", "no: q5 was answered already: stop");
     check(&stopped, "resume", "resumed, asked it how it goes on");
     let resumed = format!("{stopped}, resume");
     check(&resumed, "resume", "nothing");
@@ -223,7 +223,7 @@ fn a_holder_that_is_lost_is_asked_about_and_not_displaced() {
     assert_eq!(done(&outside, &Sighting::Elsewhere), "waits");
 
     let lost = "claim it, start it, wait 61";
-    let both = "asked it how it goes on, interrupted it at agent: host_lost";
+    let both = "interrupted it at agent: host_lost, asked it how it goes on";
     check(lost, "expire it", both);
     check(
         &format!("{lost}, expire it"),
@@ -241,8 +241,8 @@ fn who_gives_it_back_or_resets_it_has_said_enough() {
     check(&format!("{CUT}, reset it"), "claim it", "claimed it fresh");
     check(
         &format!("{CUT}, reset it"),
-        "answer q4 restart",
-        "no: nobody waits for the answer to q4 any more",
+        "answer q5 restart",
+        "no: nobody waits for the answer to q5 any more",
     );
 }
 
@@ -255,8 +255,20 @@ fn the_question_says_what_each_answer_does_and_what_is_kept() {
         asked.text.clone()
     };
     let work = "claim it, start it, checkpoint it 2, bury it none";
-    insta::assert_snapshot!(asked("command then=ask", work), @"it was interrupted (reboot) at 1970-01-01T00:15:00.000Z while its command ran; 2 changed files are kept as refs/piton/run/step/1/2; what it did outside of its worktree stays done. continue: the command is run again in the tree as it was left; restart: the command is run again from the step's base, and what is in the tree is kept first; stop: nothing more is begun, and resuming asks again");
-    insta::assert_snapshot!(asked("agent then=ask", CUT), @"it was interrupted (unknown) at 1970-01-01T00:16:40.000Z while its agent worked; no changed file was found. continue: the agent goes on in the tree as it was left; restart: the agent begins again from the step's base, and what is in the tree is kept first; stop: nothing more is begun, and resuming asks again");
+    insta::assert_snapshot!(asked("command then=ask", work), @"
+    it was interrupted (reboot) at 1970-01-01T00:15:00.000Z while its command ran: how does it go on?
+    2 changed files are kept as refs/piton/run/step/1/2; what it did elsewhere stays done.
+    continue: the command is run again in the tree as it was left
+    restart: the command is run again from the step's base; what is in the tree is kept first
+    stop: nothing more is begun, and resuming asks again
+    ");
+    insta::assert_snapshot!(asked("agent then=ask", CUT), @"
+    it was interrupted (unknown) at 1970-01-01T00:16:40.000Z while its agent worked: how does it go on?
+    No changed file was found in its worktree; what it did elsewhere stays done.
+    continue: the agent goes on in the tree as it was left
+    restart: the agent begins again from the step's base; what is in the tree is kept first
+    stop: nothing more is begun, and resuming asks again
+    ");
 }
 
 #[test]

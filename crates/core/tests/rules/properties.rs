@@ -419,6 +419,11 @@ impl Beside {
                 assert!(!asked.2, "{question} is answered once");
                 asked.2 = true;
             }
+            // piton itself asks once the attempt is over.
+            Event::Asked { about: Some(_), fence, .. } => {
+                assert!(!self.open.contains_key(&step), "{step} is held: {event:?}");
+                self.asked.insert(QuestionId(position), (step, *fence, false));
+            }
             other => {
                 let fence = fence_of(other).expect("it carries a fence");
                 let open = self.open.get(&step).map(|(fence, _)| *fence);

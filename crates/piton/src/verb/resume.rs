@@ -18,7 +18,7 @@ use crate::accepting::{self, OnChange};
 use crate::drive::{Drive, Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
 use crate::hints::{About, start_over};
-use crate::text::{bold, dim, plain, table};
+use crate::text::{bold, clipped, dim, plain, table};
 use crate::trusting::{self, Consent};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, next_commands};
@@ -176,6 +176,9 @@ fn dry_run(ui: &Ui, project: &Project, log: &Log, jobs: Option<u32>) -> Result<A
     Ok(Answer::new(json!({ "handle": handle, "dry_run": true, "steps": steps })))
 }
 
+/// The longest question that is shown in full among what would be done.
+const QUESTION_SHOWN: usize = 200;
+
 fn word_for(action: &Action) -> &'static str {
     match action {
         Action::Skip => "skip",
@@ -230,7 +233,7 @@ fn told(action: &Action) -> String {
         Action::StayStopped => "leave it stopped".to_owned(),
         Action::StayFailed => "leave it failed: no retries left".to_owned(),
         Action::AwaitAnswer { question, text } => {
-            format!("ask again: {question} {}", plain(text))
+            format!("ask again: {question} {}", clipped(text, QUESTION_SHOWN))
         }
         Action::Ask { question } => format!("ask: {} (or --yes)", plain(question)),
     }

@@ -4,9 +4,12 @@
 use std::fmt;
 
 use piton_core::decide::Insist;
-use piton_core::event::{Claimed, Entry, Event, Failure, Grounds, Holder, ReleasedBy, Scope};
+use piton_core::event::{
+    About, Claimed, Entry, Event, Failure, Grounds, Holder, ReleasedBy, Scope,
+};
 use piton_core::ids::{AttemptId, Fence, HostId, LockName, QuestionId, StepId};
-use piton_core::plan::{Isolation, Plan, Work};
+use piton_core::plan::{Isolation, OnInterrupt, Plan, Work};
+use piton_core::question::STOP;
 use piton_core::record::Record;
 use piton_core::time::Moment;
 
@@ -34,6 +37,9 @@ pub enum Invariant {
     /// No attempt begins while a question of its step is open, and none that was not told what it
     /// asked is done or has failed.
     QuestionRespected,
+    /// What was cut off at work, and is to be asked about, is not started again by a keeper before a
+    /// person has said how.
+    AskedFirst,
     /// Only the dead are buried.
     BuriedDead,
     /// Never two live agents in one worktree.
@@ -73,6 +79,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) writer: Option<Writer>,
     /// The host that a worktree of somebody outside is on, whatever they say.
     pub(super) worktree_host: &'a dyn Fn(usize) -> &'a HostId,
+    /// The name of a host.
+    pub(super) host: &'a dyn Fn(usize) -> &'a HostId,
 }
 
 /// Who writes.
@@ -85,12 +93,14 @@ pub(super) struct Writer {
     pub(super) worktree: Option<usize>,
     /// Whether it means to take what others hold.
     pub(super) insist: Insist,
+    /// The host from which it gives up a holder that was not heard of any more.
+    pub(super) gives_up_from: Option<usize>,
 }
 
 impl Writer {
     /// Somebody without a claim who does not insist.
     pub(super) fn plain(actor: ActorId) -> Writer {
-        Writer { actor, fence: None, worktree: None, insist: Insist::Never }
+        Writer { actor, fence: None, worktree: None, insist: Insist::Never, gives_up_from: None }
     }
 }
 
@@ -116,6 +126,8 @@ struct Asked {
     fence: Fence,
     /// Nobody has to be told the answer: it says how the step goes on.
     by_piton: bool,
+    /// How it goes on after an interruption.
+    going_on: bool,
     fate: Fate,
 }
 
@@ -138,6 +150,12 @@ struct Step {
     completed: bool,
     /// The agent ended by itself with success, and that is on record on its host.
     agent_ended: bool,
+    /// A person is to be asked before a keeper starts again what was cut off.
+    asks: bool,
+    /// What was started under the open claim has not ended, as far as the log says.
+    began: bool,
+    /// What was started last was cut off, and nobody has said how it goes on.
+    cut_off: bool,
 }
 
 pub(super) struct Referee {
@@ -166,6 +184,8 @@ pub(super) struct Tally {
     pub(super) answers: u64,
     pub(super) applied: u64,
     pub(super) suspensions: u64,
+    pub(super) about_interruptions: u64,
+    pub(super) asked_again: u64,
 }
 
 impl Referee {
@@ -178,6 +198,9 @@ impl Referee {
             open: None,
             completed: false,
             agent_ended: false,
+            asks: plan.steps[at].on_interrupt == Some(OnInterrupt::Ask),
+            began: false,
+            cut_off: false,
         };
         let slots = plan.locks.iter().map(|(lock, slots)| (lock.clone(), *slots as usize));
         Referee {
@@ -252,11 +275,16 @@ impl Referee {
         }
         match &event {
             Event::Claimed(claimed) => self.claimed(index, claimed, record, at),
-            Event::Answered { question, .. } => self.answered(index, *question),
+            Event::Answered { question, answer, .. } => self.answered(index, *question, answer),
+            Event::Asked { about, fence, .. } if is_about_going_on(about.as_deref()) => {
+                self.asks_how(index, *fence)?;
+                self.about_questions(index, &event, record)
+            }
             Event::Reset { .. } => match &self.steps[index].open {
                 None => {
                     self.drop_questions(index, &[]);
                     self.steps[index].agent_ended = false;
+                    self.steps[index].cut_off = false;
                     Ok(())
                 }
                 Some(open) => {
@@ -271,8 +299,30 @@ impl Referee {
         }
     }
 
-    fn answered(&mut self, index: usize, question: QuestionId) -> Result<(), Violation> {
+    /// After the interruption, or, where the answer was to stop, once more.
+    fn asks_how(&mut self, index: usize, fence: Fence) -> Result<(), Violation> {
+        let step = &self.steps[index];
+        if !step.asks || !step.cut_off || step.open.is_some() {
+            let detail = format!("{} is asked about, and has no reason to be", step.id);
+            return Err(violation(Invariant::AskedFirst, detail));
+        }
+        let again = self.asked.iter().any(|asked| asked.going_on && asked.fence == fence);
+        self.tally.about_interruptions += 1;
+        self.tally.asked_again += u64::from(again);
+        Ok(())
+    }
+
+    fn answered(
+        &mut self,
+        index: usize,
+        question: QuestionId,
+        answer: &str,
+    ) -> Result<(), Violation> {
         self.tally.answers += 1;
+        let how = self.asked.iter().any(|asked| asked.id == question && asked.going_on);
+        if how && answer != STOP {
+            self.steps[index].cut_off = false;
+        }
         self.change(index, question, Fate::Open, Fate::Answered)
     }
 
@@ -330,7 +380,9 @@ impl Referee {
             Event::Asked { fence, about, .. } => {
                 let (id, fate) = (QuestionId(record.position.0), Fate::Open);
                 let by_piton = about.is_some();
-                self.asked.push(Asked { id, step: index, fence: *fence, by_piton, fate });
+                let going_on = is_about_going_on(about.as_deref());
+                let (step, fence) = (index, *fence);
+                self.asked.push(Asked { id, step, fence, by_piton, going_on, fate });
                 &[]
             }
             Event::Suspended { fence, .. } if waits(*fence).is_none() => {
@@ -357,6 +409,11 @@ impl Referee {
             }
             _ => &[],
         };
+        // Whoever read how it goes on has begun, for all that is known: the answer is used up.
+        let going_on = |asked: &Asked| asked.going_on && told.contains(&asked.id);
+        if matches!(event, Event::AnswersApplied { .. }) && self.asked.iter().any(going_on) {
+            self.steps[index].cut_off = true;
+        }
         for question in told {
             self.tally.applied += 1;
             self.change(index, *question, Fate::Answered, Fate::Applied)?;
@@ -425,7 +482,9 @@ impl Referee {
         if step.open.is_some() {
             // Nobody can read the exit record on a host that is lost.
             step.agent_ended &= matches!(claimed.entry, Entry::Verify | Entry::Land);
+            step.cut_off |= step.began;
         }
+        step.began = false;
         // Whoever works outside does so from the start, or from what was kept.
         step.agent_ended &= kept;
         step.open = Some(Open {
@@ -523,6 +582,14 @@ impl Referee {
                 let detail = format!("the agent of {} had ended", step.id);
                 return Err(violation(Invariant::AgentNotRepeated, detail));
             }
+            // Whoever works outside sees to it themselves.
+            Event::Started { .. } if step.asks && step.cut_off && open.worktree.is_none() => {
+                let detail = format!("{} was cut off, and nobody said how it goes on", step.id);
+                return Err(violation(Invariant::AskedFirst, detail));
+            }
+            Event::Started { .. } => (step.began, step.cut_off) = (true, false),
+            // It has come to its end.
+            Event::Verified { .. } => (step.began, step.cut_off) = (false, false),
             Event::Completed { waived, .. } => {
                 self.tally.waivers += u64::from(waived.is_some());
                 step.completed = true;
@@ -536,12 +603,24 @@ impl Referee {
                 }
                 self.tally.releases += 1;
                 step.agent_ended = false;
+                (step.began, step.cut_off) = (false, false);
                 step.open = None;
             }
             Event::Failed { .. } | Event::Interrupted { .. } | Event::Suspended { .. } => {
                 self.tally.suspensions += u64::from(matches!(event, Event::Suspended { .. }));
-                buried_dead(&step.id, open, at)?;
-                step.agent_ended &= matches!(event, Event::Interrupted { .. });
+                match at.writer.and_then(|writer| writer.gives_up_from) {
+                    Some(host) => {
+                        taken_over(&step.id, open, (at.host)(host), at)?;
+                        // Nobody can read the exit record on a host that is lost.
+                        step.agent_ended = false;
+                    }
+                    None => buried_dead(&step.id, open, at)?,
+                }
+                let interrupted = matches!(event, Event::Interrupted { .. });
+                step.agent_ended &= interrupted;
+                step.cut_off |= step.began;
+                step.cut_off &= interrupted && !step.agent_ended;
+                step.began = false;
                 step.open = None;
             }
             _ => {}
@@ -578,6 +657,10 @@ fn buried_dead(id: &StepId, open: &Open, at: &Circumstances<'_>) -> Result<(), V
         }
         _ => Ok(()),
     }
+}
+
+fn is_about_going_on(about: Option<&About>) -> bool {
+    matches!(about, Some(About::Interruption { .. }))
 }
 
 fn violation(invariant: Invariant, detail: String) -> Violation {

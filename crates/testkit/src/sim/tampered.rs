@@ -78,6 +78,8 @@ pub enum Bug {
     ErasedNeeds,
     /// One worker is handed the plan without its locks.
     ErasedLocks,
+    /// One worker is handed a plan that says nothing about interruptions.
+    ErasedWays,
     /// The store says "kept" and keeps nothing, now and then.
     ForgottenAppend,
     /// Completions are not shown to readers.
@@ -116,7 +118,7 @@ pub enum Bug {
 impl Bug {
     /// Whether it is in the plan that a process is handed.
     pub(super) fn is_in_the_plan(self) -> bool {
-        matches!(self, Bug::ErasedNeeds | Bug::ErasedLocks)
+        matches!(self, Bug::ErasedNeeds | Bug::ErasedLocks | Bug::ErasedWays)
     }
 }
 
@@ -182,6 +184,7 @@ impl Tampered {
         for step in &mut plan.steps {
             match self.bug {
                 Some(Bug::ErasedLocks) => step.locks.clear(),
+                Some(Bug::ErasedWays) => step.on_interrupt = None,
                 _ => step.needs.clear(),
             }
         }

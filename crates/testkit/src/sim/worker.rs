@@ -6,9 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use piton_core::decide::{Claim, Command, Corpse, Insist, Refusal, Which};
-use piton_core::event::{Cause, Haste, Holder, Scope, SnapshotReason};
+use piton_core::event::{About, Cause, Haste, Holder, Scope, SnapshotReason};
 use piton_core::ids::{AttemptId, Fence, StepRef};
-use piton_core::question::{LAND_AGAIN, Question, RESTART, STOP, WhichQuestion};
+use piton_core::question::{CONTINUE, LAND_AGAIN, Question, RESTART, STOP, WhichQuestion};
 use piton_core::recover::{Action, Observed, Sighting, recover};
 use piton_core::run::Phase;
 use piton_engine::log::Log;
@@ -73,7 +73,8 @@ impl Worker {
             Next::Bury(dead) => self.bury(world, &mut log, dead),
             Next::Expire(step, fence) => {
                 let command = Command::Expire { step, fence };
-                if world.submit(&mut log, Writer::plain(self.id), &command).is_none() {
+                let writer = Writer { gives_up_from: Some(self.host), ..Writer::plain(self.id) };
+                if world.submit(&mut log, writer, &command).is_none() {
                     world.counts.expiries += 1;
                 }
                 Next::Look
@@ -271,16 +272,19 @@ fn answer(world: &mut World, log: &Log, to: impl Fn(&Question) -> bool) -> Optio
     if !question.is_open() {
         world.counts.repeated_answers += 1;
     }
-    let answer = match (&question.about, world.rng.below(5)) {
+    let answer = match (question.about.as_deref(), world.rng.below(5)) {
         (None, 0 | 1) => "this",
         (None, _) => "that",
         // In the end they only want it to go on.
         (Some(_), 0) if world.faulty => STOP,
         (Some(_), 1) => RESTART,
-        (Some(_), _) => LAND_AGAIN,
+        (Some(About::Conflict(_)), _) => LAND_AGAIN,
+        (Some(About::Interruption { .. }), 2) => RESTART,
+        (Some(About::Interruption { .. }), _) => CONTINUE,
     }
     .to_owned();
-    if question.about.is_some() && (!world.faulty || world.rng.one_in(2)) {
+    let conflict = matches!(question.about.as_deref(), Some(About::Conflict(_)));
+    if conflict && (!world.faulty || world.rng.one_in(2)) {
         let (step, fence) = (&asked[picked].0, question.fence);
         let index = world.plan.index_of(&step.step).expect("the plan has the step");
         let past = log.run().step(&step.step).and_then(|(_, state)| state.history.last());

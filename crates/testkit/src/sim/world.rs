@@ -15,7 +15,7 @@ use piton_core::ids::{
     StepRef, SubstepId,
 };
 use piton_core::limits::RETRIES_MAX;
-use piton_core::plan::{Isolation, Need, Plan, PlanStep, PlanSubstep, Work};
+use piton_core::plan::{Isolation, Need, OnInterrupt, Plan, PlanStep, PlanSubstep, Work};
 use piton_core::record::Cursor;
 use piton_core::recover::{Observed, Sighting};
 use piton_core::run::{Attempt, Run};
@@ -507,6 +507,7 @@ impl World {
             lock_holder: &lock_holder,
             writer: self.writer,
             worktree_host: &|worktree| &hosts[worktrees[worktree].host].id,
+            host: &|host| &hosts[host].id,
         };
         for record in &records {
             let text = String::from_utf8_lossy(&record.body);
@@ -538,6 +539,8 @@ impl World {
             answers: tally.answers,
             applied_answers: tally.applied,
             suspensions: tally.suspensions,
+            interruption_questions: tally.about_interruptions,
+            questions_asked_again: tally.asked_again,
             ..self.counts
         }
     }
@@ -700,16 +703,24 @@ fn random_step(rng: &mut Rng, number: usize) -> PlanStep {
         title: format!("part {number}"),
         items: items(rng, 1),
     };
+    let work = match rng.below(6) {
+        0 => Work::ByHand,
+        1 | 2 => Work::Run("make".to_owned()),
+        _ => Work::Agent { agent, prompt: "work".to_owned() },
+    };
+    let on_interrupt = match rng.below(6) {
+        _ if work == Work::ByHand => None,
+        0 => Some(OnInterrupt::Continue),
+        1 => Some(OnInterrupt::Restart),
+        2 | 3 => Some(OnInterrupt::Ask),
+        _ => None,
+    };
     PlanStep {
         id: id(number),
         title: format!("step {number}"),
         group: None,
         needs,
-        work: match rng.below(6) {
-            0 => Work::ByHand,
-            1 | 2 => Work::Run("make".to_owned()),
-            _ => Work::Agent { agent, prompt: "work".to_owned() },
-        },
+        work,
         verify: rng.one_in(2).then(|| "make test".to_owned()),
         timeout: None,
         retries: RETRIES_MAX,
@@ -717,7 +728,7 @@ fn random_step(rng: &mut Rng, number: usize) -> PlanStep {
         items: items(rng, 2),
         substeps: (0..rng.index(3)).map(|number| part(rng, number)).collect(),
         locks: LOCKS.iter().filter(|_| rng.one_in(3)).map(|(lock, _)| named_lock(lock)).collect(),
-        on_interrupt: None,
+        on_interrupt,
     }
 }
 
