@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::claim::{
-    Asker, Chosen, asks_first, believed_until, choose, lease_key, renewable,
-};
+use crate::claim::{Asker, Chosen, asks_first, believed_until, choose, lease_key, renewable};
 use crate::decided::{Decided, Lease};
 use crate::event::{
     Cause, Check, Claimed, Conflict, Entry, Event, Exit, Failure, Haste, Holder, Mark, MergeIntent,
