@@ -304,7 +304,7 @@ fn entry_by_phase(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
         }
         // Pending again after a release, perhaps: what was done stays.
         Phase::Pending | Phase::Suspended { .. } => Ok(state.work_entry(plan)),
-        Phase::Held(lost) => Ok(entry_after(plan, state, state.stage(lost))),
+        Phase::Held(lost) => Ok(entry_after(plan, state, directed(state, state.stage(lost)))),
         Phase::Failed { .. } if state.failures > plan.retries => {
             Err(Refusal::RetriesUsed(plan.id.clone()))
         }
@@ -315,8 +315,18 @@ fn entry_by_phase(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
             let why = format!("{}: {}", last.cause, last.evidence);
             Err(Refusal::NeedsPerson { step: plan.id.clone(), times: state.idle, why })
         }
-        Phase::Interrupted(last) => Ok(entry_after(plan, state, last.left_at)),
+        Phase::Interrupted(last) => Ok(entry_after(plan, state, directed(state, last.left_at))),
         Phase::Completed { .. } => Err(Refusal::Completed(plan.id.clone())),
+    }
+}
+
+/// Where a person's answer sends an attempt that was at this stage: to look at the commit anew, because
+/// somebody has worked on it meanwhile, or back to the beginning.
+fn directed(state: &Step, stage: Stage) -> Stage {
+    match (stage, state.directions().next()) {
+        (Stage::Land, Some(_)) if state.lands_again() => Stage::Verify,
+        (Stage::Land | Stage::Verify, Some(_)) if !state.lands_again() => Stage::Agent,
+        _ => stage,
     }
 }
 

@@ -649,7 +649,10 @@ pub fn completable(
     match (&attempt.holder, waive) {
         (Holder::Keeper { .. }, _) => Err(Refusal::NotVerified { step: step.step.clone() }),
         (Holder::External { .. }, Some(_)) => Ok(()),
-        (Holder::External { .. }, None) => nothing_open(run, step, state),
+        (Holder::External { .. }, None) => {
+            nothing_awaited(step, state, |asked| asked.is_to_restart())?;
+            nothing_open(run, step, state)
+        }
     }
 }
 
@@ -705,7 +708,10 @@ fn decide_complete(
         None => return Err(Refusal::NotVerified { step: step.step.clone() }),
     }
     let settled = match attempt.holder {
-        Holder::External { .. } => nothing_awaited(step, state, |asked| asked.about.is_none()),
+        // What else piton asked is settled by a commit that lands.
+        Holder::External { .. } => {
+            nothing_awaited(step, state, |asked| asked.about.is_none() || asked.is_to_restart())
+        }
         // Looked at before it was verified.
         Holder::Keeper { .. } => Ok(()),
     };

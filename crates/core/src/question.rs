@@ -74,6 +74,11 @@ impl Question {
         matches!(self.state, QuestionState::Answered { .. })
     }
 
+    /// Whether a person said that the step is to be done again: a commit that lands is no answer to that.
+    pub(crate) fn is_to_restart(&self) -> bool {
+        self.about.is_some() && self.answer() == Some(RESTART)
+    }
+
     pub fn answer(&self) -> Option<&str> {
         match &self.state {
             QuestionState::Answered { answer, .. } | QuestionState::Applied { answer, .. } => {

@@ -179,7 +179,14 @@ pub(crate) fn step_phrase(step: &StepView, now: Millis) -> String {
             let risk = at_risk(step);
             format!("for {}{by}{kept}{risk}{}", running_for(step, now), reported_progress(step))
         }
-        StepStatus::Verified { .. } => "landing comes next".to_owned(),
+        StepStatus::Verified { .. } => {
+            let open = step.questions.iter().find(|question| question.is_open());
+            match (open, holder(step, now)) {
+                (Some(asked), _) => format!("not landed, for the answer to {}", asked.question),
+                (None, Some(holder)) => format!("to be landed {holder}"),
+                (None, None) => "landing comes next".to_owned(),
+            }
+        }
         StepStatus::Landing { .. } => "on the run's branch".to_owned(),
         StepStatus::Interrupted { cause, at, left_at, recorded, .. } => {
             let seen = if *recorded { "" } else { "; seen now, not yet recorded" };

@@ -267,3 +267,164 @@ fn a_branch_that_somebody_moved_on_is_asked_about_too() {
     assert_eq!(sandbox.git(&["show", &format!("{branch}:both.txt")]).trim(), "somebody b");
     assert_eq!(sandbox.lines(sandbox.mark("starts-b")), 1);
 }
+
+/// Two people complete steps from worktrees of their own, each with a commit that writes `both.txt`; the
+/// second one conflicts.
+struct ByHand {
+    sandbox: Sandbox,
+    tree: PathBuf,
+    fence: String,
+    ours: String,
+    theirs: String,
+}
+
+impl ByHand {
+    /// `lease` is how long the second one is believed; `more` is said of its step.
+    fn new(lease: &str, more: &str) -> ByHand {
+        let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+        let steps = format!("[[step]]\nid = 'a'\n\n[[step]]\nid = 'b'\n{more}\n");
+        lay_plan(&sandbox, &format!("[plan]\nname = 'test'\nisolation = 'step'\n\n{steps}"));
+        data(&sandbox, &["open", "plan.toml"]);
+        data(&sandbox, &["trust", "plan.toml", "--yes"]);
+        let begin = |id: &str, lease: &str| {
+            let made = data(&sandbox, &["worktree", "create", "plan.toml", id]);
+            let tree = PathBuf::from(made["path"].as_str().expect("a path"));
+            let path = tree.to_str().expect("text");
+            let args = ["claim", "plan.toml", "--worktree", path, "--step", id, "--lease", lease];
+            let fence = data(&sandbox, &args)["fence"].to_string();
+            sandbox.write(tree.join("both.txt"), &format!("{id}\n"));
+            sandbox.git_in(&tree, &["add", "-A"]);
+            sandbox.git_in(&tree, &["commit", "--quiet", "-m", id]);
+            (tree.clone(), fence, sandbox.git_in(&tree, &["rev-parse", "HEAD"]))
+        };
+        let (_, first, ours) = begin("a", "1h");
+        let (tree, fence, theirs) = begin("b", lease);
+        data(&sandbox, &["complete", "plan.toml", "a", "--fence", &first, "--commit", &ours]);
+        ByHand { sandbox, tree, fence, ours, theirs }
+    }
+
+    fn args<'a>(&'a self, commit: &'a str) -> [&'a str; 7] {
+        ["complete", "plan.toml", "b", "--fence", &self.fence, "--commit", commit]
+    }
+
+    /// Completes with a commit that conflicts; the question that is open then.
+    #[track_caller]
+    fn conflict(&self) -> Value {
+        let out = self.sandbox.piton(&self.args(&self.theirs)).output().expect_code(1);
+        assert!(out.stderr.contains("error[E081]") && out.stderr.contains("both.txt"), "{out}");
+        self.assert_intact();
+        self.open_question()
+    }
+
+    #[track_caller]
+    fn open_question(&self) -> Value {
+        let open = data(&self.sandbox, &["questions"])["questions"].clone();
+        let [asked] = open.as_array().expect("a list").as_slice() else { panic!("{open}") };
+        asked.clone()
+    }
+
+    /// Neither side has lost anything.
+    #[track_caller]
+    fn assert_intact(&self) {
+        assert_eq!(self.sandbox.git(&["rev-parse", &branch(&self.sandbox)]), self.ours);
+        assert_eq!(self.sandbox.git_in(&self.tree, &["rev-parse", "HEAD"]), self.theirs);
+        assert_eq!(self.sandbox.git_in(&self.tree, &["status", "--porcelain"]), "");
+        let handle = view(&self.sandbox)["handle"].as_str().expect("a handle").to_owned();
+        let kept = format!("refs/piton/unlanded/{handle}/b/{}", self.fence);
+        assert_eq!(self.sandbox.git(&["rev-parse", &kept]), self.theirs);
+    }
+
+    /// Brings both sides together in the holder's worktree; the commit.
+    fn solve(&self) -> String {
+        let branch = branch(&self.sandbox);
+        let mut merge = self.sandbox.command("git");
+        let merge = merge.current_dir(&self.tree).args(["merge", &branch]).output();
+        assert!(!merge.expect("git runs").status.success(), "it really conflicts");
+        self.sandbox.write(self.tree.join("both.txt"), "a\nb\n");
+        self.sandbox.git_in(&self.tree, &["commit", "--quiet", "--no-edit", "-a"]);
+        self.sandbox.git_in(&self.tree, &["rev-parse", "HEAD"])
+    }
+}
+
+#[test]
+fn a_commit_from_outside_is_asked_about_and_landed_again() {
+    let it = ByHand::new("1h", "");
+    let asked = it.conflict();
+    assert_eq!(asked["choices"], serde_json::json!(["land again", "restart", "stop"]));
+    let text = asked["text"].as_str().expect("a text");
+    assert!(text.contains(it.tree.to_str().expect("text")), "it says where: {text}");
+    let status = it.sandbox.piton(&["status", "plan.toml"]).output().success();
+    let id = asked["question"].as_str().expect("a name");
+    assert!(status.stdout.contains(&format!("not landed, for the answer to {id}")), "{status}");
+    assert!(status.stderr.contains(&format!("{id} 'land again'")), "{status}");
+    // Said too early: it is asked again, and nothing is lost.
+    let out = it.sandbox.piton(&["answer", id, "land again"]).output().success();
+    assert!(out.stderr.contains("its holder lands it: `piton complete"), "{out}");
+    let again = it.conflict();
+    assert_ne!(again["question"], asked["question"]);
+    let both = it.solve();
+    answer(&it.sandbox, &again, "1");
+    let done = data(&it.sandbox, &it.args(&both));
+    assert_eq!(done["commit"], both);
+    assert_eq!(landed(&it.sandbox, "both.txt"), "a\nb");
+    assert_eq!(completions(&it.sandbox)["b"], 1);
+    assert_eq!(view(&it.sandbox)["status"], "completed");
+    assert_eq!(data(&it.sandbox, &["questions"])["questions"], serde_json::json!([]));
+}
+
+#[test]
+fn solved_before_anybody_answers_it_needs_no_answer() {
+    let it = ByHand::new("1h", "");
+    let asked = it.conflict();
+    let both = it.solve();
+    data(&it.sandbox, &it.args(&both));
+    assert_eq!(landed(&it.sandbox, "both.txt"), "a\nb");
+    let seen = view(&it.sandbox);
+    let settled = &step(&seen, "b")["questions"][0];
+    assert_eq!((&settled["question"], &settled["state"]), (&asked["question"], &"void".into()));
+}
+
+#[test]
+fn who_is_to_restart_reads_that_before_anything_lands() {
+    let it = ByHand::new("1h", "");
+    let asked = it.conflict();
+    let both = it.solve();
+    let out = it.sandbox.piton(&["answer", asked["question"].as_str().expect("a name"), "restart"]);
+    let out = out.output().success();
+    assert!(out.stderr.contains("its holder reads it: `piton ask"), "{out}");
+    let out = it.sandbox.piton(&it.args(&both)).output().expect_code(1);
+    assert!(out.stderr.contains("error[E078]") && out.stderr.contains("--read"), "{out}");
+    assert_eq!(it.sandbox.git(&["rev-parse", &branch(&it.sandbox)]), it.ours, "nothing landed");
+    let read = data(&it.sandbox, &["ask", "plan.toml", "b", "--fence", &it.fence, "--read"]);
+    assert!(read.to_string().contains("restart"), "{read}");
+    data(&it.sandbox, &it.args(&both));
+    assert_eq!(completions(&it.sandbox)["b"], 1);
+}
+
+#[test]
+fn killed_when_it_conflicts_it_is_asked_once_when_it_is_said_again() {
+    let it = ByHand::new("1h", "");
+    let crash = it.sandbox.crash_point("land.unlanded-kept", 1);
+    let running = it.sandbox.piton(&it.args(&it.theirs)).crash_at(&crash).spawn();
+    kill9(crash.wait_hit());
+    running.wait();
+    it.assert_intact();
+    it.conflict();
+    assert_eq!(events_named(&it.sandbox, "asked").len(), 1);
+    it.sandbox.git(&["gc", "--quiet", "--prune=now"]);
+    it.assert_intact();
+}
+
+#[test]
+fn what_a_holder_left_in_conflict_is_landed_by_a_keeper_without_starting_anything() {
+    let it = ByHand::new("2s", "run = 'touch started.txt'");
+    let asked = it.conflict();
+    it.solve();
+    answer(&it.sandbox, &asked, "land again");
+    it.sandbox.wait_until("the lease to be over", || view(&it.sandbox)["status"] == "lapsed");
+    it.sandbox.piton(&["resume"]).output().success();
+    assert_eq!(landed(&it.sandbox, "both.txt"), "a\nb");
+    let files = it.sandbox.git(&["ls-tree", "--name-only", &branch(&it.sandbox)]);
+    assert!(!files.contains("started.txt"), "{files}");
+    assert_eq!(completions(&it.sandbox)["b"], 1);
+}

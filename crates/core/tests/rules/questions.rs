@@ -376,6 +376,13 @@ fn who_works_outside_may_bring_both_sides_together_without_the_answer() {
     history.play(parked);
     assert!(history.run.step(&id("a")).unwrap().1.attempt().is_some(), "the claim is still theirs");
     check(parked, "park a", "nothing");
+    // Whoever takes it over does what was said, and does not land the same commit once more.
+    let lapsed = |said: &str| format!("{parked}, answer a {said}, wait 60");
+    check(&lapsed("land again"), "claim a", "claimed a verify, lease over");
+    check(&lapsed("restart"), "claim a", "claimed a fresh, lease over");
+    let unread = "no: the answer to q5 was not read at step a";
+    let restart = format!("{parked}, answer a restart");
+    check(&restart, "complete a", unread);
     history.play("verify a");
     let (_, a) = history.run.step(&id("a")).unwrap();
     assert_eq!(a.questions[0].state, QuestionState::Void);

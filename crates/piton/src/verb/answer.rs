@@ -1,8 +1,9 @@
 //! `piton answer`: answers what a step has asked, from anywhere. The first answer stands.
 
+use piton_core::event::Holder;
 use piton_core::ids::StepRef;
 use piton_core::plan::Work;
-use piton_core::question::WhichQuestion;
+use piton_core::question::{LAND_AGAIN, WhichQuestion};
 use piton_core::view::question_view;
 use piton_engine::{Access, questions};
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use crate::claiming;
 use crate::error::Problem;
 use crate::hints::About;
-use crate::text::plain;
+use crate::text::{plain, word};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, stop::step_of};
 
@@ -58,6 +59,19 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         ui.hint(match plan.work {
             Work::ByHand => format!("`piton claim {handle} --step {step} --worktree .` goes on"),
             _ => format!("`piton resume {handle}` goes on, unless a worker is there"),
+        });
+    }
+    let outside = state.attempt().map(|held| &held.holder);
+    if let (Some(Holder::External { worktree, .. }), true) = (outside, answered.is_unread()) {
+        let worktree = word(worktree);
+        ui.hint(match answered.about.is_some() && given == LAND_AGAIN {
+            true => format!(
+                "its holder lands it: `piton complete {handle} {step} --worktree {worktree} --commit \
+                 \"$(git rev-parse HEAD)\"`"
+            ),
+            false => {
+                format!("its holder reads it: `piton ask {handle} {step} --worktree {worktree} --read`")
+            }
         });
     }
     let mut data = json!({ "run": log.run().opened.run, "handle": handle, "step": step });
