@@ -43,6 +43,9 @@ pub const JOBS_MAX: u32 = 64;
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// How long a run that a fresh start replaced is kept whole: nobody regrets it later than that.
 pub const ATTIC: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// How long an act can be undone that keeps something for it: as long as git by default keeps commits that
+/// only a reflog names.
+pub const ACT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// The longest question: what needs more is a file, and the question names it.
 pub const QUESTION_BYTES_MAX: usize = 8 * 1024;
 /// The longest answer, as long as a question.

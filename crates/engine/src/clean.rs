@@ -3,6 +3,7 @@
 //! the reason. Only what piton made is ever touched, and nothing is deleted that was not read back from
 //! its copy first.
 
+mod expiry;
 mod proof;
 mod removal;
 mod survey;
@@ -23,6 +24,7 @@ use crate::project::Project;
 use crate::purge;
 use crate::undo::{Act, ActStage, Deed, Journal};
 
+pub use expiry::{ExpiredAct, expired};
 pub(crate) use removal::put_back;
 pub use survey::list;
 
@@ -185,6 +187,8 @@ pub struct Cleaned {
     pub removed: Vec<RemovedTree>,
     /// Rows that were to go and did not.
     pub failed: Vec<Unremoved>,
+    /// Acts whose time was over: what they had kept is deleted.
+    pub expired: Vec<ExpiredAct>,
 }
 
 /// A worktree that was to go and stays.
@@ -234,6 +238,15 @@ pub fn apply(
         }
     }
     cleaned.act = end(&journal, act)?;
+    for act in expiry::expired(project, store.now()?.wall)? {
+        match expiry::expire(project, &journal, act.act) {
+            Ok(()) => cleaned.expired.push(act),
+            Err(error) => {
+                let path = journal.kept_by(act.act);
+                cleaned.failed.push(Unremoved { path, why: chain(&error) });
+            }
+        }
+    }
     crash::point("clean.done");
     Ok((judged, cleaned))
 }

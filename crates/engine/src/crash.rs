@@ -46,6 +46,8 @@ pub const POINTS: &[(&str, Who)] = &[
     ("clean.unlisted", Who::Tidier),
     ("clean.emptied", Who::Tidier),
     ("clean.branch-gone", Who::Tidier),
+    ("expire.recorded", Who::Tidier),
+    ("expire.refs-gone", Who::Tidier),
     ("clean.done", Who::Tidier),
     ("abandon.recorded", Who::Tidier),
     ("abandon.abandoned", Who::Tidier),

@@ -289,10 +289,12 @@ fn not_undone_hint(why: &NotUndone) -> Option<String> {
             "its records are gone; its work stays: `git for-each-ref refs/piton/{handle} \
              refs/piton/purged/{handle}`"
         ),
-        NotUndone::Unreadable { path, .. } => format!(
-            "it may be of a newer piton; without it the others can be undone: move {} away",
-            path.display()
-        ),
+        NotUndone::Expired { .. } => "`piton undo --list` shows what can still be undone".into(),
+        NotUndone::Unreadable { .. } => {
+            "it may be of a newer piton, and is left alone; `piton undo \
+             --list` shows the others, `piton undo NUMBER` undoes one of them"
+                .into()
+        }
     })
 }
 

@@ -250,7 +250,8 @@ fn drop_branch(git: &Git, tip: &Tip) -> Result<(), GitError> {
 }
 
 fn has_tree_of(act: &Act, run: RunId) -> bool {
-    act.stage != ActStage::Undone && act.deed.trees().iter().any(|tree| tree.run == run)
+    !matches!(act.stage, ActStage::Undone | ActStage::Expired)
+        && act.deed.trees().iter().any(|tree| tree.run == run)
 }
 
 /// Gives what was in a worktree, and nowhere else, the ref that stays: an act is undone or lapses, and

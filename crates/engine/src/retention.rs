@@ -68,8 +68,14 @@ pub fn prune(project: &Project, old: &[KnownSnapshot]) -> Result<u64, EngineErro
     Ok(project.git.drop_refs(&refs)?)
 }
 
-/// What was written down for undoing: whatever is named there stays, whoever wrote it.
+/// What was written down for undoing and can still be undone, as far as that is known: whatever is named
+/// there stays, whoever wrote it.
 fn needed_to_undo(project: &Project) -> Vec<String> {
     let list = fs::read_dir(project.state.join("undo")).into_iter().flatten().flatten();
-    list.filter_map(|entry| fs::read_to_string(entry.path()).ok()).collect()
+    let texts = list.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    let is_over = |text: &String| {
+        let read: Result<serde_json::Value, _> = serde_json::from_str(text);
+        read.is_ok_and(|act| act["stage"] == "undone" || act["stage"] == "expired")
+    };
+    texts.filter(|text| !is_over(text)).collect()
 }

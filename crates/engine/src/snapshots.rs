@@ -427,7 +427,7 @@ impl Acts<'_> {
             Deed::Restore(from) => act.stage == ActStage::Intended && from.commit == *before,
             _ => false,
         };
-        let found = undo::acts(self.project)?.into_iter().rfind(is_it);
+        let found = undo::acts(self.project)?.acts.into_iter().rfind(is_it);
         found.map_or(Ok(()), |act| self.end(act, ActStage::Done))
     }
 }

@@ -46,6 +46,8 @@ pub enum ActStage {
     Done,
     Undoing,
     Undone,
+    /// Too old to be undone: what it kept is deleted, or about to be.
+    Expired,
 }
 
 /// What was done, with what it takes to reverse it. Each kind is reversed by the module that does it.
@@ -97,6 +99,27 @@ impl Deed {
     }
 }
 
+/// An act that was written down and cannot be read. It is left alone, and stands in nobody's way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnreadableAct {
+    pub act: u64,
+    pub path: PathBuf,
+    pub why: String,
+}
+
+impl From<UnreadableAct> for NotUndone {
+    fn from(UnreadableAct { path, why, .. }: UnreadableAct) -> NotUndone {
+        NotUndone::Unreadable { path, why }
+    }
+}
+
+/// What was written down, oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Acts {
+    pub acts: Vec<Act>,
+    pub unreadable: Vec<UnreadableAct>,
+}
+
 /// Why an act is not undone.
 #[derive(Debug, thiserror::Error)]
 pub enum NotUndone {
@@ -108,6 +131,8 @@ pub enum NotUndone {
     Already { act: u64 },
     #[error("act {act} cannot be undone: something newer is in the way")]
     InTheWay { act: u64, what: Vec<String> },
+    #[error("act {act} has expired: what it kept was deleted")]
+    Expired { act: u64 },
     #[error("act {act} cannot be undone: {handle} was purged")]
     Purged { act: u64, handle: Handle },
     #[error("{} was written down for undoing and cannot be read", path.display())]
@@ -139,9 +164,9 @@ impl Journal {
         Ok(Journal { folder, _alone: alone })
     }
 
-    /// Every act, oldest first.
+    /// Every act that can be read, oldest first.
     pub fn acts(&self) -> Result<Vec<Act>, EngineError> {
-        read_all(&self.folder)
+        Ok(read_all(&self.folder)?.acts)
     }
 
     /// Writes an act down; when this returns it is on disk, and may begin.
@@ -173,8 +198,8 @@ impl Journal {
     }
 }
 
-/// Every act, oldest first: looks, and waits for nobody.
-pub fn acts(project: &Project) -> Result<Vec<Act>, EngineError> {
+/// Every act: looks, and waits for nobody.
+pub fn acts(project: &Project) -> Result<Acts, EngineError> {
     read_all(&folder(project))
 }
 
@@ -186,18 +211,11 @@ pub fn kept_by(project: &Project, act: u64) -> PathBuf {
 /// Reverses an act, or the last one that was not undone. Said again after a kill, it goes on.
 pub fn undo(project: &Project, which: Option<u64>) -> Result<Undone, EngineError> {
     let journal = Journal::lock(project)?;
-    let acts = journal.acts()?;
-    let found = match which {
-        Some(asked) => acts.into_iter().find(|act| act.act == asked),
-        None => acts.into_iter().rfind(|act| act.stage != ActStage::Undone && !act.deed.is_final()),
-    };
-    let mut act = match (found, which) {
-        (Some(act), _) => act,
-        (None, Some(act)) => return Err(NotUndone::Unknown { act }.into()),
-        (None, None) => return Err(NotUndone::Nothing.into()),
-    };
-    if act.stage == ActStage::Undone {
-        return Err(NotUndone::Already { act: act.act }.into());
+    let mut act = chosen(read_all(&journal.folder)?, which)?;
+    match act.stage {
+        ActStage::Undone => return Err(NotUndone::Already { act: act.act }.into()),
+        ActStage::Expired => return Err(NotUndone::Expired { act: act.act }.into()),
+        ActStage::Intended | ActStage::Done | ActStage::Undoing => {}
     }
     let put_back = match &act.deed {
         Deed::Clean { .. } => clean::put_back(project, &journal, &mut act)?,
@@ -214,6 +232,28 @@ pub fn undo(project: &Project, which: Option<u64>) -> Result<Undone, EngineError
     act.stage = ActStage::Undone;
     journal.write(&act)?;
     Ok(Undone { act: act.act, deed: act.deed.word(), put_back })
+}
+
+/// The act that is meant. Where the last one cannot be read, nobody knows whether it is that one.
+fn chosen(Acts { acts, unreadable }: Acts, which: Option<u64>) -> Result<Act, NotUndone> {
+    let open = |act: &Act| {
+        !matches!(act.stage, ActStage::Undone | ActStage::Expired) && !act.deed.is_final()
+    };
+    let found = match which {
+        Some(asked) => acts.into_iter().find(|act| act.act == asked),
+        None => acts.into_iter().rfind(open),
+    };
+    let last = found.as_ref().map_or(0, |act| act.act);
+    let instead = match which {
+        Some(asked) => unreadable.into_iter().find(|other| other.act == asked),
+        None => unreadable.into_iter().rfind(|other| other.act > last),
+    };
+    match (found, instead, which) {
+        (_, Some(unreadable), _) => Err(unreadable.into()),
+        (Some(act), None, _) => Ok(act),
+        (None, None, Some(act)) => Err(NotUndone::Unknown { act }),
+        (None, None, None) => Err(NotUndone::Nothing),
+    }
 }
 
 fn folder(project: &Project) -> PathBuf {
@@ -238,20 +278,27 @@ fn numbers(folder: &Path) -> Result<Vec<u64>, EngineError> {
     Ok(list.flatten().filter_map(number).collect())
 }
 
-fn read_all(folder: &Path) -> Result<Vec<Act>, EngineError> {
+fn read_all(folder: &Path) -> Result<Acts, EngineError> {
     let mut numbers = numbers(folder)?;
     numbers.sort_unstable();
-    numbers.into_iter().map(|number| read(&file(folder, number))).collect()
+    let mut all = Acts::default();
+    for act in numbers {
+        let path = file(folder, act);
+        match read(&path) {
+            Ok(found) => all.acts.push(found),
+            Err(why) => all.unreadable.push(UnreadableAct { act, path, why }),
+        }
+    }
+    Ok(all)
 }
 
-fn read(path: &Path) -> Result<Act, EngineError> {
-    let unreadable = |why: String| NotUndone::Unreadable { path: path.to_owned(), why };
-    let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+fn read(path: &Path) -> Result<Act, String> {
+    let bytes = fs::read(path).map_err(|error| error.to_string())?;
     let raw: serde_json::Value =
-        serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
+        serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
     match raw["version"].as_u64() {
         Some(version) if version <= u64::from(VERSION) => {}
-        _ => return Err(unreadable(format!("its version is {}", raw["version"])).into()),
+        _ => return Err(format!("its version is {}", raw["version"])),
     }
-    serde_json::from_value(raw).map_err(|error| unreadable(error.to_string()).into())
+    serde_json::from_value(raw).map_err(|error| error.to_string())
 }

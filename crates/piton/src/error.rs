@@ -258,7 +258,7 @@ fn kind_of(error: &EngineError) -> Kind {
                 Kind::NoSuchAct
             }
             NotUndone::InTheWay { .. } => Kind::InTheWay,
-            NotUndone::Purged { .. } => Kind::Refused,
+            NotUndone::Purged { .. } | NotUndone::Expired { .. } => Kind::Refused,
             NotUndone::Unreadable { .. } => Kind::JournalDamaged,
         },
         EngineError::NoSuchRun { .. } | EngineError::AmbiguousRun { .. } | EngineError::NoRuns => {

@@ -616,13 +616,125 @@ fn the_menu_continues_reviews_and_starts_fresh_only_when_it_is_said_twice() {
     assert_eq!(lab.status(&handle), "completed");
 }
 
+impl Lab {
+    /// Makes an act look so many days old.
+    fn age(&self, act: u64, days: i64) {
+        let path = self.sandbox.path(format!(".git/piton/undo/{act}.json"));
+        let mut written = self.sandbox.read_json(&path);
+        let at = written["at"].as_i64().expect("milliseconds") - days * 24 * 60 * 60 * 1000;
+        written["at"] = at.into();
+        self.sandbox.write(&path, &written.to_string());
+    }
+
+    fn expired(&self, more: &[&str]) -> Vec<u64> {
+        let data = self.data(&[&["clean"], more].concat());
+        let acts = data["expired_acts"].as_array().expect("a list").iter();
+        acts.map(|act| act["act"].as_u64().expect("a number")).collect()
+    }
+
+    /// Nothing is kept for an act any more.
+    #[track_caller]
+    fn assert_expired(&self, act: u64, why: &str) {
+        assert_eq!(self.expired(&[]), Vec::<u64>::new(), "{why}");
+        assert!(!self.sandbox.exists(format!(".git/piton/undo/{act}")), "{why}");
+        assert_eq!(self.sandbox.git(&["for-each-ref", "refs/piton/undo"]), "", "{why}");
+        let (code, error, message) = refused(&self.sandbox, &["undo", &act.to_string()]);
+        assert_eq!((code, error.as_str()), (1, "E073"), "{why}: {message}");
+        assert!(message.contains("has expired"), "{why}: {message}");
+    }
+}
+
+/// A clean-up with ignored files that are in the way of being deleted.
+fn cleaned() -> Lab {
+    let (lab, safe, _) = small();
+    let build = safe[0].join("src/build");
+    lab.sandbox.write(build.join("deep/er/out.tmp"), "out\n");
+    symlink("/", build.join("root")).expect("a link that must not be followed");
+    fs::set_permissions(build.join("deep"), fs::Permissions::from_mode(0o500)).expect("rights");
+    assert_eq!(lab.data(&["clean", "--apply"])["act"], 1);
+    lab
+}
+
+#[test]
+fn what_was_moved_aside_goes_when_its_time_is_over_and_not_before() {
+    let lab = cleaned();
+    lab.age(1, 29);
+    assert_eq!(lab.expired(&["--apply"]), Vec::<u64>::new());
+    assert!(lab.sandbox.exists(".git/piton/undo/1"));
+    lab.age(1, 2);
+    let before = OnDisk::of(&lab.sandbox.path(".git/piton/undo"));
+    let out = lab.sandbox.piton(&["clean"]).output().success();
+    assert!(out.stdout.contains("act 1") && out.stdout.contains("expired: clean"), "{out}");
+    assert!(out.stderr.contains("--apply") && out.stderr.contains("cannot be undone"), "{out}");
+    let after = OnDisk::of(&lab.sandbox.path(".git/piton/undo"));
+    assert_eq!(before.differences(&after), Vec::<PathBuf>::new(), "looking deletes nothing");
+    assert_eq!(lab.expired(&["--apply"]), [1]);
+    lab.assert_expired(1, "applied");
+    assert!(lab.sandbox.exists("src/lib.txt"), "links were not followed");
+    let listed = lab.sandbox.piton(&["undo", "--list"]).output().success();
+    assert!(listed.stdout.contains("expired"), "{listed}");
+    let (code, error, _) = refused(&lab.sandbox, &["undo"]);
+    assert_eq!((code, error.as_str()), (2, "E100"));
+}
+
+#[test]
+fn a_run_that_was_given_up_can_be_reopened_however_long_ago_that_was() {
+    let (lab, handle) = stopped();
+    lab.data(&["abandon", &handle, "--yes"]);
+    lab.age(1, 400);
+    assert_eq!(lab.expired(&["--apply"]), Vec::<u64>::new());
+    lab.data(&["undo", "1"]);
+    assert_eq!(lab.status(&handle), "stopped");
+}
+
+fn killed_while_expiring(point: &str, nth: u32) {
+    let lab = cleaned();
+    lab.age(1, 31);
+    kill_at(&lab, &["clean", "--apply"], point, nth);
+    let (code, ..) = refused(&lab.sandbox, &["undo", "1"]);
+    assert_eq!(code, 1, "{point}: nobody gets half of it back");
+    assert_eq!(lab.expired(&["--apply"]), [1], "{point}");
+    lab.assert_expired(1, point);
+}
+
+#[test]
+fn an_act_that_cannot_be_read_stands_in_nobodys_way() {
+    let (lab, safe, prints) = small();
+    assert_eq!(lab.data(&["clean", "--apply"])["act"], 1);
+    let broken = lab.sandbox.path(".git/piton/undo/2.json");
+    for text in ["", "{\"version\":1,\"act\":2", "{\"version\":99,\"act\":2}", "[]"] {
+        lab.sandbox.write(&broken, text);
+        // It is named; nobody guesses that it was not the last one that was meant.
+        let out = lab.sandbox.piton(&["undo"]).output().expect_code(74);
+        assert!(out.stderr.contains("error[E102]") && out.stderr.contains("2.json"), "{out}");
+        assert!(out.stderr.contains("piton undo NUMBER"), "{out}");
+        let listed = lab.sandbox.piton(&["undo", "--list"]).output().success();
+        assert!(listed.stdout.contains("unreadable"), "{listed}");
+        assert_eq!(refused(&lab.sandbox, &["undo", "2"]).1, "E102");
+        // The others are undone and done all the same.
+        lab.data(&["undo", "1"]);
+        assert_back(&lab, &safe, &prints, text);
+        let out = lab.sandbox.piton(&["clean", "--apply"]).output().success();
+        assert!(out.stderr.contains("act 2 cannot be read and is left alone"), "{out}");
+        assert!(safe.iter().all(|path| !path.exists()));
+        assert_eq!(lab.sandbox.read(&broken), text, "it is left alone");
+        // A newer one is the last one, and can be read.
+        lab.data(&["undo"]);
+        assert_back(&lab, &safe, &prints, text);
+        fs::remove_file(lab.sandbox.path(".git/piton/undo/3.json")).expect("its record");
+        fs::remove_file(lab.sandbox.path(".git/piton/undo/1.json")).expect("its record");
+        fs::remove_file(&broken).expect("it was there");
+        assert_eq!(lab.data(&["clean", "--apply"])["act"], 1);
+    }
+}
+
 macro_rules! killed {
     ($($test:ident: $act:ident $point:literal,)*) => {
         $(
             #[test]
             fn $test() {
                 // The first row, and one in the middle of the act.
-                let once = ["clean.done", "undo.intended", "undo.reopening"];
+                let once = ["expire.recorded", "expire.refs-gone", "clean.done", "undo.intended", "undo.reopening"];
                 let once = |point: &str| once.contains(&point) || point.starts_with("abandon.");
                 for nth in if once($point) { 1..=1 } else { 1..=2 } {
                     $act($point, nth);
@@ -646,6 +758,8 @@ killed! {
     killed_at_clean_unlisted: killed_while_cleaning "clean.unlisted",
     killed_at_clean_emptied: killed_while_cleaning "clean.emptied",
     killed_at_clean_branch_gone: killed_while_cleaning "clean.branch-gone",
+    killed_at_expire_recorded: killed_while_expiring "expire.recorded",
+    killed_at_expire_refs_gone: killed_while_expiring "expire.refs-gone",
     killed_at_clean_done: killed_while_cleaning "clean.done",
     killed_at_abandon_recorded: killed_while_abandoning "abandon.recorded",
     killed_at_abandon_abandoned: killed_while_abandoning "abandon.abandoned",

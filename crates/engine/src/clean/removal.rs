@@ -415,7 +415,7 @@ fn drop_refs(git: &Git, tree: &RemovedTree) -> Result<(), EngineError> {
 }
 
 /// Drops what an act has kept of worktrees that it was killed before it wrote down.
-fn drop_strays(git: &Git, act: u64, trees: &[RemovedTree]) -> Result<(), GitError> {
+pub(super) fn drop_strays(git: &Git, act: u64, trees: &[RemovedTree]) -> Result<(), GitError> {
     let folder = format!("refs/piton/undo/{act}/");
     let answer = git.call().args(&["for-each-ref", "--format=%(refname)", "--", &folder]).run()?;
     let is_known = |name: &&str| {

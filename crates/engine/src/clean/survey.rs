@@ -429,14 +429,14 @@ fn counts(tree: &Worktree) -> Result<TreeCounts, EngineError> {
 
 /// What a folder takes on disk, and how many repositories are below it.
 #[derive(Default)]
-struct Size {
-    bytes: u64,
+pub(super) struct Size {
+    pub(super) bytes: u64,
     nested: u64,
 }
 
 impl Size {
     /// Links are not followed; what cannot be looked at counts for nothing.
-    fn of(root: &Path) -> Size {
+    pub(super) fn of(root: &Path) -> Size {
         const BLOCK: u64 = 512;
         let mut size = Size::default();
         let mut folders = vec![root.to_owned()];

@@ -4,14 +4,16 @@
 use std::time::Duration;
 
 use piton_engine::Access;
-use piton_engine::clean::{self, CleanAsk, Cleaned, JudgedTree, Proof, TreeCounts, TreeVerdict};
+use piton_engine::clean::{
+    self, CleanAsk, Cleaned, ExpiredAct, JudgedTree, Proof, TreeCounts, TreeVerdict,
+};
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::project::Project;
 use piton_engine::{EngineError, retention, snapshot, undo};
 use serde_json::json;
 
 use crate::error::{Detail, Kind, Problem};
-use crate::text::{bold, count, dim, green, plain, table};
+use crate::text::{ago, bold, count, dim, green, now, plain, table};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, from_here};
 
@@ -84,7 +86,12 @@ fn age(text: &str) -> Result<Duration, String> {
 fn list(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer, Problem> {
     let store = verb::store_for_looking(project)?;
     let judged = clean::judge(project, store.as_ref(), root, ask)?;
-    for line in table(&judged.iter().map(row).collect::<Vec<_>>()) {
+    tell_unreadable(ui, project)?;
+    let now = store.as_ref().map(|store| store.now()).transpose().map_err(EngineError::from)?;
+    let expired = now.map(|now| clean::expired(project, now.wall)).transpose()?;
+    let expired = expired.unwrap_or_default();
+    let rows = judged.iter().map(row).chain(expired.iter().map(expired_row));
+    for line in table(&rows.collect::<Vec<_>>()) {
         ui.line(line)?;
     }
     let (goes, stays) = counted(&judged);
@@ -100,10 +107,26 @@ fn list(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer,
     if old > 0 {
         ui.line(dim(&format!("{} of completed steps can go.", count(old, "old snapshot"))))?;
     }
-    if goes > 0 {
-        ui.hint("take them away: add --apply; `piton undo` puts them back");
+    if !expired.is_empty() {
+        let acts = count(expired.len() as u64, "act");
+        ui.line(dim(&format!("{acts} expired: what was moved aside can be deleted.")))?;
     }
-    let data = || json!({ "applied": false, "worktrees": judged, "old_snapshots": old });
+    match (goes, expired.is_empty()) {
+        (0, true) => {}
+        (0, false) => ui.hint("delete what has expired: add --apply; that cannot be undone"),
+        (_, true) => ui.hint("take them away: add --apply; `piton undo` puts them back"),
+        (_, false) => ui.hint(
+            "take them away: add --apply; `piton undo` puts worktrees back, and not what has expired",
+        ),
+    }
+    let data = || {
+        json!({
+            "applied": false,
+            "worktrees": judged,
+            "old_snapshots": old,
+            "expired_acts": expired,
+        })
+    };
     Ok(Answer::on_demand(ui, data))
 }
 
@@ -112,8 +135,9 @@ fn apply(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer
         return list(ui, project, root, ask);
     };
     let store = project.store(Access::Existing)?;
+    tell_unreadable(ui, project)?;
     let (judged, cleaned) = clean::apply(project, &store, root, ask)?;
-    let Cleaned { act, removed, failed } = &cleaned;
+    let Cleaned { act, removed, failed, expired } = &cleaned;
     for tree in removed {
         // It is done, whoever still listens.
         let path = from_here(&tree.path);
@@ -130,6 +154,15 @@ fn apply(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer
             kept.display()
         ));
     }
+    for act in expired {
+        let freed = size(act.bytes);
+        let _ = ui.line(format!(
+            "{} act {} ({}) expired: {freed} deleted",
+            green("✓"),
+            act.act,
+            act.deed
+        ));
+    }
     // After the worktrees: what was written down to put them back names what it needs.
     let old = retention::all_old_snapshots(project, &store)?;
     let pruned = retention::prune(project, &old)?;
@@ -144,6 +177,7 @@ fn apply(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer
         "failed": failed,
         "worktrees": judged,
         "old_snapshots": pruned,
+        "expired_acts": expired,
     });
     if failed.is_empty() {
         return Ok(Answer::new(data));
@@ -154,6 +188,31 @@ fn apply(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer
         .with_details(details.collect())
         .hint("they are as they were: `piton clean` looks again")
         .with_data(data))
+}
+
+/// What cannot be read is nobody's to judge, and keeps nothing else from going.
+fn tell_unreadable(ui: &Ui, project: &Project) -> Result<(), Problem> {
+    for act in undo::acts(project)?.unreadable {
+        let path = from_here(&act.path);
+        let message =
+            format!("act {} cannot be read and is left alone: {}", act.act, plain(&act.why));
+        let hint = format!("it is {}; it may be of a newer piton", path.display());
+        ui.warn(Kind::Noticed, message, Some(hint));
+    }
+    Ok(())
+}
+
+fn expired_row(act: &ExpiredAct) -> Vec<String> {
+    let trees = match act.worktrees {
+        0 => String::new(),
+        trees => format!(" of {}", count(trees as u64, "worktree")),
+    };
+    vec![
+        green("goes"),
+        bold(&format!("act {}", act.act)),
+        size(act.bytes),
+        format!("expired: {}{trees} {}, kept for 30 days", act.deed, ago(act.at, now())),
+    ]
 }
 
 fn counted(judged: &[JudgedTree]) -> (u64, u64) {

@@ -1,12 +1,12 @@
 //! `piton undo`: reverses the last act that took something away, or a named one, or lists them.
 
-use piton_engine::undo::{self, Act, ActStage, Deed, Undone};
+use piton_engine::undo::{self, Act, ActStage, Acts, Deed, Undone, UnreadableAct};
 use serde_json::json;
 
 use crate::error::Problem;
-use crate::text::{ago, bold, count, dim, green, now, table};
+use crate::text::{ago, bold, count, dim, green, now, plain, table, yellow};
 use crate::ui::Ui;
-use crate::verb::{self, Answer};
+use crate::verb::{self, Answer, from_here};
 
 /// Reverse the last clean-up, restore, abandoning or fresh start
 #[derive(Debug, clap::Args)]
@@ -41,18 +41,27 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     Ok(Answer::new(json!({ "act": act, "deed": deed, "put_back": put_back })))
 }
 
-fn list(ui: &Ui, acts: &[Act]) -> Result<Answer, Problem> {
-    if acts.is_empty() {
+fn list(ui: &Ui, Acts { acts, unreadable }: &Acts) -> Result<Answer, Problem> {
+    if acts.is_empty() && unreadable.is_empty() {
         ui.line("Nothing was done here that could be undone.")?;
     }
     let head = ["ACT", "WHEN", "WHAT", "", ""].map(dim).to_vec();
-    let rows: Vec<Vec<String>> = acts.iter().rev().map(row).collect();
+    let broken = unreadable.iter().map(|act| (act.act, unreadable_row(act)));
+    let mut rows: Vec<_> = acts.iter().map(|act| (act.act, row(act))).chain(broken).collect();
+    rows.sort_by_key(|(act, _)| std::cmp::Reverse(*act));
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|(_, row)| row).collect();
     if !rows.is_empty() {
         for line in table(&[vec![head], rows].concat()) {
             ui.line(line)?;
         }
     }
-    Ok(Answer::on_demand(ui, || json!({ "acts": acts })))
+    Ok(Answer::on_demand(ui, || json!({ "acts": acts, "unreadable": unreadable })))
+}
+
+fn unreadable_row(act: &UnreadableAct) -> Vec<String> {
+    let path = from_here(&act.path).display().to_string();
+    let why = plain(&act.why);
+    vec![bold(&act.act.to_string()), "-".to_owned(), yellow("unreadable"), path, dim(&why)]
 }
 
 fn row(act: &Act) -> Vec<String> {
@@ -61,6 +70,7 @@ fn row(act: &Act) -> Vec<String> {
         ActStage::Done => "",
         ActStage::Undoing => "undoing it was cut short",
         ActStage::Undone => "undone",
+        ActStage::Expired => "expired: what it kept is deleted",
     };
     let told = match &act.deed {
         Deed::Clean { trees } => count(trees.len() as u64, "worktree"),
