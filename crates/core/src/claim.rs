@@ -323,10 +323,12 @@ fn entry_by_phase(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
 /// Where a person's answer sends an attempt that was at this stage: to look at the commit anew, because
 /// somebody has worked on it meanwhile, or back to the beginning.
 fn directed(state: &Step, stage: Stage) -> Stage {
-    match (stage, state.directions().next()) {
-        (Stage::Land, Some(_)) if state.lands_again() => Stage::Verify,
-        (Stage::Land | Stage::Verify, Some(_)) if !state.lands_again() => Stage::Agent,
-        _ => stage,
+    match stage {
+        Stage::Land if state.lands_again() => Stage::Verify,
+        Stage::Land | Stage::Verify if state.directions().any(Question::is_to_restart) => {
+            Stage::Agent
+        }
+        stage => stage,
     }
 }
 

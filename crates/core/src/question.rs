@@ -74,9 +74,13 @@ impl Question {
         matches!(self.state, QuestionState::Answered { .. })
     }
 
-    /// Whether a person said that the step is to be done again: a commit that lands is no answer to that.
+    /// Whether a person said that the step is to be done again, instead of landing its commit.
     pub(crate) fn is_to_restart(&self) -> bool {
-        self.about.is_some() && self.answer() == Some(RESTART)
+        self.is_about_landing() && self.answer() == Some(RESTART)
+    }
+
+    fn is_about_landing(&self) -> bool {
+        matches!(self.about.as_deref(), Some(About::Conflict(_)))
     }
 
     pub fn answer(&self) -> Option<&str> {
@@ -173,9 +177,7 @@ impl Step {
 
     /// Whether a person said that the commit which could not be landed shall be landed all the same.
     pub(crate) fn lands_again(&self) -> bool {
-        let about_landing =
-            |asked: &&Question| matches!(asked.about.as_deref(), Some(About::Conflict(_)));
-        self.directions().filter(about_landing).any(|asked| asked.answer() != Some(RESTART))
+        self.directions().any(|asked| asked.is_about_landing() && !asked.is_to_restart())
     }
 
     /// Whether a person said that what was cut off shall go on where it was.
