@@ -191,7 +191,7 @@ pub(crate) fn step_phrase(step: &StepView, now: Millis) -> String {
         StepStatus::Interrupted { cause, at, left_at, recorded, .. } => {
             let seen = if *recorded { "" } else { "; seen now, not yet recorded" };
             let (left, saved) = (left(*left_at), saved(step, *left_at));
-            format!("{cause} {}{left}{seen}{saved}", ago(*at, now))
+            format!("{cause} {}{left}{seen}{saved}{}", ago(*at, now), answered(step))
         }
         StepStatus::Waiting { question, text } => {
             format!("for the answer to {question}: {}", clipped(text, TITLE_MAX))
@@ -211,6 +211,13 @@ pub(crate) fn step_phrase(step: &StepView, now: Millis) -> String {
             format!("claimed by its holder, without a commit{}", took(step))
         }
     }
+}
+
+/// What was said about how the step goes on, and was not followed yet.
+fn answered(step: &StepView) -> String {
+    let unread = step.questions.iter().rev().find(|asked| asked.state == "answered");
+    let answer = unread.and_then(|asked| asked.answer.as_deref());
+    answer.map(|answer| format!("; answered: {}", clipped(answer, TITLE_MAX))).unwrap_or_default()
 }
 
 /// Who holds a step from outside, and until when they are believed.

@@ -210,7 +210,9 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
             vec![format!("piton ready {run}"), format!("piton claim {run} --worktree .")]
         }
         RunStatus::Open | RunStatus::Interrupted { .. } | RunStatus::Stopped { .. } => {
-            vec![format!("piton resume {run}"), format!("piton resume {run} --dry-run")]
+            let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
+            let go_on = [format!("piton resume {run}"), format!("piton resume {run} --dry-run")];
+            answers.chain(go_on).collect()
         }
     }
 }

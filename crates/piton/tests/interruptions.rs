@@ -209,6 +209,8 @@ fn it_asks_with_everything_that_is_needed_and_follows_the_answer() {
         assert_eq!((name_of(&asked(&sandbox)), starts(&sandbox)), (name.clone(), 1));
 
         data(&sandbox, &["answer", &name, answer]);
+        let status = sandbox.piton(&["status", &handle]).output().success();
+        assert!(status.stdout.contains(&format!("answered: {answer}")), "{status}");
         let dry = data(&sandbox, &["resume", "--dry-run"]);
         assert!(dry["steps"][0]["told"].as_str().expect("words").contains("was answered"), "{dry}");
         sandbox.piton(&["resume"]).output().success();
@@ -237,22 +239,27 @@ fn an_answer_is_given_once() {
 #[test]
 fn a_worker_goes_on_with_other_work_and_then_with_the_answer() {
     let other = "touch {other}; until test -e {go}; do sleep 0.02; done; echo x > other.txt";
-    let sandbox = sandbox_of(|sandbox| {
-        vec![
-            command_step(sandbox, "work", APPENDS, "idempotent = false"),
-            command_step(sandbox, "other", other, ""),
-        ]
-    });
-    let (worker, agent) = at_work(&sandbox);
-    kill9(agent);
-    sandbox.wait_exists(sandbox.mark("other"));
-    assert_eq!(step(&view(&sandbox), "work")["status"], "waiting");
-    sandbox.wait_until("word of the question", || worker.stderr().contains("piton answer"));
-    data(&sandbox, &["answer", "work", "continue"]);
-    go(&sandbox);
-    worker.wait().success();
-    // What it had done was put aside for the other step, and was there again.
-    assert_eq!((starts(&sandbox), landed(&sandbox, "log.txt").as_str()), (2, "line\nline"));
+    for isolation in ["isolation = 'run'", "isolation = 'step'\njobs = 2"] {
+        let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+        let steps = [
+            command_step(&sandbox, "work", APPENDS, "idempotent = false"),
+            command_step(&sandbox, "other", other, ""),
+        ];
+        let text = plan(&sandbox, &steps).replacen("[plan]", &format!("[plan]\n{isolation}"), 1);
+        lay_plan(&sandbox, &text);
+        let (worker, agent) = at_work(&sandbox);
+        kill9(agent);
+        sandbox.wait_exists(sandbox.mark("other"));
+        let waits = || step(&view(&sandbox), "work")["status"] == "waiting";
+        sandbox.wait_until("the question", waits);
+        sandbox.wait_until("word of the question", || worker.stderr().contains("piton answer"));
+        data(&sandbox, &["answer", "work", "continue"]);
+        go(&sandbox);
+        worker.wait().success();
+        // What it had done was put aside where the other step needed the tree, and was there again.
+        let lines = landed(&sandbox, "log.txt");
+        assert_eq!((starts(&sandbox), lines.as_str()), (2, "line\nline"), "{isolation}");
+    }
 }
 
 #[test]
@@ -382,7 +389,8 @@ fn a_failure_is_retried_without_asking() {
 fn whoever_says_stop_is_asked_again() {
     let sandbox = appending("on_interrupt = 'ask'");
     let question = until_it_asks(&sandbox);
-    data(&sandbox, &["answer", &question, "stop"]);
+    let out = sandbox.piton(&["answer", &question, "stop"]).output().success();
+    assert!(out.stderr.contains("` asks again"), "{out}");
     assert_eq!(view(&sandbox)["status"], "stopped");
     for _ in 0..2 {
         sandbox.piton(&["resume"]).output().expect_code(4);

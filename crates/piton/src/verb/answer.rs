@@ -3,7 +3,7 @@
 use piton_core::event::Holder;
 use piton_core::ids::StepRef;
 use piton_core::plan::Work;
-use piton_core::question::{LAND_AGAIN, WhichQuestion};
+use piton_core::question::{LAND_AGAIN, STOP, WhichQuestion};
 use piton_core::view::question_view;
 use piton_engine::{Access, questions};
 use serde_json::{Value, json};
@@ -60,6 +60,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             Work::ByHand => format!("`piton claim {handle} --step {step} --worktree .` goes on"),
             _ => format!("`piton resume {handle}` goes on, unless a worker is there"),
         });
+    } else if given == STOP && !answered.is_unread() && answered.about.is_some() {
+        ui.hint(format!("the run is stopped; `piton resume {handle}` asks again"));
     }
     let outside = state.attempt().map(|held| &held.holder);
     if let (Some(Holder::External { worktree, .. }), true) = (outside, answered.is_unread()) {

@@ -138,7 +138,7 @@ fn detail(event: &Event) -> String {
                 Mark::Deferred { reason } => format!("{items} deferred: {reason}"),
             }
         }
-        Event::Asked { text, .. } => text.clone(),
+        Event::Asked { text, .. } => text.lines().next().unwrap_or_default().to_owned(),
         Event::Answered { question, answer, .. } => format!("{question}: {answer}"),
         Event::AnswersApplied { questions, .. } => joined(questions),
         Event::Suspended { .. } => String::new(),

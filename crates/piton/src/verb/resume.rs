@@ -253,7 +253,7 @@ fn reason(because: &Because) -> String {
         Because::NeedsMet => String::new(),
         Because::Interrupted(cause) => format!(" (interrupted: {})", Cause::as_str(*cause)),
         Because::Failed(why) => format!(" (retry: it {})", plain(&why.to_string())),
-        Because::Answered => " (what it asked was answered)".to_owned(),
+        Because::Answered => " (as was answered)".to_owned(),
         Because::HolderLost => " (its host was lost)".to_owned(),
     }
 }

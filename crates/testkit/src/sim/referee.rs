@@ -363,8 +363,7 @@ impl Referee {
     ) -> Result<(), Violation> {
         let waits = |fence: Fence| {
             let unsettled = |asked: &&Asked| matches!(asked.fate, Fate::Open | Fate::Answered);
-            let mut own = self.asked.iter().filter(|asked| asked.fence == fence);
-            own.find(|asked| unsettled(asked)).map(|asked| asked.id)
+            self.asked.iter().filter(move |asked| asked.fence == fence).filter(unsettled)
         };
         let told: &[QuestionId] = match event {
             Event::Started { answers, .. } => answers,
@@ -385,16 +384,19 @@ impl Referee {
                 self.asked.push(Asked { id, step, fence, by_piton, going_on, fate });
                 &[]
             }
-            Event::Suspended { fence, .. } if waits(*fence).is_none() => {
+            Event::Suspended { fence, .. } if waits(*fence).next().is_none() => {
                 let detail = format!("{} waits for nothing", self.steps[index].id);
                 return Err(violation(Invariant::QuestionRespected, detail));
             }
             Event::Failed { why: Failure::Reported { .. }, .. } => &[],
-            Event::Failed { fence, .. } if waits(*fence).is_some() => {
+            Event::Failed { fence, .. } if waits(*fence).next().is_some() => {
                 let detail = format!("{} waits, and has not failed", self.steps[index].id);
                 return Err(violation(Invariant::QuestionRespected, detail));
             }
-            Event::Completed { fence, waived: None, .. } if waits(*fence).is_some() => {
+            // What piton asked about a commit is no longer asked once whoever works outside is done.
+            Event::Completed { fence, waived: None, .. }
+                if waits(*fence).any(|asked| !asked.by_piton) =>
+            {
                 let detail = format!("{} waits, and is not done", self.steps[index].id);
                 return Err(violation(Invariant::QuestionRespected, detail));
             }
