@@ -76,7 +76,7 @@ fn brief((plan, before): (&PlanStep, &Step), entry: Entry, facts: &TreeFacts) ->
         }
     }
     parts(&mut text, plan, before);
-    reported(&mut text, &before.report);
+    reported(&mut text, &before.report, entry);
     text.push_str("Check what is already done before repeating it.\n");
     Some(text)
 }
@@ -115,9 +115,11 @@ fn parts(text: &mut String, plan: &PlanStep, before: &Step) {
     named(text, "Items deferred", &deferred);
 }
 
-/// What earlier holders said of their work, in their own words.
-fn reported(text: &mut String, report: &Report) {
-    let told = report.told();
+/// What earlier holders said of their work, in their own words. A conversation is about the tree that it
+/// was held in: who begins again is not pointed to it.
+fn reported(text: &mut String, report: &Report, entry: Entry) {
+    let mut told = report.told();
+    told.retain(|(name, _)| *name != "session" || entry != Entry::Fresh);
     if told.is_empty() {
         return;
     }

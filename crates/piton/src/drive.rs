@@ -170,11 +170,14 @@ fn asked_lines(asked: &QuestionView) -> Vec<String> {
 fn problem(project: &Project, outcome: &Outcome, view: &RunView) -> Option<Problem> {
     let run = &view.handle;
     let done = format!("{} of {} steps are completed", view.completed, view.total);
-    let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
-    let answers: Vec<String> = answers.map(|command| format!("`{command}`")).collect();
+    let answers = |asked: &QuestionView| {
+        let commands = answer_commands(view, asked).into_iter();
+        commands.map(|command| format!("`{command}`")).collect::<Vec<_>>().join(" or ")
+    };
+    let answers: Vec<String> = open_questions(view).map(answers).collect();
     let go_on = match answers.as_slice() {
         [] => format!("go on: `piton resume {run}`"),
-        answers => format!("{}; then `piton resume {run}`", answers.join(" or ")),
+        answers => format!("{}; then `piton resume {run}`", answers.join("; ")),
     };
     Some(match outcome {
         Outcome::Completed => return None,

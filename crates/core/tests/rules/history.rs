@@ -214,6 +214,10 @@ impl History {
                 let report = Report { note: Some(rest.join(" ")), ..Report::default() };
                 Command::Checkpoint { step, fence, snapshot: None, report: Some(Box::new(report)) }
             }
+            "session" => {
+                let report = Report { session: Some(rest.join(" ")), ..Report::default() };
+                Command::Checkpoint { step, fence, snapshot: None, report: Some(Box::new(report)) }
+            }
             "substep" => Command::CompleteSubstep { step, fence, substep: substep(rest[0]) },
             "gap" => {
                 let (text, priority) = (rest.join(" "), Priority::Critical);

@@ -282,6 +282,20 @@ fn an_agent_is_told_what_happened_and_not_how_the_question_went() {
     assert!(!told.text.contains("Asked:"), "{}", told.text);
 }
 
+#[test]
+fn who_begins_again_is_not_pointed_to_the_conversation_before() {
+    for (then, entry, pointed) in
+        [("continue", Entry::Continue, true), ("restart", Entry::Fresh, false)]
+    {
+        let mut history = history(&format!("agent then={then}"));
+        history.play("claim it, start it, checkpoint it 2, session it s-1, bury it none, claim it");
+        let (step, state) = history.run.step(&id("it")).unwrap();
+        assert_eq!(state.attempt().unwrap().entry, entry);
+        let told = prompt("Do it.", (step, state), entry, &TreeFacts::default());
+        assert_eq!(told.text.contains("session: s-1"), pointed, "{}", told.text);
+    }
+}
+
 /// What is not recorded yet has no question that could be answered.
 #[test]
 fn a_death_that_is_only_seen_shows_as_an_interruption() {
