@@ -4,6 +4,7 @@
 //! Reading order: this file, `home` (the folder), `header` and `wal` (the raw files), `open`, `schema`,
 //! `rows`, `beside`, `lock`, `sidecar`, `flaw`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,8 +26,9 @@ use flaw::{BUSY_TIMEOUT, Flaw};
 use home::Home;
 use lock::{PATIENCE, WriteLock};
 use open::Link;
-use rows::RunEntry;
+use rows::{Log, RunEntry};
 use schema::Meta;
+use sidecar::Head;
 use wal::Survey;
 
 mod beside;
@@ -55,8 +57,8 @@ const FEW_COMMITS: u64 = 2;
 /// process: the next one reads it from its beginning, and never begins it anew.
 const WAL_FRAMES_ALONE: u32 = 32;
 
-/// A write-ahead log with fewer commits was begun anew not long ago.
-const YOUNG_LOG: u32 = 3;
+/// Commits of this handle after which it looks again how long the log is.
+const LOOK_AFTER: u64 = 16;
 
 /// What the caller wants to do with a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,8 +81,12 @@ pub struct SqliteStore {
     lock: Option<WriteLock>,
     patience: Duration,
     link: Mutex<Link>,
+    /// The numbers of runs that were asked for: a run never has another.
+    numbers: Mutex<BTreeMap<RunId, i64>>,
     /// Commits of this handle: the data version SQLite shows does not count them.
     commits: AtomicU64,
+    /// How many there were when it last looked how long the log is.
+    looked: AtomicU64,
     /// Whether the next head goes into the sidecar because the log was begun anew: a log that is taken
     /// away later must be missed.
     remember: AtomicBool,
@@ -113,9 +119,11 @@ impl SqliteStore {
             clock,
             lock,
             patience: PATIENCE,
-            remember: AtomicBool::new(link.log.commits < YOUNG_LOG),
+            remember: AtomicBool::new(link.log.is_young()),
             link: Mutex::new(link),
+            numbers: Mutex::default(),
             commits: AtomicU64::new(0),
+            looked: AtomicU64::new(0),
         })
     }
 
@@ -188,8 +196,8 @@ impl SqliteStore {
         drop(link);
         if let Written::Yes { remember, .. } = &answer {
             self.commits.fetch_add(1, Ordering::Release);
-            if let Some((run, head)) = *remember {
-                sidecar::replace(&self.home, self.id, Some((run, head)));
+            if remember.is_some() {
+                sidecar::replace(&self.home, self.id, *remember);
                 self.checkpoint_if_forgotten();
             }
         }
@@ -205,8 +213,19 @@ impl SqliteStore {
         }
     }
 
+    /// A run's log, of which nothing but its number is known yet.
+    fn log(&self, conn: &Connection, run: RunId) -> Result<Log, Flaw> {
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let seq = match numbers.get(&run) {
+            Some(seq) => *seq,
+            None => rows::known_run(conn, run)?.log.seq,
+        };
+        numbers.insert(run, seq);
+        Ok(Log::new(run, seq))
+    }
+
     fn head(&self, run: RunId) -> Result<Position, StoreError> {
-        Ok(self.reading(|conn| rows::known_run(conn, run))?.row.head.position)
+        Ok(self.reading(|conn| rows::known_run(conn, run))?.log.head.position)
     }
 
     /// A number that is different after anybody's commit.
@@ -226,7 +245,7 @@ impl SqliteStore {
 /// What a change did.
 enum Written<T> {
     /// To be committed; perhaps with a head for the sidecar.
-    Yes { answer: T, remember: Option<(RunId, Cursor)> },
+    Yes { answer: T, remember: Option<Head> },
     /// Nothing: to be rolled back.
     No(T),
 }
@@ -293,34 +312,45 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Keeps a batch at the end of a run's log; the entry is written back as it is then.
+/// Keeps a batch at the end of a run's log, whose head is written back as it is then.
 fn keep(
     conn: &Connection,
-    entry: &mut RunEntry,
+    log: &mut Log,
+    mut held: Vec<Lease>,
     batch: &Decided,
     now: &Moment,
 ) -> Result<Vec<Record>, Flaw> {
     for text in batch.texts() {
         rows::keep_text(conn, text)?;
     }
-    let records = rows::append(conn, entry, now.wall, batch.bodies())?;
+    let records = rows::append(conn, log, now.wall, batch.bodies())?;
     for lease in batch.leases() {
-        rows::set_lease(conn, entry, lease, now)?;
+        rows::set_lease(conn, log, &mut held, lease, now)?;
     }
     for packed in batch.cache() {
-        rows::keep_cached(conn, entry, packed.name(), packed.bytes())?;
+        rows::keep_cached(conn, log, packed.name(), packed.bytes())?;
     }
-    rows::update_head(conn, entry)?;
-    if batch.key() == KeyFate::Freed && entry.row.active {
-        rows::free_key(conn, entry)?;
-    }
-    if batch.key() == KeyFate::Retaken && !entry.row.active {
-        match rows::find_holder(conn, &entry.row.key)? {
-            Some(holder) => return Err(StoreError::KeyHeld { run: holder.row.run }.into()),
-            None => rows::retake_key(conn, entry)?,
-        }
+    rows::update_head(conn, log)?;
+    match batch.key() {
+        KeyFate::Kept => {}
+        KeyFate::Freed => free_key(conn, &mut rows::known_run(conn, log.run)?)?,
+        KeyFate::Retaken => retake_key(conn, &mut rows::known_run(conn, log.run)?)?,
     }
     Ok(records)
+}
+
+fn free_key(conn: &Connection, entry: &mut RunEntry) -> Result<(), Flaw> {
+    if entry.active { rows::set_active(conn, entry, false) } else { Ok(()) }
+}
+
+fn retake_key(conn: &Connection, entry: &mut RunEntry) -> Result<(), Flaw> {
+    if entry.active {
+        return Ok(());
+    }
+    match rows::find_holder(conn, &entry.key)? {
+        Some(holder) => Err(StoreError::KeyHeld { run: holder.log.run }.into()),
+        None => rows::set_active(conn, entry, true),
+    }
 }
 
 fn create(
@@ -333,24 +363,22 @@ fn create(
         return Err(StoreError::RunExists { run: new.run }.into());
     }
     if let Some(mut holder) = rows::find_holder(conn, &new.key)? {
-        if new.replaces != Some(holder.row.run) {
-            return Ok(Written::No(Created::KeyHeldBy(holder.row.run)));
+        if new.replaces != Some(holder.log.run) {
+            return Ok(Written::No(Created::KeyHeldBy(holder.log.run)));
         }
-        rows::free_key(conn, &mut holder)?;
+        free_key(conn, &mut holder)?;
     }
     let seq = Meta::load(conn)?.count_run(conn)?;
-    let row = RunRow {
-        run: new.run,
+    let mut entry = RunEntry {
+        log: Log::new(new.run, seq),
         name: Some(new.name.clone()),
         key: new.key.clone(),
         active: true,
         created: now.wall,
-        head: Cursor::START,
     };
-    let mut entry = RunEntry { seq, row, leases: 0 };
     rows::insert_run(conn, &entry)?;
-    let records = keep(conn, &mut entry, first, now)?;
-    let remember = Some((new.run, entry.row.head));
+    let records = keep(conn, &mut entry.log, Vec::new(), first, now)?;
+    let remember = Some(Head::of(&entry.log));
     Ok(Written::Yes { answer: Created::New(records), remember })
 }
 
@@ -374,13 +402,13 @@ impl Store for SqliteStore {
             Runs::All | Runs::Active => rows::all_runs(conn),
         })?;
         let wanted = |entry: &RunEntry| {
-            !entry.is_forgotten() && (*filter != Runs::Active || entry.row.active)
+            !entry.is_forgotten() && (*filter != Runs::Active || entry.active)
         };
-        Ok(entries.into_iter().filter(wanted).map(|entry| entry.row).collect())
+        Ok(entries.into_iter().filter(wanted).map(RunEntry::into_row).collect())
     }
 
     fn read(&self, run: RunId, after: Cursor) -> Result<Vec<Record>, StoreError> {
-        self.reading(|conn| rows::records_after(conn, &rows::known_run(conn, run)?, after))
+        self.reading(|conn| Ok(rows::records_after(conn, self.log(conn, run)?, after)?.1))
     }
 
     fn transact(
@@ -390,18 +418,17 @@ impl Store for SqliteStore {
         decide: &mut dyn FnMut(Tail<'_>) -> Option<Decided>,
     ) -> Result<Vec<Record>, StoreError> {
         self.writing(|conn| {
-            let mut entry = rows::known_run(conn, run)?;
-            let mut records = rows::records_after(conn, &entry, after)?;
-            let leases = rows::leases_of(conn, &entry)?;
+            let (mut log, mut records) = rows::records_after(conn, self.log(conn, run)?, after)?;
+            let leases = rows::leases_of(conn, &log)?;
             let now = self.clock.now();
             let Some(batch) = decide(Tail { records: &records, leases: &leases, now: &now }) else {
                 return Ok(Written::No(records));
             };
-            let before = entry.row.head;
-            records.extend(keep(conn, &mut entry, &batch, &now)?);
-            let head = entry.row.head;
-            let due = self.remember.swap(false, Ordering::AcqRel) || sidecar::is_due(before, head);
-            let remember = due.then_some((run, head));
+            let before = log.head;
+            records.extend(keep(conn, &mut log, leases, &batch, &now)?);
+            let due =
+                self.remember.swap(false, Ordering::AcqRel) || sidecar::is_due(before, log.head);
+            let remember = due.then(|| Head::of(&log));
             Ok(Written::Yes { answer: records, remember })
         })
     }
@@ -414,11 +441,11 @@ impl Store for SqliteStore {
         until: &Moment,
     ) -> Result<Renewal, StoreError> {
         self.writing(|conn| {
-            let entry = rows::known_run(conn, run)?;
-            match rows::find_lease(conn, &entry, key)? {
+            let log = self.log(conn, run)?;
+            match rows::find_lease(conn, &log, key)? {
                 Some(mut lease) if lease.fence == fence && until.is_later_than(&lease.until) => {
                     lease.until = until.clone();
-                    rows::write_lease(conn, &entry, &lease)?;
+                    rows::write_lease(conn, &log, &lease)?;
                     Ok(Written::Yes { answer: Renewal::Renewed, remember: None })
                 }
                 _ => Ok(Written::No(Renewal::NotRenewed)),
@@ -427,7 +454,7 @@ impl Store for SqliteStore {
     }
 
     fn leases(&self, run: RunId) -> Result<Vec<Lease>, StoreError> {
-        self.reading(|conn| rows::leases_of(conn, &rows::known_run(conn, run)?))
+        self.reading(|conn| rows::leases_of(conn, &rows::known_run(conn, run)?.log))
     }
 
     fn text(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {
@@ -435,7 +462,7 @@ impl Store for SqliteStore {
     }
 
     fn cached(&self, run: RunId, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.reading(|conn| rows::cached(conn, &rows::known_run(conn, run)?, name))
+        self.reading(|conn| rows::cached(conn, &self.log(conn, run)?, name))
     }
 
     fn kept(&self, run: RunId) -> Option<Arc<dyn File>> {
@@ -454,7 +481,7 @@ impl Store for SqliteStore {
     fn forget(&self, run: RunId, head: Cursor) -> Result<Forgetting, StoreError> {
         let answer = self.writing(|conn| {
             let mut entry = rows::known_run(conn, run)?;
-            if entry.row.head != head {
+            if entry.log.head != head {
                 return Ok(Written::No(Forgetting::NotForgotten));
             }
             rows::forget(conn, &mut entry)?;
@@ -495,7 +522,8 @@ impl Store for SqliteStore {
         let Some(lock) = &self.lock else { return };
         // No answer waits for this and the next verb tries again, so failures are not reported.
         let mut link = self.link();
-        if self.commits.load(Ordering::Acquire) <= FEW_COMMITS {
+        let commits = self.commits.load(Ordering::Acquire);
+        if commits <= FEW_COMMITS {
             let seen = link.log.frames;
             if seen >= WAL_FRAMES_ALONE && wal::is_ours_alone(&self.home.shm) {
                 empty(&link.conn);
@@ -506,7 +534,10 @@ impl Store for SqliteStore {
             if i64::from(seen) < WAL_FRAMES {
                 return;
             }
+        } else if commits - self.looked.load(Ordering::Acquire) < LOOK_AFTER {
+            return;
         }
+        self.looked.store(commits, Ordering::Release);
         let Ok(backlog) = backlog(&link.conn) else { return };
         drop(link);
         if backlog < WAL_FRAMES {

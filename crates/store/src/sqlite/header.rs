@@ -15,6 +15,9 @@ use crate::{Damage, StoreError};
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const HEADER: usize = 100;
 
+/// Chosen when the database was made, and kept in it for whoever reads or writes it.
+const WAL_MODE: [u8; 2] = [2, 2];
+
 /// Files kept open until the process ends, by design: closing any descriptor of a database drops every
 /// POSIX lock this process holds on it, also those of SQLite's own connections. An older SQLite in
 /// another program could then take itself for the last one and remove the log under us.
@@ -62,6 +65,14 @@ pub(super) fn inspect(home: &Home) -> Result<(), StoreError> {
     }
     if be32(&header, 68) != APPLICATION_ID.cast_unsigned() {
         return damaged(Damage::Foreign);
+    }
+    if header[18..20] != WAL_MODE {
+        return Err(StoreError::SettingRefused {
+            path: home.db.clone(),
+            setting: "journal_mode",
+            wanted: "wal",
+            found: "delete".to_owned(),
+        });
     }
     let found = i64::from(be32(&header, 60));
     if found > KNOWN {

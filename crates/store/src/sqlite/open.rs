@@ -10,7 +10,8 @@ use std::path::Path;
 
 use piton_core::ids::StoreId;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, Row, TransactionBehavior};
+use rustix::process::Pid;
 use tempfile::TempDir;
 
 use super::flaw::{BUSY_TIMEOUT, Flaw};
@@ -19,7 +20,7 @@ use super::home::{Home, PRIVATE_FILE};
 use super::lock::{PATIENCE, WriteLock};
 use super::schema;
 use super::sidecar::{self, Sidecar};
-use super::wal::{self, Survey};
+use super::wal::{self, Extent, Survey};
 use crate::{Damage, StoreError};
 
 /// A connection, and where its bytes are if not in the store's own folder.
@@ -40,10 +41,9 @@ struct Private {
     _dir: TempDir,
 }
 
-/// Settings every writer asks for and reads back.
+/// Settings every writer has, asked for where they are not what SQLite begins with, and read back.
 const SETTINGS: &[(&str, &str, &str)] = &[
     ("synchronous", "FULL", "2"),
-    ("wal_autocheckpoint", "0", "0"),
     // Elsewhere there is no second kind of flush to ask for.
     #[cfg(target_os = "macos")]
     ("fullfsync", "ON", "1"),
@@ -101,12 +101,13 @@ fn remove(path: &Path) -> io::Result<()> {
 pub(super) fn write(home: &Home, lock: &WriteLock) -> Result<Link, StoreError> {
     header::inspect(home)?;
     let named = |flaw: Flaw| flaw.named(&home.db);
+    let before = Before::of(home)?;
     let mut conn = writer(&home.db).map_err(named)?;
     if schema::version(&conn).map_err(named)? < schema::KNOWN {
         let _turn = lock.take(PATIENCE)?;
         schema::migrate(&mut conn).map_err(named)?;
     }
-    accept(home, conn, sidecar::read(home)?, None).map_err(named)
+    accept(home, conn, before, None).map_err(named)
 }
 
 /// Opens an existing database for looking: in place where SQLite can do that without a write, else from
@@ -116,7 +117,8 @@ pub(super) fn look(home: &Home) -> Result<Link, StoreError> {
     // Without both files SQLite would have to make them, even read-only.
     if home.wal.exists() && home.shm.exists() {
         match look_in_place(home) {
-            Ok(looked) => return Ok(looked),
+            Ok(Some(looked)) => return Ok(looked),
+            Ok(None) => {}
             Err(flaw) if flaw.needs_a_copy() => {}
             Err(flaw) => return Err(flaw.named(&home.db)),
         }
@@ -124,13 +126,18 @@ pub(super) fn look(home: &Home) -> Result<Link, StoreError> {
     look_at_copy(home)
 }
 
-fn look_in_place(home: &Home) -> Result<Link, Flaw> {
+/// `None` where it would have to be brought up to this piton's schema first.
+fn look_in_place(home: &Home) -> Result<Option<Link>, Flaw> {
+    let before = Before::of(home)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let conn = Connection::open_with_flags(uri(&home.db), flags)?;
     switch(&home.db, &conn)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
-    accept(home, conn, sidecar::read(home)?, None)
+    if schema::version(&conn)? < schema::KNOWN {
+        return Ok(None);
+    }
+    Ok(Some(accept(home, conn, before, None)?))
 }
 
 /// `readonly_shm` matters: plain `mode=ro` writes to the `-shm` file.
@@ -150,7 +157,7 @@ fn uri(db: &Path) -> OsString {
 pub(super) fn look_at_copy(home: &Home) -> Result<Link, StoreError> {
     let failed = |source| StoreError::Io { doing: "copying the store to look at it", source };
     // The sidecar is judged where it is; the copy is of the database alone.
-    let remembered = sidecar::read(home)?;
+    let before = Before { remembered: sidecar::read(home)?, user: None };
     let (dir, original) = copy(home).map_err(failed)?;
     let copied = Home::new(dir.path())?;
     let named = |flaw: Flaw| flaw.named(&home.db);
@@ -158,7 +165,7 @@ pub(super) fn look_at_copy(home: &Home) -> Result<Link, StoreError> {
     if schema::version(&conn).map_err(named)? < schema::KNOWN {
         schema::migrate(&mut conn).map_err(named)?;
     }
-    accept(home, conn, remembered, Some(Private { original, _dir: dir })).map_err(named)
+    accept(home, conn, before, Some(Private { original, _dir: dir })).map_err(named)
 }
 
 /// How often a copy is begun again because the original was checkpointed meanwhile.
@@ -247,11 +254,15 @@ fn writer(db: &Path) -> Result<Connection, Flaw> {
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     conn.set_transaction_behavior(TransactionBehavior::Immediate);
     for &(setting, value, answer) in SETTINGS {
-        conn.pragma_update(None, setting, value)?;
-        confirm(db, setting, answer, &ask(&conn, setting)?)?;
+        if ask(&conn, setting)? != answer {
+            conn.pragma_update(None, setting, value)?;
+            confirm(db, setting, answer, &ask(&conn, setting)?)?;
+        }
     }
-    // Chosen when the database was made, and kept in it: only compared here.
-    confirm(db, "journal_mode", "wal", &ask(&conn, "journal_mode")?)?;
+    // Answers with what it is then.
+    let number = |row: &Row<'_>| row.get::<_, i64>(0);
+    let left = conn.pragma_update_and_check(None, "wal_autocheckpoint", 0, number)?;
+    confirm(db, "wal_autocheckpoint", "0", &left.to_string())?;
     Ok(conn)
 }
 
@@ -286,24 +297,39 @@ fn confirm(
     Err(StoreError::SettingRefused { path: db.to_path_buf(), setting, wanted, found })
 }
 
+/// What was seen before the database was opened.
+struct Before {
+    remembered: Option<Sidecar>,
+    /// Somebody who had it open.
+    user: Option<Pid>,
+}
+
+impl Before {
+    fn of(home: &Home) -> Result<Before, StoreError> {
+        Ok(Before { remembered: sidecar::read(home)?, user: wal::user(&home.shm) })
+    }
+}
+
 /// Checks that the database is a whole store of ours and not older than its log and sidecar say.
 fn accept(
     home: &Home,
     conn: Connection,
-    remembered: Option<Sidecar>,
+    before: Before,
     private: Option<Private>,
 ) -> Result<Link, Flaw> {
     let meta = schema::recognise(&conn)?;
-    let log = survey(home)?;
-    sidecar::verify(remembered, &conn, meta.store)?;
+    // While somebody has it open, nobody finds out from the log where the log ends.
+    let known = before.user.is_some() && wal::user(&home.shm) == before.user;
+    let log = survey(home, if known { Extent::Beginning } else { Extent::Whole })?;
+    sidecar::verify(before.remembered, &conn, meta.store)?;
     Ok(Link { conn, store: meta.store, log, private })
 }
 
 /// Reads the log once more before calling it broken: somebody may have been writing to it.
-fn survey(home: &Home) -> Result<Survey, Flaw> {
+fn survey(home: &Home, extent: Extent) -> Result<Survey, Flaw> {
     let failed = |source| StoreError::CannotOpen { path: home.wal.clone(), source };
-    let first = wal::survey(&home.wal).map_err(failed)?;
-    if first.is_broken() && wal::survey(&home.wal).map_err(failed)? == first {
+    let first = wal::survey(&home.wal, extent).map_err(failed)?;
+    if first.is_broken() && wal::survey(&home.wal, extent).map_err(failed)? == first {
         return Err(Damage::BrokenLog.into());
     }
     Ok(first)

@@ -12,90 +12,145 @@ use super::flaw::Flaw;
 use super::schema::{Meta, Seal, seal};
 use crate::{Damage, RunKey, RunRow, StoreError};
 
-/// A run as the store keeps it: the listing's row, its number, and how many leases it has.
+/// The lower half of the id of a run's head, which is a row behind its records: an append then changes one
+/// leaf of one tree.
+const HEAD: u32 = u32::MAX;
+
+/// A run's log as the store keeps it: its number, where it ends, and how many leases the run has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RunEntry {
+pub(super) struct Log {
+    pub(super) run: RunId,
     pub(super) seq: i64,
-    pub(super) row: RunRow,
+    pub(super) head: Cursor,
     pub(super) leases: i64,
 }
 
-/// The columns of a run, for `from_row`. A macro, because statements are put together at compile time:
-/// the cache of prepared ones looks them up by their text.
-macro_rules! run_columns {
-    () => {
-        "seq, run, key, active, created, position, hash, leases, seal"
-    };
+impl Log {
+    pub(super) fn new(run: RunId, seq: i64) -> Log {
+        Log { run, seq, head: Cursor::START, leases: 0 }
+    }
+
+    /// The id of a record of this run; the position is the lower half.
+    fn event_id(&self, position: Position) -> Result<i64, Flaw> {
+        match u32::try_from(position.0) {
+            Ok(position) if position < HEAD => self.id(position),
+            _ => Err(StoreError::Full { run: self.run }.into()),
+        }
+    }
+
+    fn id(&self, lower: u32) -> Result<i64, Flaw> {
+        let Ok(seq) = i32::try_from(self.seq) else {
+            return Err(StoreError::Full { run: self.run }.into());
+        };
+        Ok((i64::from(seq) << 32) | i64::from(lower))
+    }
+
+    /// Takes the head from its row: the position in place of a time, the hash, then leases and seal.
+    fn with_head(mut self, row: &Row<'_>) -> Result<Log, Flaw> {
+        self.head.position = Position(row.get::<_, i64>(1)?.cast_unsigned());
+        self.head.hash = Hash::from_bytes(row.get(3)?);
+        let body = row.get_ref(2)?.as_blob().ok().and_then(|body| body.split_first_chunk::<8>());
+        if let Some((leases, seal)) = body {
+            self.leases = i64::from_le_bytes(*leases);
+            if self.seal() == *seal {
+                return Ok(self);
+            }
+        }
+        Err(Damage::Seal("a run's head").into())
+    }
+
+    fn seal(&self) -> Seal {
+        seal(&[
+            &self.seq.to_le_bytes(),
+            self.run.0.as_bytes(),
+            &self.head.position.0.to_le_bytes(),
+            self.head.hash.as_bytes(),
+            &self.leases.to_le_bytes(),
+        ])
+    }
+
+    fn head_body(&self) -> [u8; 24] {
+        let (leases, seal) = (self.leases.to_le_bytes(), self.seal());
+        std::array::from_fn(|at| if at < 8 { leases[at] } else { seal[at - 8] })
+    }
+}
+
+/// A run as the store keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RunEntry {
+    pub(super) log: Log,
+    pub(super) name: Option<String>,
+    pub(super) key: RunKey,
+    pub(super) active: bool,
+    pub(super) created: Millis,
 }
 
 /// Runs with their names, which may be lost.
 macro_rules! named_runs {
     ($where:literal) => {
         concat!(
-            "SELECT r.seq, r.run, r.key, r.active, r.created, r.position, r.hash, r.leases, r.seal, ",
-            "n.name, n.seal FROM runs r LEFT JOIN names n ON n.run = r.seq ",
+            "SELECT r.seq, r.run, r.key, r.active, r.created, r.seal, n.name, n.seal ",
+            "FROM runs r LEFT JOIN names n ON n.run = r.seq ",
             $where
         )
     };
 }
 
+/// The same without names, which no decision asks for: a join takes several times as long to compile.
+macro_rules! nameless_runs {
+    ($where:literal) => {
+        concat!("SELECT seq, run, key, active, created, seal, NULL, NULL FROM runs ", $where)
+    };
+}
+
 impl RunEntry {
+    /// Without the head, which is elsewhere.
     fn from_row(row: &Row<'_>) -> rusqlite::Result<(RunEntry, Seal)> {
-        let head = Cursor {
-            position: Position(row.get::<_, i64>(5)?.cast_unsigned()),
-            hash: Hash::from_bytes(row.get(6)?),
-        };
         let seq = row.get(0)?;
-        let name: Option<String> = row.get(9)?;
-        let named: Option<Seal> = row.get(10)?;
+        let name: Option<String> = row.get(6)?;
+        let named: Option<Seal> = row.get(7)?;
         let entry = RunEntry {
-            seq,
-            row: RunRow {
-                run: RunId(Uuid::from_bytes(row.get(1)?)),
-                name: name.filter(|name| named == Some(name_seal(seq, name))),
-                key: RunKey(row.get(2)?),
-                active: row.get(3)?,
-                created: Millis(row.get(4)?),
-                head,
-            },
-            leases: row.get(7)?,
+            log: Log::new(RunId(Uuid::from_bytes(row.get(1)?)), seq),
+            name: name.filter(|name| named == Some(name_seal(seq, name))),
+            key: RunKey(row.get(2)?),
+            active: row.get(3)?,
+            created: Millis(row.get(4)?),
         };
-        Ok((entry, row.get(8)?))
+        Ok((entry, row.get(5)?))
     }
 
+    /// Its name has a seal of its own, and so has its head.
     fn seal(&self) -> Seal {
-        // Its name has a seal of its own.
-        let RunRow { run, key, active, created, head, name: _ } = &self.row;
         seal(&[
-            &self.seq.to_le_bytes(),
-            run.0.as_bytes(),
-            key.0.as_bytes(),
-            &[u8::from(*active)],
-            &created.0.to_le_bytes(),
-            &head.position.0.to_le_bytes(),
-            head.hash.as_bytes(),
-            &self.leases.to_le_bytes(),
+            &self.log.seq.to_le_bytes(),
+            self.log.run.0.as_bytes(),
+            self.key.0.as_bytes(),
+            &[u8::from(self.active)],
+            &self.created.0.to_le_bytes(),
         ])
     }
 
     /// Whether only its id is left. The row stays, because rows are counted, ids are given away once, and
     /// what remembers a head of it must not take this for an older copy of the store.
     pub(super) fn is_forgotten(&self) -> bool {
-        self.row.key.0.is_empty() && self.row.head == Cursor::START
+        self.key.0.is_empty()
     }
 
-    /// The id of a record of this run; the position is the lower half.
-    fn event_id(&self, position: Position) -> Result<i64, Flaw> {
-        let run = self.row.run;
-        let (Ok(seq), Ok(position)) = (i32::try_from(self.seq), u32::try_from(position.0)) else {
-            return Err(StoreError::Full { run }.into());
-        };
-        Ok((i64::from(seq) << 32) | i64::from(position))
+    pub(super) fn into_row(self) -> RunRow {
+        let RunEntry { log, name, key, active, created } = self;
+        RunRow { run: log.run, name, key, active, created, head: log.head }
     }
 }
 
-fn checked((entry, seal): (RunEntry, Seal)) -> Result<RunEntry, Flaw> {
-    if entry.seal() == seal { Ok(entry) } else { Err(Damage::Seal("a run's row").into()) }
+/// A row as it was kept, with its head.
+fn checked(conn: &Connection, (entry, seal): (RunEntry, Seal)) -> Result<RunEntry, Flaw> {
+    if entry.seal() != seal {
+        return Err(Damage::Seal("a run's row").into());
+    }
+    if entry.is_forgotten() {
+        return Ok(entry);
+    }
+    Ok(RunEntry { log: head_of(conn, entry.log)?, ..entry })
 }
 
 /// Every run, oldest first; a missing, doubled or moved row is damage.
@@ -104,10 +159,10 @@ pub(super) fn all_runs(conn: &Connection) -> Result<Vec<RunEntry>, Flaw> {
     let mut select = conn.prepare_cached(named_runs!("ORDER BY r.seq"))?;
     let mut runs = Vec::new();
     for found in select.query_map([], RunEntry::from_row)? {
-        let entry = checked(found?)?;
+        let entry = checked(conn, found?)?;
         runs.push(entry);
         let count = i64::try_from(runs.len()).unwrap_or(i64::MAX);
-        if runs.last().map(|entry| entry.seq) != Some(count) {
+        if runs.last().map(|entry| entry.log.seq) != Some(count) {
             return Err(Damage::Seal("the number of runs").into());
         }
     }
@@ -120,18 +175,17 @@ pub(super) fn all_runs(conn: &Connection) -> Result<Vec<RunEntry>, Flaw> {
 /// A run by its id. Not finding it is only believed after a look at all of them, because a flipped bit
 /// in an index can hide a row.
 pub(super) fn find_run(conn: &Connection, run: RunId) -> Result<Option<RunEntry>, Flaw> {
-    // Without its name, which no decision asks for: a join takes several times as long to compile.
-    let sql = concat!("SELECT ", run_columns!(), ", NULL, NULL FROM runs WHERE run = ?1");
+    let sql = nameless_runs!("WHERE run = ?1");
     let found =
         conn.prepare_cached(sql)?.query_row([run.0.as_bytes()], RunEntry::from_row).optional()?;
-    look_up(conn, found, |entry| entry.row.run == run)
+    look_up(conn, found, |entry| entry.log.run == run)
 }
 
 /// The run that holds a key, with the same care.
 pub(super) fn find_holder(conn: &Connection, key: &RunKey) -> Result<Option<RunEntry>, Flaw> {
     let sql = named_runs!("WHERE r.key = ?1 AND r.active = 1");
     let found = conn.prepare_cached(sql)?.query_row([&key.0], RunEntry::from_row).optional()?;
-    look_up(conn, found, |entry| entry.row.active && entry.row.key == *key)
+    look_up(conn, found, |entry| entry.active && entry.key == *key)
 }
 
 /// The runs of this name that an index shows, oldest first.
@@ -141,15 +195,13 @@ pub(super) fn find_named(conn: &Connection, name: &str) -> Result<Vec<RunEntry>,
     let mut runs = found.collect::<Result<Vec<(i64, Seal)>, _>>()?;
     runs.retain(|(seq, seal)| *seal == name_seal(*seq, name));
     runs.sort_unstable();
-    let sql = concat!("SELECT ", run_columns!(), ", NULL, NULL FROM runs WHERE seq = ?1");
-    let mut select = conn.prepare_cached(sql)?;
+    let mut select = conn.prepare_cached(nameless_runs!("WHERE seq = ?1"))?;
     let mut entries = Vec::new();
     for (seq, _) in runs {
         // A name without its run is as good as none.
         if let Some(found) = select.query_row([seq], RunEntry::from_row).optional()? {
-            let mut entry = checked(found)?;
-            entry.row.name = Some(name.to_owned());
-            entries.push(entry);
+            let name = Some(name.to_owned());
+            entries.push(RunEntry { name, ..checked(conn, found)? });
         }
     }
     Ok(entries)
@@ -161,7 +213,7 @@ fn look_up(
     wanted: impl Fn(&RunEntry) -> bool,
 ) -> Result<Option<RunEntry>, Flaw> {
     if let Some(found) = found {
-        let entry = checked(found)?;
+        let entry = checked(conn, found)?;
         return if wanted(&entry) { Ok(Some(entry)) } else { Err(index_lies()) };
     }
     if all_runs(conn)?.iter().any(wanted) { Err(index_lies()) } else { Ok(None) }
@@ -176,27 +228,17 @@ pub(super) fn known_run(conn: &Connection, run: RunId) -> Result<RunEntry, Flaw>
     found.ok_or_else(|| StoreError::UnknownRun { run }.into())
 }
 
+/// A new run, with the head of its log.
 pub(super) fn insert_run(conn: &Connection, entry: &RunEntry) -> Result<(), Flaw> {
-    let RunRow { run, name, key, active, created, head } = &entry.row;
-    let sql = concat!(
-        "INSERT INTO runs (",
-        run_columns!(),
-        ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
-    );
-    conn.prepare_cached(sql)?.execute((
-        entry.seq,
-        run.0.as_bytes(),
-        &key.0,
-        active,
-        created.0,
-        head.position.0.cast_signed(),
-        head.hash.as_bytes(),
-        entry.leases,
-        entry.seal(),
-    ))?;
+    let RunEntry { log, name, key, active, created } = entry;
+    conn.prepare_cached(
+        "INSERT INTO runs (seq, run, key, active, created, seal) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?
+    .execute((log.seq, log.run.0.as_bytes(), &key.0, active, created.0, entry.seal()))?;
+    insert_head(conn, log)?;
     if let Some(name) = name {
         conn.prepare_cached("INSERT INTO names (run, name, seal) VALUES (?1, ?2, ?3)")?
-            .execute((entry.seq, name, name_seal(entry.seq, name)))?;
+            .execute((log.seq, name, name_seal(log.seq, name)))?;
     }
     Ok(())
 }
@@ -205,108 +247,153 @@ fn name_seal(seq: i64, name: &str) -> Seal {
     seal(&[&seq.to_le_bytes(), name.as_bytes()])
 }
 
-/// Writes a run's head and lease count back.
-pub(super) fn update_head(conn: &Connection, entry: &RunEntry) -> Result<(), Flaw> {
-    let head = entry.row.head;
+fn insert_head(conn: &Connection, log: &Log) -> Result<(), Flaw> {
+    insert_event(
+        conn,
+        (log.id(HEAD)?, log.head.position.0.cast_signed(), &log.head_body(), log.head.hash),
+    )
+}
+
+/// Writes the head of a log back.
+pub(super) fn update_head(conn: &Connection, log: &Log) -> Result<(), Flaw> {
     let changed = conn
-        .prepare_cached(
-            "UPDATE runs SET position = ?2, hash = ?3, leases = ?4, seal = ?5 WHERE seq = ?1",
-        )?
+        .prepare_cached("UPDATE events SET at = ?2, body = ?3, hash = ?4 WHERE id = ?1")?
         .execute((
-            entry.seq,
-            head.position.0.cast_signed(),
-            head.hash.as_bytes(),
-            entry.leases,
-            entry.seal(),
+            log.id(HEAD)?,
+            log.head.position.0.cast_signed(),
+            log.head_body(),
+            log.head.hash.as_bytes(),
         ))?;
-    one_row(changed)
+    if changed == 1 { Ok(()) } else { Err(Damage::Seal("a run's head").into()) }
 }
 
-/// Takes the key away from a run. Apart from [`update_head`], because naming `active` in an update
-/// rewrites the index of keys.
-pub(super) fn free_key(conn: &Connection, entry: &mut RunEntry) -> Result<(), Flaw> {
-    entry.row.active = false;
-    let changed = conn
-        .prepare_cached("UPDATE runs SET active = 0, seal = ?2 WHERE seq = ?1")?
-        .execute((entry.seq, entry.seal()))?;
-    one_row(changed)
+/// The log with the head that is kept of it.
+fn head_of(conn: &Connection, log: Log) -> Result<Log, Flaw> {
+    let mut select = conn.prepare_cached("SELECT id, at, body, hash FROM events WHERE id = ?1")?;
+    let mut rows = select.query([log.id(HEAD)?])?;
+    match rows.next()? {
+        Some(row) => log.with_head(row),
+        None => Err(Damage::Seal("a run's head").into()),
+    }
 }
 
-/// Gives the key back to a run that had lost it; nobody else has it.
-pub(super) fn retake_key(conn: &Connection, entry: &mut RunEntry) -> Result<(), Flaw> {
-    entry.row.active = true;
+/// Takes the key away from a run, or gives it back to one that had lost it.
+pub(super) fn set_active(
+    conn: &Connection,
+    entry: &mut RunEntry,
+    active: bool,
+) -> Result<(), Flaw> {
+    entry.active = active;
     let changed = conn
-        .prepare_cached("UPDATE runs SET active = 1, seal = ?2 WHERE seq = ?1")?
-        .execute((entry.seq, entry.seal()))?;
-    one_row(changed)
+        .prepare_cached("UPDATE runs SET active = ?2, seal = ?3 WHERE seq = ?1")?
+        .execute((entry.log.seq, active, entry.seal()))?;
+    if changed == 1 { Ok(()) } else { Err(Damage::Seal("a run's row").into()) }
 }
 
 /// Removes everything of a run but its id.
 pub(super) fn forget(conn: &Connection, entry: &mut RunEntry) -> Result<(), Flaw> {
-    let ends = [Position::START, Position(u64::from(u32::MAX))].map(|at| entry.event_id(at));
-    let [first, last] = ends;
-    conn.execute("DELETE FROM events WHERE id >= ?1 AND id <= ?2", [first?, last?])?;
+    let log = &entry.log;
+    conn.execute("DELETE FROM events WHERE id >= ?1 AND id <= ?2", [log.id(0)?, log.id(HEAD)?])?;
     for table in ["leases", "names", "cache"] {
-        conn.execute(&format!("DELETE FROM {table} WHERE run = ?1"), [entry.seq])?;
+        conn.execute(&format!("DELETE FROM {table} WHERE run = ?1"), [log.seq])?;
     }
-    entry.row.key = RunKey(String::new());
-    entry.row.active = false;
-    entry.row.head = Cursor::START;
-    entry.leases = 0;
-    let emptied = "UPDATE runs SET key = '', active = 0 WHERE seq = ?1";
-    one_row(conn.execute(emptied, [entry.seq])?)?;
-    update_head(conn, entry)
+    entry.key = RunKey(String::new());
+    conn.execute("UPDATE runs SET key = '' WHERE seq = ?1", [log.seq])?;
+    set_active(conn, entry, false)
 }
 
-fn one_row(changed: usize) -> Result<(), Flaw> {
-    if changed == 1 { Ok(()) } else { Err(Damage::Seal("a run's row").into()) }
+/// Moves the heads of an older schema, where they were in the rows of runs, behind the logs.
+pub(super) fn move_heads(conn: &Connection) -> Result<(), Flaw> {
+    let mut select = conn.prepare(
+        "SELECT seq, run, key, active, created, seal, NULL, NULL, position, hash, leases FROM runs",
+    )?;
+    let found = select.query_map([], |row| {
+        let (mut entry, seal) = RunEntry::from_row(row)?;
+        entry.log.head.position = Position(row.get::<_, i64>(8)?.cast_unsigned());
+        entry.log.head.hash = Hash::from_bytes(row.get(9)?);
+        entry.log.leases = row.get(10)?;
+        Ok((entry, seal))
+    })?;
+    let found = found.collect::<Result<Vec<_>, _>>()?;
+    conn.execute_batch(
+        "ALTER TABLE runs DROP COLUMN position;
+         ALTER TABLE runs DROP COLUMN hash;
+         ALTER TABLE runs DROP COLUMN leases;",
+    )?;
+    for (mut entry, sealed) in found {
+        let Log { run, seq, head, leases } = &entry.log;
+        let together = seal(&[
+            &seq.to_le_bytes(),
+            run.0.as_bytes(),
+            entry.key.0.as_bytes(),
+            &[u8::from(entry.active)],
+            &entry.created.0.to_le_bytes(),
+            &head.position.0.to_le_bytes(),
+            head.hash.as_bytes(),
+            &leases.to_le_bytes(),
+        ]);
+        if together != sealed {
+            return Err(Damage::Seal("a run's row").into());
+        }
+        if !entry.is_forgotten() {
+            insert_head(conn, &entry.log)?;
+        }
+        let active = entry.active;
+        set_active(conn, &mut entry, active)?;
+    }
+    Ok(())
 }
 
-/// The records after a cursor, verified link by link up to the head the run's row keeps.
+/// The records after a cursor, verified link by link up to the head; the log as it is then.
 pub(super) fn records_after(
     conn: &Connection,
-    entry: &RunEntry,
+    log: Log,
     after: Cursor,
-) -> Result<Vec<Record>, Flaw> {
-    let run = entry.row.run;
-    if after == entry.row.head {
-        return Ok(Vec::new());
-    }
-    if after.position > entry.row.head.position {
-        return Err(StoreError::CursorNotInChain { run, position: after.position }.into());
-    }
+) -> Result<(Log, Vec<Record>), Flaw> {
+    let run = log.run;
+    let not_in_chain = StoreError::CursorNotInChain { run, position: after.position };
+    let Ok(from) = log.event_id(after.position) else { return Err(not_in_chain.into()) };
     let mut select = conn.prepare_cached(
         "SELECT id, at, body, hash FROM events WHERE id > ?1 AND id <= ?2 ORDER BY id",
     )?;
-    let base = entry.event_id(Position::START)?;
-    let from = entry.event_id(after.position)?;
-    let mut rows = select.query([from, entry.event_id(Position(u64::from(u32::MAX)))?])?;
+    let (base, last) = (log.id(0)?, log.id(HEAD)?);
+    let mut rows = select.query([from, last])?;
     let mut records = Vec::new();
     let mut previous = after;
     while let Some(row) = rows.next()? {
+        let id: i64 = row.get(0)?;
+        if id == last {
+            let log = log.with_head(row)?;
+            return if previous == log.head {
+                Ok((log, records))
+            } else if after.position > log.head.position {
+                Err(not_in_chain.into())
+            } else {
+                Err(broken(conn, &log, after, previous))
+            };
+        }
         let record = Record {
-            position: Position((row.get::<_, i64>(0)? - base).cast_unsigned()),
+            position: Position((id - base).cast_unsigned()),
             at: Millis(row.get(1)?),
             body: row.get(2)?,
             hash: Hash::from_bytes(row.get(3)?),
         };
         if !record.follows(run, previous) {
-            return Err(broken(conn, entry, after, previous));
+            return Err(broken(conn, &head_of(conn, log)?, after, previous));
         }
         previous = record.cursor();
         records.push(record);
     }
-    if previous != entry.row.head {
-        return Err(broken(conn, entry, after, previous));
-    }
-    Ok(records)
+    // Its number was known from before it was forgotten; any other log has a head.
+    known_run(conn, run)?;
+    Err(Damage::Seal("a run's head").into())
 }
 
 /// The chain does not go on from `previous`: the cursor was never in it, or it is damaged.
-fn broken(conn: &Connection, entry: &RunEntry, after: Cursor, previous: Cursor) -> Flaw {
-    let run = entry.row.run;
+fn broken(conn: &Connection, log: &Log, after: Cursor, previous: Cursor) -> Flaw {
+    let run = log.run;
     if previous == after {
-        match hash_at(conn, entry, after.position) {
+        match hash_at(conn, log, after.position) {
             Ok(Some(hash)) if hash == after.hash => {}
             Ok(_) => {
                 return StoreError::CursorNotInChain { run, position: after.position }.into();
@@ -320,45 +407,49 @@ fn broken(conn: &Connection, entry: &RunEntry, after: Cursor, previous: Cursor) 
 /// The chain's hash at a position, as kept.
 pub(super) fn hash_at(
     conn: &Connection,
-    entry: &RunEntry,
+    log: &Log,
     position: Position,
 ) -> Result<Option<Hash>, Flaw> {
     if position == Position::START {
         return Ok(Some(Hash::ZERO));
     }
-    if position > entry.row.head.position {
-        return Ok(None);
-    }
     let hash = conn
         .prepare_cached("SELECT hash FROM events WHERE id = ?1")?
-        .query_row([entry.event_id(position)?], |row| row.get(0))
+        .query_row([log.event_id(position)?], |row| row.get(0))
         .optional()?;
     Ok(hash.map(Hash::from_bytes))
 }
 
-/// Appends bodies after the entry's head and moves it.
+/// Appends bodies after the log's head and moves it; the caller writes it back.
 pub(super) fn append(
     conn: &Connection,
-    entry: &mut RunEntry,
+    log: &mut Log,
     at: Millis,
     bodies: &[Vec<u8>],
 ) -> Result<Vec<Record>, Flaw> {
-    let mut insert =
-        conn.prepare_cached("INSERT INTO events (id, at, body, hash) VALUES (?1, ?2, ?3, ?4)")?;
     let mut records = Vec::with_capacity(bodies.len());
     for body in bodies {
-        let record = Record::following(entry.row.run, entry.row.head, at, body.clone());
-        let id = entry.event_id(record.position)?;
-        insert.execute((id, record.at.0, &record.body, record.hash.as_bytes()))?;
-        entry.row.head = record.cursor();
+        let record = Record::following(log.run, log.head, at, body.clone());
+        let id = log.event_id(record.position)?;
+        insert_event(conn, (id, record.at.0, &record.body, record.hash))?;
+        log.head = record.cursor();
         records.push(record);
     }
     Ok(records)
 }
 
-/// A run's leases by key; the run's row says how many there are.
-pub(super) fn leases_of(conn: &Connection, entry: &RunEntry) -> Result<Vec<Lease>, Flaw> {
-    if entry.leases == 0 {
+fn insert_event(
+    conn: &Connection,
+    (id, at, body, hash): (i64, i64, &[u8], Hash),
+) -> Result<(), Flaw> {
+    conn.prepare_cached("INSERT INTO events (id, at, body, hash) VALUES (?1, ?2, ?3, ?4)")?
+        .execute((id, at, body, hash.as_bytes()))?;
+    Ok(())
+}
+
+/// A run's leases by key; the head of its log says how many there are.
+pub(super) fn leases_of(conn: &Connection, log: &Log) -> Result<Vec<Lease>, Flaw> {
+    if log.leases == 0 {
         return Ok(Vec::new());
     }
     // A range of one run: with `run = ?1` under an ORDER BY, SQLite compiles the statement anew each time
@@ -368,9 +459,9 @@ pub(super) fn leases_of(conn: &Connection, entry: &RunEntry) -> Result<Vec<Lease
          WHERE run >= ?1 AND run <= ?1 ORDER BY run, key",
     )?;
     let mut leases: Vec<Lease> = Vec::new();
-    for found in select.query_map([entry.seq], lease_from_row)? {
+    for found in select.query_map([log.seq], lease_from_row)? {
         let (lease, seal) = found?;
-        if lease_seal(entry.seq, &lease) != seal {
+        if lease_seal(log.seq, &lease) != seal {
             return Err(Damage::Seal("a lease").into());
         }
         if leases.last().is_some_and(|last| last.key >= lease.key) {
@@ -378,71 +469,74 @@ pub(super) fn leases_of(conn: &Connection, entry: &RunEntry) -> Result<Vec<Lease
         }
         leases.push(lease);
     }
-    if i64::try_from(leases.len()) != Ok(entry.leases) {
+    if i64::try_from(leases.len()) != Ok(log.leases) {
         return Err(Damage::Seal("the number of leases").into());
     }
     Ok(leases)
 }
 
 /// One lease; a missing one is only believed after a look at all of them.
-pub(super) fn find_lease(
-    conn: &Connection,
-    entry: &RunEntry,
-    key: &str,
-) -> Result<Option<Lease>, Flaw> {
+pub(super) fn find_lease(conn: &Connection, log: &Log, key: &str) -> Result<Option<Lease>, Flaw> {
     let found = conn
         .prepare_cached(
             "SELECT key, fence, wall, boot, clock, seal FROM leases WHERE run = ?1 AND key = ?2",
         )?
-        .query_row((entry.seq, key), lease_from_row)
+        .query_row((log.seq, key), lease_from_row)
         .optional()?;
     match found {
-        Some((lease, seal)) if lease.key == key && lease_seal(entry.seq, &lease) == seal => {
+        Some((lease, seal)) if lease.key == key && lease_seal(log.seq, &lease) == seal => {
             Ok(Some(lease))
         }
         Some(_) => Err(Damage::Seal("a lease").into()),
-        None if leases_of(conn, entry)?.iter().any(|lease| lease.key == key) => {
-            Err(Damage::Seal("an index of the leases").into())
+        None => {
+            let all = leases_of(conn, &known_run(conn, log.run)?.log)?;
+            let hidden = all.iter().any(|lease| lease.key == key);
+            if hidden { Err(Damage::Seal("an index of the leases").into()) } else { Ok(None) }
         }
-        None => Ok(None),
     }
 }
 
-/// Sets a lease; one that is over at `now` goes. Counts on the entry, which the caller writes back.
+/// Sets a lease beside those that are there; one that is over at `now` goes. Counts on the log, which the
+/// caller writes back.
 pub(super) fn set_lease(
     conn: &Connection,
-    entry: &mut RunEntry,
+    log: &mut Log,
+    held: &mut Vec<Lease>,
     lease: &Lease,
     now: &Moment,
 ) -> Result<(), Flaw> {
-    let there = find_lease(conn, entry, &lease.key)?.is_some();
+    let place = held.iter().position(|held| held.key == lease.key);
     if lease.until.is_over(now) {
-        if there {
+        if let Some(place) = place {
+            held.swap_remove(place);
             conn.prepare_cached("DELETE FROM leases WHERE run = ?1 AND key = ?2")?
-                .execute((entry.seq, &lease.key))?;
-            entry.leases -= 1;
+                .execute((log.seq, &lease.key))?;
+            log.leases -= 1;
         }
         return Ok(());
     }
-    write_lease(conn, entry, lease)?;
-    entry.leases += i64::from(!there);
+    write_lease(conn, log, lease)?;
+    if place.is_none() {
+        held.push(lease.clone());
+        log.leases += 1;
+    }
     Ok(())
 }
 
-pub(super) fn write_lease(conn: &Connection, entry: &RunEntry, lease: &Lease) -> Result<(), Flaw> {
+pub(super) fn write_lease(conn: &Connection, log: &Log, lease: &Lease) -> Result<(), Flaw> {
     let clock = lease.until.clock.as_ref();
     conn.prepare_cached(
         "INSERT OR REPLACE INTO leases (run, key, fence, wall, boot, clock, seal)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?
     .execute((
-        entry.seq,
+        log.seq,
         &lease.key,
         lease.fence.0.cast_signed(),
         lease.until.wall.0,
         clock.map(|clock| &clock.boot.0),
         clock.map(|clock| clock.ms),
-        lease_seal(entry.seq, lease),
+        lease_seal(log.seq, lease),
     ))?;
     Ok(())
 }
@@ -498,32 +592,28 @@ pub(super) fn text(conn: &Connection, hash: Hash) -> Result<Vec<u8>, Flaw> {
 /// Keeps what spares a fold of the run, in place of what was kept under the name.
 pub(super) fn keep_cached(
     conn: &Connection,
-    entry: &RunEntry,
+    log: &Log,
     name: &str,
     bytes: &[u8],
 ) -> Result<(), Flaw> {
     conn.prepare_cached(
         "INSERT OR REPLACE INTO cache (run, name, bytes, seal) VALUES (?1, ?2, ?3, ?4)",
     )?
-    .execute((entry.seq, name, bytes, cache_seal(entry, name, bytes)))?;
+    .execute((log.seq, name, bytes, cache_seal(log, name, bytes)))?;
     Ok(())
 }
 
 /// What was kept so; nothing where it is not what it was.
-pub(super) fn cached(
-    conn: &Connection,
-    entry: &RunEntry,
-    name: &str,
-) -> Result<Option<Vec<u8>>, Flaw> {
+pub(super) fn cached(conn: &Connection, log: &Log, name: &str) -> Result<Option<Vec<u8>>, Flaw> {
     let found: Option<(Vec<u8>, Seal)> = conn
         .prepare_cached("SELECT bytes, seal FROM cache WHERE run = ?1 AND name = ?2")?
-        .query_row((entry.seq, name), |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_row((log.seq, name), |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    Ok(found.filter(|(bytes, seal)| cache_seal(entry, name, bytes) == *seal).map(|found| found.0))
+    Ok(found.filter(|(bytes, seal)| cache_seal(log, name, bytes) == *seal).map(|found| found.0))
 }
 
-fn cache_seal(entry: &RunEntry, name: &str, bytes: &[u8]) -> Seal {
-    seal(&[entry.row.run.0.as_bytes(), name.as_bytes(), bytes])
+fn cache_seal(log: &Log, name: &str, bytes: &[u8]) -> Seal {
+    seal(&[log.run.0.as_bytes(), name.as_bytes(), bytes])
 }
 
 /// The names of all texts.

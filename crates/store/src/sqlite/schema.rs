@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction};
 use uuid::Uuid;
 
 use super::flaw::Flaw;
+use super::rows;
 use crate::{Damage, StoreError};
 
 /// `pitn`, in the header of the database file.
@@ -15,11 +16,19 @@ pub(super) const APPLICATION_ID: i32 = 0x7069_746e;
 /// checkpoints.
 const ENGINE_MIN: (i32, &str) = (3_051_003, "3.51.3");
 
+/// One step from a schema to the next.
+enum Migration {
+    Tables(&'static str),
+    /// What no statement can do, because seals change with it.
+    Rows(fn(&Connection) -> Result<(), Flaw>),
+}
+
 /// Version n of the schema is what the first n of these leave behind. Append only.
-const MIGRATIONS: &[&str] = &[
+const MIGRATIONS: &[Migration] = &[
     // `events.id` is the run's number in the upper and the position in the lower half: one tree holds
     // every log in order and an append touches one leaf of it.
-    "CREATE TABLE meta (
+    Migration::Tables(
+        "CREATE TABLE meta (
         only INTEGER PRIMARY KEY CHECK (only = 1), store BLOB NOT NULL, version INTEGER NOT NULL,
         schema BLOB NOT NULL, runs INTEGER NOT NULL, seal BLOB NOT NULL) STRICT;
     CREATE TABLE runs (
@@ -35,13 +44,18 @@ const MIGRATIONS: &[&str] = &[
         boot TEXT, clock INTEGER, seal BLOB NOT NULL,
         PRIMARY KEY (run, key)) STRICT, WITHOUT ROWID;
     CREATE TABLE texts (hash BLOB NOT NULL UNIQUE, bytes BLOB NOT NULL) STRICT;",
+    ),
     // What finds and folds a run faster. Losing any of it loses nothing else, so that rows of runs are
     // not touched.
-    "CREATE TABLE names (run INTEGER PRIMARY KEY, name TEXT NOT NULL, seal BLOB NOT NULL) STRICT;
+    Migration::Tables(
+        "CREATE TABLE names (run INTEGER PRIMARY KEY, name TEXT NOT NULL, seal BLOB NOT NULL) STRICT;
     CREATE INDEX by_name ON names (name);
     CREATE TABLE cache (
         id INTEGER PRIMARY KEY, run INTEGER NOT NULL, name TEXT NOT NULL, seal BLOB NOT NULL,
         bytes BLOB NOT NULL, UNIQUE (run, name)) STRICT;",
+    ),
+    // An append then writes one page and not two.
+    Migration::Rows(rows::move_heads),
 ];
 
 /// The schema this piton writes.
@@ -51,13 +65,25 @@ pub(super) const KNOWN: i64 = MIGRATIONS.len() as i64;
 pub(super) type Seal = [u8; 16];
 
 pub(super) fn seal(fields: &[&[u8]]) -> Seal {
-    let mut hasher = blake3::Hasher::new();
-    for field in fields {
-        hasher.update(&(field.len() as u64).to_le_bytes());
-        hasher.update(field);
+    let mut sealing = Sealing::default();
+    fields.iter().for_each(|field| sealing.field(field));
+    sealing.done()
+}
+
+/// The same, field by field.
+#[derive(Default)]
+struct Sealing(blake3::Hasher);
+
+impl Sealing {
+    fn field(&mut self, field: &[u8]) {
+        self.0.update(&(field.len() as u64).to_le_bytes());
+        self.0.update(field);
     }
-    let hash = hasher.finalize();
-    std::array::from_fn(|at| hash.as_bytes()[at])
+
+    fn done(self) -> Seal {
+        let hash = self.0.finalize();
+        std::array::from_fn(|at| hash.as_bytes()[at])
+    }
 }
 
 /// Which store this is, and how many runs it has.
@@ -131,7 +157,10 @@ fn apply(conn: &mut Connection, new: Option<StoreId>) -> Result<(), Flaw> {
     let found = version(&tx)?;
     let done = usize::try_from(found).map_err(|_| Damage::Foreign)?;
     for migration in MIGRATIONS.get(done..).unwrap_or_default() {
-        tx.execute_batch(migration)?;
+        match migration {
+            Migration::Tables(statements) => tx.execute_batch(statements)?,
+            Migration::Rows(moved) => moved(&tx)?,
+        }
     }
     tx.pragma_update(None, "user_version", KNOWN)?;
     seal_meta(&tx, new)?;
@@ -154,15 +183,11 @@ fn seal_meta(tx: &Transaction<'_>, new: Option<StoreId>) -> Result<(), Flaw> {
 }
 
 pub(super) fn version(conn: &Connection) -> Result<i64, Flaw> {
-    Ok(conn.pragma_query_value(None, "user_version", |row| row.get(0))?)
+    Ok(conn.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))?)
 }
 
-/// Checks that this is a store of ours, as this piton would have made it, and says which.
+/// Checks that a database of ours is as this piton would have made it, and says which store it is.
 pub(super) fn recognise(conn: &Connection) -> Result<Meta, Flaw> {
-    let application: i32 = conn.pragma_query_value(None, "application_id", |row| row.get(0))?;
-    if application != APPLICATION_ID {
-        return Err(Damage::Foreign.into());
-    }
     let found = version(conn)?;
     if found > KNOWN {
         return Err(Damage::Newer { found, known: KNOWN }.into());
@@ -180,15 +205,14 @@ fn shape(conn: &Connection) -> Result<Seal, Flaw> {
     let mut select =
         conn.prepare("SELECT type, name, tbl_name, rootpage, ifnull(sql, '') FROM sqlite_schema")?;
     let mut rows = select.query([])?;
-    let mut parts = Vec::new();
+    let mut sealing = Sealing::default();
     while let Some(row) = rows.next()? {
         for column in [0, 1, 2, 4] {
-            parts.push(row.get::<_, String>(column)?.into_bytes());
+            sealing.field(row.get_ref(column)?.as_bytes().map_err(rusqlite::Error::from)?);
         }
-        parts.push(row.get::<_, i64>(3)?.to_le_bytes().to_vec());
+        sealing.field(&row.get::<_, i64>(3)?.to_le_bytes());
     }
-    let fields: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-    Ok(seal(&fields))
+    Ok(sealing.done())
 }
 
 #[cfg(test)]

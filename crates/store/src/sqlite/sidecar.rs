@@ -2,48 +2,61 @@
 //! the database is recognised. Replaced now and then without a flush: it may lag, it is never ahead.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use piton_core::ids::{RunId, StoreId};
 use piton_core::record::Cursor;
 use rusqlite::Connection;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::flaw::Flaw;
 use super::home::{Home, PRIVATE_FILE};
-use super::rows;
+use super::rows::{self, Log};
 use super::schema::seal;
 use crate::{Damage, StoreError};
+
+/// Room for any sidecar.
+const SIZE: usize = 256;
 
 /// A log's head goes into the sidecar each time it passes a multiple of this.
 const EVERY: u64 = 32;
 
+/// What is remembered. One that another version of piton wrote is as good as none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sidecar {
     store: StoreId,
-    #[serde(flatten)]
     head: Option<Head>,
     /// A torn or garbled sidecar is no witness.
     seal: String,
 }
 
+/// Where a log once ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Head {
+pub(super) struct Head {
     run: RunId,
-    #[serde(flatten)]
+    /// The run's number.
+    seq: i64,
     at: Cursor,
 }
 
+impl Head {
+    pub(super) fn of(log: &Log) -> Head {
+        Head { run: log.run, seq: log.seq, at: log.head }
+    }
+}
+
 impl Sidecar {
-    fn new(store: StoreId, head: Option<(RunId, Cursor)>) -> Sidecar {
-        let head = head.map(|(run, at)| Head { run, at });
+    fn new(store: StoreId, head: Option<Head>) -> Sidecar {
         let seal = Sidecar::seal_of(store, head);
         Sidecar { store, head, seal }
     }
 
     fn seal_of(store: StoreId, head: Option<Head>) -> String {
-        let text = head.map(|head| format!("{} {} {}", head.run, head.at.position, head.at.hash));
+        let text = head.map(|Head { run, seq, at: Cursor { position, hash } }| {
+            format!("{run} {seq} {position} {hash}")
+        });
         let seal = seal(&[store.0.as_bytes(), text.unwrap_or_default().as_bytes()]);
         seal.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -54,18 +67,25 @@ pub(super) fn is_due(before: Cursor, after: Cursor) -> bool {
     before.position.0 / EVERY != after.position.0 / EVERY
 }
 
-/// Replaces the sidecar. The caller holds the write lock, so the temporary name is ours. Failing to is
-/// not an error of the append before it: the old sidecar stays true.
-pub(super) fn replace(home: &Home, store: StoreId, head: Option<(RunId, Cursor)>) {
+/// Writes the sidecar over the one there is, which is much less than to make a file and rename it. The
+/// caller holds the write lock. Failing to is not an error of the append before it: the old sidecar stays
+/// true, and a torn one says nothing.
+pub(super) fn replace(home: &Home, store: StoreId, head: Option<Head>) {
     let _ = write(home, &Sidecar::new(store, head));
 }
 
 fn write(home: &Home, sidecar: &Sidecar) -> io::Result<()> {
-    let new = home.sidecar.with_extension("head.new");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE_FILE).open(&new)?;
-    file.write_all(&serde_json::to_vec(sidecar)?)?;
-    fs::rename(&new, &home.sidecar)
+    let mut text = serde_json::to_vec(sidecar)?;
+    // Nothing of a longer one shows behind it.
+    text.resize(text.len().max(SIZE), b' ');
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(PRIVATE_FILE)
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+        .open(&home.sidecar)?;
+    file.write_all_at(&text, 0)
 }
 
 /// Refuses a database that is not the one, or not as far as, the sidecar remembers.
@@ -78,16 +98,15 @@ pub(super) fn verify(
     if sidecar.store != store {
         return Err(Damage::RolledBack.into());
     }
-    let Some(Head { run, at }) = sidecar.head else { return Ok(()) };
-    let kept = match rows::find_run(conn, run)? {
+    let Some(Head { run, seq, at }) = sidecar.head else { return Ok(()) };
+    // The hash is over the run's id, too.
+    if rows::hash_at(conn, &Log::new(run, seq), at.position)? == Some(at.hash) {
+        return Ok(());
+    }
+    match rows::find_run(conn, run)? {
         // Only a store that is newer than this knows that the run was forgotten.
-        Some(entry) if entry.is_forgotten() => return Ok(()),
-        Some(entry) => rows::hash_at(conn, &entry, at.position)?,
-        None => None,
-    };
-    match kept {
-        Some(hash) if hash == at.hash => Ok(()),
-        Some(_) | None => Err(Damage::RolledBack.into()),
+        Some(entry) if entry.is_forgotten() => Ok(()),
+        _ => Err(Damage::RolledBack.into()),
     }
 }
 
@@ -112,7 +131,8 @@ mod tests {
     fn the_sidecar_round_trips_with_and_without_a_head() {
         let store = StoreId(uuid::Uuid::from_u128(1));
         let at = Cursor { position: Position(33), hash: Hash::of(b"x") };
-        for head in [None, Some((RunId(uuid::Uuid::from_u128(2)), at))] {
+        let head = Head { run: RunId(uuid::Uuid::from_u128(2)), seq: 7, at };
+        for head in [None, Some(head)] {
             let sidecar = Sidecar::new(store, head);
             let text = serde_json::to_string(&sidecar).expect("it is plain data");
             assert_eq!(serde_json::from_str::<Sidecar>(&text).ok(), Some(sidecar), "{text}");

@@ -6,9 +6,10 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::process::{Flock, FlockType};
+use rustix::process::{Flock, FlockType, Pid};
 
 use super::header;
 
@@ -18,6 +19,9 @@ const MAGIC: u32 = 0x377f_0682;
 
 /// A few frames at a time: memory that is touched for the first time costs more than a read.
 const BUFFER: usize = 1 << 14;
+
+/// A log with fewer commits is young.
+const YOUNG: u32 = 3;
 
 /// What the log holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,6 +35,11 @@ pub(super) struct Survey {
 }
 
 impl Survey {
+    /// The log was begun anew not long ago.
+    pub(super) fn is_young(self) -> bool {
+        self.commits < YOUNG
+    }
+
     /// One commit behind a broken frame can be left over from a crash, because commits are flushed one
     /// by one and only the last one can have been half written. Two cannot.
     pub(super) fn is_broken(self) -> bool {
@@ -38,8 +47,16 @@ impl Survey {
     }
 }
 
+/// How far a log is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    Whole,
+    /// No more than tells whether it is young, and how many frames follow.
+    Beginning,
+}
+
 /// Follows the log from its start, as SQLite does when it recovers, and then on.
-pub(super) fn survey(wal: &Path) -> io::Result<Survey> {
+pub(super) fn survey(wal: &Path, extent: Extent) -> io::Result<Survey> {
     let mut survey = Survey::default();
     let Some(mut log) = Log::open(wal)? else { return Ok(survey) };
     let mut sound = log.is_sound;
@@ -50,6 +67,10 @@ pub(super) fn survey(wal: &Path) -> io::Result<Survey> {
             (true, true) => survey.commits += 1,
             (true, false) => survey.lost += 1,
             (false, _) => {}
+        }
+        if extent == Extent::Beginning && !survey.is_young() {
+            survey.frames = log.count_from(survey.frames)?;
+            break;
         }
     }
     Ok(survey)
@@ -69,14 +90,23 @@ pub(super) fn holds(wal: &Path, page: usize, pages: Range<u32>) -> io::Result<bo
     Ok(log.page == page && pages.into_iter().all(|number| held.contains(&number)))
 }
 
-/// Whether no other process has the database open: each holds a lock on this byte of the shared-memory
-/// file for as long as it does.
+/// Another process that has the database open: each holds a lock on this byte of the shared-memory file
+/// for as long as it does.
+pub(super) fn user(shm: &Path) -> Option<Pid> {
+    asked(shm).ok().flatten().and_then(|lock| lock.pid)
+}
+
+/// Whether no other process has.
 pub(super) fn is_ours_alone(shm: &Path) -> bool {
+    matches!(asked(shm), Ok(None))
+}
+
+fn asked(shm: &Path) -> io::Result<Option<Flock>> {
     const OPEN: u64 = 128;
-    let Ok(file) = header::keep_open(shm) else { return false };
+    let file = header::keep_open(shm)?;
     let lock = Flock { start: OPEN, length: 1, ..Flock::from(FlockType::WriteLock) };
     // Locks of this process are in nobody's way here.
-    matches!(rustix::process::fcntl_getlk(&*file, &lock), Ok(None))
+    Ok(rustix::process::fcntl_getlk(&*file, &lock)?)
 }
 
 /// What is different each time the log is begun anew: its header, which is written before the first
@@ -133,6 +163,22 @@ impl Log {
         Ok(Some(Log { file, page, is_big_endian, is_sound, salts, sum: stored, buffer }))
     }
 
+    /// How many frames there are, where so many are known: those since the log was last begun anew are in
+    /// front of the older ones.
+    fn count_from(&self, known: u32) -> io::Result<u32> {
+        let file = self.file.get_ref();
+        let size = (FRAME_HEADER + self.page) as u64;
+        let room = file.metadata()?.len().saturating_sub(HEADER as u64) / size;
+        let (mut newer, mut beyond) = (u64::from(known), room.max(u64::from(known)) + 1);
+        while newer + 1 < beyond {
+            let middle = newer.midpoint(beyond);
+            let mut salts = [0; 8];
+            file.read_exact_at(&mut salts, HEADER as u64 + (middle - 1) * size + 8)?;
+            if Some(salts) == self.salts { newer = middle } else { beyond = middle }
+        }
+        Ok(u32::try_from(newer).unwrap_or(u32::MAX))
+    }
+
     fn next(&mut self) -> Option<Frame> {
         self.file.read_exact(&mut self.buffer).ok()?;
         let (head, data) = self.buffer.split_at(FRAME_HEADER);
@@ -176,4 +222,45 @@ impl Sum {
 
 pub(super) fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes a log that was begun anew, with so many frames over so many older ones.
+    fn log(dir: &Path, frames: u32, older: u32) -> std::path::PathBuf {
+        let path = dir.join("store.db-wal");
+        let mut bytes = Vec::new();
+        for word in [MAGIC, 3_007_000, 512, 0, 7, 7] {
+            bytes.extend(word.to_be_bytes());
+        }
+        let mut sum = Sum::default().over(&bytes, false);
+        bytes.extend([sum.0.to_be_bytes(), sum.1.to_be_bytes()].concat());
+        for number in 0..frames.max(older) {
+            let salt: u32 = if number < frames { 7 } else { 6 };
+            let head = [number + 1, 1].map(u32::to_be_bytes).concat();
+            let data = [number.to_be_bytes()[3]; 512];
+            sum = sum.over(&head, false).over(&data, false);
+            bytes.extend(head);
+            for word in [salt, salt, sum.0, sum.1] {
+                bytes.extend(word.to_be_bytes());
+            }
+            bytes.extend(data);
+        }
+        std::fs::write(&path, bytes).expect("a log");
+        path
+    }
+
+    #[test]
+    fn the_beginning_of_a_log_tells_as_many_frames_as_all_of_it() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for (frames, older) in [(0, 0), (0, 9), (1, 0), (2, 9), (3, 3), (4, 9), (9, 4), (57, 90)] {
+            let path = log(dir.path(), frames, older);
+            let whole = survey(&path, Extent::Whole).expect("a log");
+            assert_eq!((whole.frames, whole.commits, whole.lost), (frames, frames, 0));
+            let beginning = survey(&path, Extent::Beginning).expect("a log");
+            assert_eq!((beginning.frames, beginning.commits), (frames, frames.min(YOUNG)));
+        }
+    }
 }

@@ -164,10 +164,12 @@ fn a_newer_schema_that_is_only_in_the_log_is_named() {
     let db = dir.path().join("store.db");
     let conn = rusqlite::Connection::open(&db).unwrap();
     conn.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).unwrap();
-    conn.pragma_update(None, "user_version", 9).unwrap();
+    let known: i64 = conn.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    conn.pragma_update(None, "user_version", known + 6).unwrap();
     drop(conn);
-    assert_eq!(fs::read(&db).unwrap()[60..64], [0, 0, 0, 2], "the file itself says nothing of it");
-    expect_damage(dir.path(), &Damage::Newer { found: 9, known: 2 });
+    let in_file: [u8; 4] = fs::read(&db).unwrap()[60..64].try_into().unwrap();
+    assert_eq!(i64::from(u32::from_be_bytes(in_file)), known, "the file itself says nothing of it");
+    expect_damage(dir.path(), &Damage::Newer { found: known + 6, known });
 }
 
 #[test]
@@ -450,13 +452,18 @@ fn a_log_cut_anywhere_gives_a_state_not_older_than_the_sidecar_or_a_named_error(
 fn rows_that_were_edited_by_hand_are_named() {
     let edits = [
         "DELETE FROM events WHERE id = (1 << 32) + 5",
-        "DELETE FROM events WHERE id = (SELECT max(id) FROM events WHERE id < (3 << 32))",
+        "DELETE FROM events WHERE id = (2 << 32) + 4294967295",
+        "DELETE FROM events WHERE id =
+            (SELECT max(id) FROM events WHERE id < (2 << 32) + 4294967295)",
         "UPDATE events SET body = x'00' WHERE id = (2 << 32) + 3",
         "UPDATE events SET at = at + 1 WHERE id = (2 << 32) + 3",
-        "INSERT INTO events SELECT id + 1, at, body, hash FROM events ORDER BY id DESC LIMIT 1",
+        "INSERT INTO events SELECT id + 1, at, body, hash FROM events
+            WHERE id < (2 << 32) + 4294967295 ORDER BY id DESC LIMIT 1",
         "UPDATE runs SET active = 1 WHERE seq = 3",
         "UPDATE runs SET key = 'other' WHERE seq = 2",
-        "UPDATE runs SET position = position - 1 WHERE seq = 2",
+        "UPDATE events SET at = at - 1 WHERE id = (2 << 32) + 4294967295",
+        "UPDATE events SET body = x'00' WHERE id = (2 << 32) + 4294967295",
+        "UPDATE events SET hash = zeroblob(32) WHERE id = (2 << 32) + 4294967295",
         "DELETE FROM runs WHERE seq = 6",
         "DELETE FROM runs WHERE seq = 2",
         "DELETE FROM leases WHERE run = 1 AND key = 'step-1'",

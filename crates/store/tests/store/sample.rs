@@ -22,6 +22,11 @@ fn a_store_of_the_second_schema_opens() {
     opens("schema-2", Some("run-1"));
 }
 
+#[test]
+fn a_store_of_the_third_schema_opens() {
+    opens("schema-3", Some("run-1"));
+}
+
 /// A sample made by the role `makes-sample` of `child.rs`; the first had no names, and kept nothing
 /// beside a log.
 fn opens(schema: &str, name: Option<&str>) {

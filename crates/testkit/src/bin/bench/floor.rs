@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use clap::Arg;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
@@ -22,13 +23,24 @@ const COMMIT: &str = "floor-commit";
 pub(crate) fn as_process(words: &[String]) -> Option<ExitCode> {
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [START] => Some(ExitCode::SUCCESS),
-        [COMMIT, path] => {
-            Floor::open(Path::new(path)).commit();
+        [COMMIT, ..] => {
+            Floor::open(&told(words)).commit();
             // Without closing, as piton does: the last one to close would checkpoint.
             std::process::exit(0)
         }
         _ => None,
     }
+}
+
+/// The database that was named. The words are read by the same parser as a verb's, which is part of the
+/// same start.
+fn told(words: &[String]) -> PathBuf {
+    let db = Arg::new("db").required(true).value_parser(clap::value_parser!(PathBuf));
+    let commit = clap::Command::new(COMMIT).arg(db);
+    let told = clap::Command::new("bench").no_binary_name(true).subcommand(commit);
+    let found = told.get_matches_from(words);
+    let (_, commit) = found.subcommand().expect("the floor's own name");
+    commit.get_one::<PathBuf>("db").expect("a path").clone()
 }
 
 /// `true`: what starting any process costs.

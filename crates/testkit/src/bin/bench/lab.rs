@@ -58,7 +58,7 @@ impl Lab {
         let durable = SqliteStore::open(dir.path(), Access::Create).expect("a store");
         lab.store = Arc::new(durable);
         let made = set_up(&lab);
-        lab.store.tidy();
+        lab.warm_up();
         let empty = lab.project.state.clone();
         fs::remove_dir_all(&empty)
             .and_then(|()| copy(dir.path(), &empty))
@@ -101,18 +101,22 @@ impl Lab {
         }
     }
 
-    /// As [`Lab::new`], with a write-ahead log that has its working size: flushing a file that still
-    /// grows takes longer.
+    /// As [`Lab::new`], with a write-ahead log that has its working size.
     pub(crate) fn warm(bench: &Bench) -> Lab {
         let lab = Lab::new(bench);
-        let mut log = lab.open(&plan_of(1), "warm", None);
-        let (fence, _lock) = lab.hold(&mut log, &step(1));
-        lab.start(&mut log, &step(1), fence);
-        let command = checkpoint(&log, &step(1), fence, 0);
-        (0..150).for_each(|_| tell(&mut log, command.clone()));
-        lab.complete(&mut log, &step(1), fence);
-        lab.store.tidy();
+        lab.warm_up();
         lab
+    }
+
+    /// Brings the write-ahead log to its working size: flushing a file that still grows takes longer.
+    fn warm_up(&self) {
+        let mut log = self.open(&plan_of(1), "warm", None);
+        let (fence, _lock) = self.hold(&mut log, &step(1));
+        self.start(&mut log, &step(1), fence);
+        let command = checkpoint(&log, &step(1), fence, 0);
+        (0..200).for_each(|_| tell(&mut log, command.clone()));
+        self.complete(&mut log, &step(1), fence);
+        self.store.tidy();
     }
 
     /// Flushes what setting up has left to the kernel, so that nobody's measured flush pays for it.
