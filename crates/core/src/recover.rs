@@ -9,7 +9,7 @@ use crate::decide::{Command, Corpse, Refusal, decide};
 use crate::decided::Lease;
 use crate::event::{Cause, Entry, Failure, Holder};
 use crate::ids::{AttemptId, BootId, Fence, HostId, LockName, QuestionId, StepId, StepRef};
-use crate::plan::{Isolation, Work};
+use crate::plan::{Isolation, PlanStep, Work};
 use crate::record::Record;
 use crate::run::{Attempt, Phase, Run, Step};
 use crate::time::Moment;
@@ -150,7 +150,11 @@ pub fn recover(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -
     let mut mends: Vec<Mend> = Vec::with_capacity(run.plan().steps.len());
     for (plan, state) in run.steps() {
         let step = StepRef::first(plan.id.clone());
-        let action = action_for(run, &step, state, &asker);
+        // Most of a long run is behind it, and nothing can be done about that.
+        let action = match state.is_completed() {
+            true => Action::Skip,
+            false => action_for(run, (plan, &step), state, &asker),
+        };
         mends.push(Mend { step, action });
     }
     as_many_as_fit(run, &asker, &mut mends);
@@ -174,10 +178,14 @@ pub fn on_resume(
     recover(&foreseen(run, &request, now), observed, leases, now)
 }
 
-fn action_for(run: &Run, step: &StepRef, state: &Step, asker: &Asker<'_>) -> Action {
-    let by_hand = run.step(&step.step).is_some_and(|(plan, _)| plan.work == Work::ByHand);
+fn action_for(
+    run: &Run,
+    (plan, step): (&PlanStep, &StepRef),
+    state: &Step,
+    asker: &Asker<'_>,
+) -> Action {
     match claimable(run, step, asker) {
-        Ok(_) if by_hand => Action::AwaitHolder,
+        Ok(_) if plan.work == Work::ByHand => Action::AwaitHolder,
         Ok(Granted { entry, .. }) => Action::Enter { entry, because: because(state) },
         Err(Refusal::HeldDead { fence, .. }) => {
             let attempt = state.attempt().expect("a held step has an attempt");
@@ -256,12 +264,12 @@ fn after_burial(
         unreachable!("only the dead are buried");
     };
     let after = buried(run, step, fence, corpse, asker.now);
-    let (_, state) = after.step(&step.step).expect("the step exists");
+    let (plan, state) = after.step(&step.step).expect("the step exists");
     let outside = asker.observed.outside.clone();
     let observed = Observed { jobs: asker.observed.jobs, outside, ..Observed::default() };
     let holder = worker(&observed);
     let asker = Asker { holder: &holder, observed: &observed, ..*asker };
-    action_for(&after, step, state, &asker)
+    action_for(&after, (plan, step), state, &asker)
 }
 
 /// The run as it will be once this dead attempt is recorded.

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use piton_core::cache::{Packed, is_due, is_worth_it};
 use piton_core::decide::{Command, Refusal, decide, may_forget, open};
@@ -45,7 +45,13 @@ pub struct Log {
     run: Run,
     /// What the next append keeps beside the log.
     remember: Vec<Packed>,
+    /// Where the log was, and when, as the run was last kept beside it.
+    kept: Option<(Position, Instant)>,
 }
+
+/// Somebody who appends quickly keeps the run no more often than each second, unless so many records have
+/// come that folding them would be felt.
+const NOT_MINDED: u64 = 64;
 
 /// What opening a run found.
 #[expect(clippy::large_enum_variant, reason = "made once per verb and taken apart at once")]
@@ -89,7 +95,7 @@ impl Log {
     }
 
     fn folded(store: Arc<dyn Store>, run: Run) -> Log {
-        Log { store, run, remember: Vec::new() }
+        Log { store, run, remember: Vec::new(), kept: None }
     }
 
     /// Keeps this beside the log with the next append, if there is one.
@@ -176,7 +182,7 @@ impl Log {
     fn keep_if_due(&mut self, before: Position) {
         let (position, steps) = (self.run.cursor.position, self.run.plan().steps.len());
         let missing = !self.run.has_file() && is_worth_it(position, steps);
-        if !missing && !is_due(before, position) {
+        if !missing && (!is_due(before, position) || self.kept_lately(position)) {
             return;
         }
         let mut packed = None;
@@ -189,7 +195,15 @@ impl Log {
         if let (Some(file), Some(packed)) = (file, packed) {
             let again = Refold::of(&self.store, run.opened.run);
             self.run.is_kept(packed, file, again);
+            self.kept = Some((position, Instant::now()));
         }
+    }
+
+    /// Whether this log has kept its run so short a while ago that the next reader will not mind.
+    fn kept_lately(&self, position: Position) -> bool {
+        self.kept.is_some_and(|(at, when)| {
+            position.0 - at.0 < NOT_MINDED && when.elapsed() < Duration::from_secs(1)
+        })
     }
 }
 

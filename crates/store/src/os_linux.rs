@@ -1,7 +1,9 @@
-//! What the store asks Linux: the boot id, the clock that counts through suspend, and what kind of
-//! file system a path is on. `os_macos.rs` has the same functions.
+//! What the store asks Linux: the boot id, the clock that counts through suspend, who has locked a file,
+//! and what kind of file system a path is on. `os_macos.rs` has the same functions.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use piton_core::ids::BootId;
@@ -17,6 +19,22 @@ pub(crate) fn boot_id() -> io::Result<Option<BootId>> {
 pub(crate) fn boot_millis() -> i64 {
     let time = clock_gettime(ClockId::Boottime);
     time.tv_sec.saturating_mul(1_000).saturating_add(time.tv_nsec / 1_000_000)
+}
+
+/// The process that has locked a file, as far as this one may know.
+pub(crate) fn lock_holder(file: &File) -> Option<u32> {
+    let inode = file.metadata().ok()?.ino();
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| holder_in(line, inode))
+}
+
+/// Reads `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; whoever waits has an arrow behind the number.
+fn holder_in(line: &str, inode: u64) -> Option<u32> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [_, "FLOCK", _, _, process, place, ..] = words[..] else { return None };
+    let at = place.rsplit(':').next()?.parse();
+    // Zero is somebody in another namespace.
+    process.parse().ok().filter(|process| *process > 0 && at == Ok(inode))
 }
 
 /// The name of the network (or possibly network) file system a path is on.
@@ -63,6 +81,20 @@ mod tests {
         assert_eq!(kind_of(0xff53_4d42), Some("cifs"));
         assert_eq!(kind_of(0xef53), None, "ext4 is local");
         assert_eq!(kind_of(0x0102_1994), None, "tmpfs is local");
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_is_told_from_those_who_wait() {
+        let held = "1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF";
+        assert_eq!(holder_in(held, 1234), Some(4711));
+        assert_eq!(holder_in(held, 123), None, "another file");
+        let others = [
+            "1: -> FLOCK  ADVISORY  WRITE 4712 fe:00:1234 0 EOF",
+            "2: POSIX  ADVISORY  WRITE 4713 fe:00:1234 0 EOF",
+            "3: FLOCK  ADVISORY  WRITE 0 fe:00:1234 0 EOF",
+            "",
+        ];
+        assert!(others.iter().all(|line| holder_in(line, 1234).is_none()));
     }
 
     #[test]

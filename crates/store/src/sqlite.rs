@@ -190,10 +190,10 @@ impl SqliteStore {
         change: impl FnOnce(&Connection) -> Result<Written<T>, Flaw>,
     ) -> Result<T, StoreError> {
         let lock = self.lock.as_ref().ok_or(StoreError::LookOnly)?;
-        let _turn = lock.take(self.patience)?;
+        let turn = lock.take(self.patience)?;
         let link = self.link();
         let answer = commit(&link.conn, change).map_err(|flaw| flaw.named(&self.home.db))?;
-        drop(link);
+        drop((link, turn));
         if let Written::Yes { remember, .. } = &answer {
             self.commits.fetch_add(1, Ordering::Release);
             if remember.is_some() {
@@ -401,9 +401,8 @@ impl Store for SqliteStore {
             Runs::Named(name) => rows::find_named(conn, name),
             Runs::All | Runs::Active => rows::all_runs(conn),
         })?;
-        let wanted = |entry: &RunEntry| {
-            !entry.is_forgotten() && (*filter != Runs::Active || entry.active)
-        };
+        let wanted =
+            |entry: &RunEntry| !entry.is_forgotten() && (*filter != Runs::Active || entry.active);
         Ok(entries.into_iter().filter(wanted).map(RunEntry::into_row).collect())
     }
 

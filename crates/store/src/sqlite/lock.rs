@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::home::PRIVATE_FILE;
-use crate::StoreError;
+use crate::{StoreError, os};
 
 /// How long a writer waits for its turn before it says who has it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -53,7 +53,6 @@ impl WriteLock {
             Err(TryLockError::WouldBlock) => self.queue(&mut own, patience)?,
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        sign(&own.file).map_err(failed)?;
         Ok(Turn { own })
     }
 
@@ -75,7 +74,7 @@ impl WriteLock {
                 own.file = open(&self.path).map_err(failed)?;
                 Err(StoreError::Busy {
                     path: self.path.clone(),
-                    holder: holder(&self.path),
+                    holder: os::lock_holder(&own.file),
                     waited: begun.elapsed(),
                 })
             }
@@ -140,17 +139,4 @@ fn wait_for(file: &File) -> io::Result<()> {
             got => return got,
         }
     }
-}
-
-/// Leaves our process id for those who wait; fixed width, so that no digit of an older one remains.
-fn sign(file: &File) -> io::Result<()> {
-    let ours = format!("{:<10}\n", std::process::id());
-    let mut there = [0; 11];
-    let read = file.read_at(&mut there, 0)?;
-    // Reading is cheaper than dirtying a page, and we are often the last one who wrote.
-    if there[..read] == *ours.as_bytes() { Ok(()) } else { file.write_all_at(ours.as_bytes(), 0) }
-}
-
-fn holder(path: &Path) -> Option<u32> {
-    std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }

@@ -67,9 +67,9 @@ pub(super) fn is_due(before: Cursor, after: Cursor) -> bool {
     before.position.0 / EVERY != after.position.0 / EVERY
 }
 
-/// Writes the sidecar over the one there is, which is much less than to make a file and rename it. The
-/// caller holds the write lock. Failing to is not an error of the append before it: the old sidecar stays
-/// true, and a torn one says nothing.
+/// Writes the sidecar over the one there is, which is much less than to make a file and rename it. Nobody
+/// queues for it: an older one stays true, and a torn one says nothing. Neither does failing say anything
+/// of the append before it.
 pub(super) fn replace(home: &Home, store: StoreId, head: Option<Head>) {
     let _ = write(home, &Sidecar::new(store, head));
 }
