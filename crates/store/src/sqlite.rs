@@ -461,7 +461,11 @@ impl Store for SqliteStore {
     }
 
     fn cached(&self, run: RunId, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.reading(|conn| rows::cached(conn, &self.log(conn, run)?, name))
+        self.reading(|conn| match rows::cached(conn, &self.log(conn, run)?, name)? {
+            // Its number was perhaps known from before it was forgotten.
+            None => rows::known_run(conn, run).map(|_| None),
+            found => Ok(found),
+        })
     }
 
     fn kept(&self, run: RunId) -> Option<Arc<dyn File>> {
