@@ -140,6 +140,13 @@ pub struct PlanStep {
     pub on_interrupt: Option<OnInterrupt>,
 }
 
+impl PlanStep {
+    /// Whether doing both is the same: how one goes on after an interruption is no part of what is done.
+    pub(crate) fn does_as(&self, other: &PlanStep) -> bool {
+        PlanStep { on_interrupt: other.on_interrupt, ..self.clone() } == *other
+    }
+}
+
 /// How a step goes on whose command or agent was cut off at work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

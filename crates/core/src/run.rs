@@ -570,7 +570,9 @@ impl Run {
         let used = &self.sets.held | &self.sets.completed;
         let kept = |index: &usize| {
             let before = &self.plan().steps[*index];
-            after.get(&before.id).is_some_and(|after| *after == before)
+            let done = self.sets.completed[*index];
+            let same = |after: &PlanStep| after == before || (done && after.does_as(before));
+            after.get(&before.id).is_some_and(|after| same(after))
         };
         used.ones().filter(|index| !kept(index)).map(|index| self.id_at(index)).collect()
     }
@@ -589,6 +591,7 @@ impl Run {
         }
         let carried = |after: &PlanStep| match self.step(&after.id) {
             Some((before, state)) if before == after => state.clone(),
+            Some((_, state)) if state.is_completed() => state.clone(),
             Some((_, state)) => state.replanned(),
             None => Step::default(),
         };

@@ -201,7 +201,10 @@ pub fn keepers(sandbox: &Sandbox) -> Vec<u32> {
         process.command.contains(" keeper ") && process.command.contains("--attempt")
     };
     let found = sandbox.processes_with_env("PITON_ATTEMPT=");
-    found.iter().filter(|process| is_keeper(process)).map(|process| process.pid).collect()
+    let keepers: Vec<&Process> = found.iter().filter(|process| is_keeper(process)).collect();
+    // What a keeper has just forked looks like it until it becomes its program.
+    let forked = |of: &Process| keepers.iter().any(|keeper| keeper.pid == of.parent);
+    keepers.iter().filter(|keeper| !forked(keeper)).map(|keeper| keeper.pid).collect()
 }
 
 /// The one keeper that lives.

@@ -78,6 +78,21 @@ fn what_is_claimed_or_completed_may_not() {
     }
 }
 
+/// A plan-wide `on_interrupt` changes every step; what is done cannot be interrupted any more.
+#[test]
+fn how_a_completed_step_would_have_gone_on_may_change() {
+    let asking = "a command then=ask\nb agent needs=a items=2 then=ask\nc command then=ask";
+    let mut changed = check(DONE, asking, "plan accepted");
+    assert!(changed.run.step(&id("a")).unwrap().1.is_completed());
+    changed.play("claim c, start c, bury c none");
+    assert_eq!(changed.run.questions().count(), 1, "the others go on as the plan says now");
+    let refused = "no: the changed plan changes or removes steps that are claimed or completed: c";
+    check(&format!("{DONE}, claim c"), asking, refused);
+    let other = "a agent then=ask\nb agent needs=a items=2\nc command";
+    let refused = "no: the changed plan changes or removes steps that are claimed or completed: a";
+    check(DONE, other, refused);
+}
+
 #[test]
 fn what_was_recorded_with_the_run_may_not() {
     let mut history = History::open(plan(BEFORE));
