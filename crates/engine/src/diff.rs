@@ -49,7 +49,12 @@ pub fn of_run(project: &Project, log: &Log) -> Result<Range, EngineError> {
 pub fn of_step(project: &Project, log: &Log, step: &StepId) -> Result<Option<Range>, EngineError> {
     let Some((_, state)) = log.run().step(step) else { return Ok(None) };
     if let Phase::Completed { commit: Some(to), .. } = &state.phase {
-        let from = landed_before(project, log, step, to)?;
+        let landing = state.landing.as_ref().filter(|landing| landing.to == *to);
+        let from = match landing {
+            Some(landing) => landing.onto.clone(),
+            // It was on the branch already.
+            None => landed_before(project, log, step, to)?,
+        };
         return Ok(Some(Range { from, to: to.clone(), snapshot: None }));
     }
     let Some(kept) = &state.snapshot else { return Ok(None) };

@@ -20,6 +20,7 @@ use crate::abandon::{self, end_dead};
 use crate::clean::{self, Doomed, RemovedTree};
 use crate::crash;
 use crate::error::EngineError;
+use crate::git::keep::HELD;
 use crate::git::{Git, GitError, Moved};
 use crate::log::Log;
 use crate::project::Project;
@@ -61,6 +62,8 @@ pub struct Purge {
     pub kept_branches: Vec<Tip>,
     /// Refs of snapshots.
     pub kept_snapshots: Vec<String>,
+    /// Refs of commits that were not landed, or made on the way to that.
+    pub kept_refs: Vec<String>,
     /// Files that no snapshot could hold, moved aside by an attempt.
     pub kept_files: Vec<PathBuf>,
 }
@@ -190,6 +193,8 @@ fn survey(project: &Project, run: &Run, worktrees: Vec<PathBuf>) -> Result<Purge
     let kept_files = folders.iter().map(|folder| folder.omitted()).filter(holds_any).collect();
     let mut kept_snapshots = refs(&project.git, &format!("refs/piton/{handle}/"))?;
     kept_snapshots.extend(refs(&project.git, &format!("{LASTING}/{handle}/"))?);
+    let mut kept_refs = refs(&project.git, &format!("refs/piton/unlanded/{handle}/"))?;
+    kept_refs.extend(refs(&project.git, &format!("{HELD}/piton/{handle}/"))?);
     Ok(Purge {
         run: run.opened.run,
         records: run.cursor.position.0,
@@ -198,6 +203,7 @@ fn survey(project: &Project, run: &Run, worktrees: Vec<PathBuf>) -> Result<Purge
         branches,
         kept_branches,
         kept_snapshots: kept_snapshots.into_iter().map(|(name, _)| name).collect(),
+        kept_refs: kept_refs.into_iter().map(|(name, _)| name).collect(),
         kept_files,
         handle,
     })

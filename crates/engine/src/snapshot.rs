@@ -2,7 +2,8 @@
 //! HEAD, index, branch and files stay as they are. Files are kept byte for byte, no filter runs, and
 //! one bad path never costs the rest: what could not be kept is listed. The first parent is HEAD, or an
 //! empty commit where there is none yet; where something is staged, the second is a commit of the index;
-//! where there are conflicts, the third has their sides.
+//! where there are conflicts, the third has their sides; where git was in the middle of something, the
+//! others are what that was about.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,6 +29,7 @@ mod glob;
 mod ignore;
 mod known;
 mod omitted;
+mod operation;
 mod packs;
 mod put;
 mod read;
@@ -42,10 +44,11 @@ pub use compare::{
 };
 pub use export::{export, has_path};
 pub use omitted::keep_omitted;
+pub use operation::Operation;
 pub use packs::{consolidate, sweep};
 pub(crate) use put::is_meant;
 pub use put::{PutBack, PutError, Putting, finish_putting, lock_tree, put_back};
-pub use restore::{read_back, rebuild, told};
+pub use restore::{operation, read_back, rebuild, told};
 
 use beneath::Root;
 use ignore::Rules;
@@ -239,8 +242,13 @@ impl Taking<'_> {
             memory.known.mark_tracked(memory.staged.tracked.paths());
         }
         let sink = Sink::pack(git, &ask.refname);
-        let capture = self.capture(memory, &sink)?;
-        let staged = memory.staged.digest();
+        let mut capture = self.capture(memory, &sink)?;
+        let operation = Operation::in_dir(self.dir).map(|begun| begun.known_to(git));
+        capture.trailers.extend(operation.as_ref().map(Operation::trailer));
+        let staged = match &operation {
+            Some(begun) => format!("{} {}", memory.staged.digest(), begun.digest()),
+            None => memory.staged.digest(),
+        };
         if capture.changes.is_empty() && self.is_kept(memory, &staged, ask) {
             return Ok(None);
         }
@@ -258,13 +266,18 @@ impl Taking<'_> {
         };
         let start = memory.base.as_ref().map_or(Start::Parent, |base| Start::Tree(&base.tree));
         let staged_now = Some(&memory.staged).filter(|staged| !staged.torn);
-        let staging = staged_now.filter(|staged| !staged.changes.is_empty()).map(|staged| {
-            let changes = &staged.changes;
-            pack.side(&Entry { message: "index", parent, start: Start::Parent, changes })
+        let (changes_of, sides_of) = staged_now.map_or((&[][..], &[][..]), |staged| {
+            (staged.changes.as_slice(), staged.sides.as_slice())
         });
-        let sides = staged_now.filter(|staged| !staged.sides.is_empty());
-        let sides = sides.map(|staged| pack.root("conflicts", &staged.sides));
-        let merges: Vec<Parent<'_>> = staging.into_iter().chain(sides).collect();
+        // A parent is known by its place: before the last ones none is left out.
+        let all = operation.is_some();
+        let staging = (all || !changes_of.is_empty()).then(|| {
+            let (start, changes) = (Start::Parent, changes_of);
+            pack.side(&Entry { message: "index", parent, start, changes })
+        });
+        let sides = (all || !sides_of.is_empty()).then(|| pack.root("conflicts", sides_of));
+        let begun = operation.iter().flat_map(Operation::commits).map(Parent::Commit);
+        let merges: Vec<Parent<'_>> = staging.into_iter().chain(sides).chain(begun).collect();
         pack.commit(&Entry { message: &message, parent, start, changes }, &merges);
         if let Some(from) = &counted {
             pack.ask(from, changes.iter().map(|(path, _)| path.as_slice()));

@@ -25,7 +25,7 @@ use crate::log::Log;
 use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::snapshot::{self, FileChange, PutBack, PutError, Putting};
+use crate::snapshot::{self, FileChange, Operation, PutBack, PutError, Putting};
 use crate::undo::{self, Act, ActStage, Deed, Journal, NotUndone};
 use crate::worktree::{TreeState, Worktree};
 
@@ -202,6 +202,9 @@ pub fn choose<'a>(among: &'a [KnownSnapshot], at: &At) -> Option<&'a KnownSnapsh
 pub struct Contents {
     /// As git has it: with what was reported, and what a tree cannot say.
     pub message: String,
+    /// What git was in the middle of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<Operation>,
     /// The commit that was checked out.
     pub head: Option<Oid>,
     pub base: Oid,
@@ -218,7 +221,8 @@ pub fn contents(
     let base = base(log, &kept.step);
     let files = snapshot::changed_paths(&project.git, &base, &kept.commit)?;
     let head = project.git.commit(&format!("{}^1", kept.commit)).ok();
-    Ok(Contents { message, head, base, files })
+    let operation = snapshot::operation(&project.git, &kept.commit)?;
+    Ok(Contents { message, operation, head, base, files })
 }
 
 /// What a snapshot is compared with.

@@ -283,3 +283,32 @@ fn work_that_is_not_landed_is_shown_as_its_last_snapshot_has_it() {
     let nothing = sandbox.piton(&["diff", "plan.toml", "b"]).output().success();
     assert!(nothing.stdout.is_empty() && nothing.stderr.contains("nothing"), "{nothing}");
 }
+
+#[test]
+fn a_step_that_was_done_again_shows_what_it_brought_then() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    lay_plan(&sandbox, "[plan]\nname = 'test'\n[[step]]\nid = 'a'\n[[step]]\nid = 'b'\n");
+    let bring = |id: &str, file: &str| {
+        let made = data(&sandbox, &["worktree", "create", "plan.toml", id]);
+        let path = made["path"].as_str().expect("a path");
+        let claim = data(&sandbox, &["claim", "plan.toml", "--worktree", path, "--step", id]);
+        let (fence, tree) = (claim["fence"].to_string(), std::path::Path::new(path));
+        sandbox.write(tree.join(file), "text\n");
+        sandbox.git_in(tree, &["add", "-A"]);
+        sandbox.git_in(tree, &["commit", "--quiet", "-m", file]);
+        let commit = sandbox.git_in(tree, &["rev-parse", "HEAD"]);
+        data(&sandbox, &["complete", "plan.toml", id, "--fence", &fence, "--commit", &commit]);
+    };
+    let files = |id: &str| {
+        let shown = data(&sandbox, &["diff", "plan.toml", id]);
+        let files = shown["files"].as_array().expect("files").iter();
+        files.map(|file| file["path"].as_str().expect("a path").to_owned()).collect::<Vec<_>>()
+    };
+    bring("a", "first.txt");
+    assert_eq!(files("a"), ["first.txt"]);
+    data(&sandbox, &["reset", "plan.toml", "a", "--force", "--reason", "not good enough"]);
+    bring("a", "second.txt");
+    assert_eq!(files("a"), ["second.txt"], "what it brought before is told no more");
+    bring("b", "third.txt");
+    assert_eq!((files("a"), files("b")), (vec!["second.txt".into()], vec!["third.txt".into()]));
+}

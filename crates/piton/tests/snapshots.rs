@@ -399,6 +399,82 @@ fn work_at_risk_is_told_while_it_runs_and_what_was_saved_afterwards() {
 }
 
 #[test]
+fn snapshots_that_fail_are_told_and_tried_again() {
+    let (sandbox, run) = begun();
+    // Where snapshots are packed there is a file, as after somebody's mistake.
+    let (packing, away) = (sandbox.path(".git/piton/pack"), sandbox.path(".git/piton/pack-away"));
+    fs::rename(&packing, &away).expect("it is there");
+    fs::write(&packing, "in the way").expect("writable");
+    fs::write(sandbox.mark("n1"), "").expect("writable");
+    sandbox.wait_exists(sandbox.mark("w2"));
+    let failing = || step(&view(&sandbox), "a")["at_risk"]["failing"].clone();
+    sandbox.wait_until("a failure", || failing().is_string());
+    let why = failing();
+    let text = sandbox.piton(&["status", "test"]).output().success().stdout;
+    assert!(text.contains("snapshots fail: ") && text.contains("at risk: "), "{text}");
+    assert!(why.as_str().expect("text").contains("pack"), "it says what is wrong: {why}");
+    assert_eq!(step(&view(&sandbox), "a")["status"], "running", "the agent goes on");
+    fs::remove_file(&packing).expect("it was there");
+    fs::rename(&away, &packing).expect("it was there");
+    sandbox.wait_until("a snapshot of the second state", || has(&sandbox, "new"));
+    sandbox.wait_until("nothing fails any more", || failing().is_null());
+    let text = sandbox.piton(&["status", "test"]).output().success().stdout;
+    assert!(!text.contains("snapshots fail"), "{text}");
+    sandbox.piton(&["stop"]).output().success();
+    run.wait();
+}
+
+/// Somebody who was killed after a ref was made and before that was recorded has used the name.
+#[test]
+fn names_that_are_taken_do_not_stop_the_snapshots() {
+    let (sandbox, run) = begun();
+    let last = step(&view(&sandbox), "a")["snapshot"]["refname"].clone();
+    let (stem, n) = last.as_str().expect("a ref").rsplit_once('/').expect("a number");
+    let n: u64 = n.parse().expect("a number");
+    let taken: Vec<String> = (n + 1..n + 4).map(|n| format!("{stem}/{n}")).collect();
+    for name in &taken {
+        sandbox.git(&["update-ref", name, "main"]);
+    }
+    fs::write(sandbox.mark("n1"), "").expect("writable");
+    sandbox.wait_exists(sandbox.mark("w2"));
+    sandbox.wait_until("a snapshot of the second state", || has(&sandbox, "new"));
+    for name in &taken {
+        let (there, main) =
+            (sandbox.git(&["rev-parse", name]), sandbox.git(&["rev-parse", "main"]));
+        assert_eq!(there, main, "it is somebody else's");
+    }
+    sandbox.piton(&["stop"]).output().success();
+    run.wait();
+}
+
+#[test]
+fn a_merge_under_way_is_shown_with_how_to_go_on() {
+    let lab = Lab::new();
+    let git = |args: &[&str]| lab.sandbox.git(args);
+    git(&["checkout", "--quiet", "-b", "side"]);
+    lab.sandbox.write("one", "theirs\n");
+    git(&["add", "one"]);
+    git(&["commit", "--quiet", "-m", "theirs"]);
+    let theirs = git(&["rev-parse", "side"]);
+    git(&["checkout", "--quiet", "main"]);
+    let mut merge = lab.sandbox.command("git");
+    let merge = merge.current_dir(&lab.tree).args(["merge", "side"]).output().expect("git runs");
+    assert!(!merge.status.success(), "it really conflicts");
+    // Kept before anything is put back over it.
+    lab.restore(&["--at", &lab.early, "--yes"]);
+    let before = lab.list().into_iter().find(|kept| kept["known_by"] == "ref").expect("kept");
+    let at = before["commit"].as_str().expect("an id");
+    let shown = data(&lab.sandbox, &["snapshot", "show", &lab.step(), "--at", at]);
+    let begun = &shown["contents"]["operation"];
+    assert_eq!(begun["what"], "merge");
+    assert_eq!(begun["commits"], serde_json::json!([["MERGE_HEAD", theirs]]));
+    let args = ["snapshot", "show", &lab.step(), "--at", at];
+    let text = lab.sandbox.piton(&args).output().success();
+    assert!(text.stdout.contains("a merge was under way: MERGE_HEAD"), "{text}");
+    assert!(text.stderr.contains("&& git commit -m"), "{text}");
+}
+
+#[test]
 fn an_edit_between_two_attempts_is_kept_before_the_next_one_begins() {
     let lab = Lab::new();
     lab.write("one", "by a person\n");

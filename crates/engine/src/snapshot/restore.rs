@@ -13,6 +13,7 @@ use piton_core::ids::Oid;
 
 use super::beneath::Root;
 use super::known::Known;
+use super::operation::Operation;
 use super::read::{Reader, Sink};
 use super::staged::{TrackedPaths, files_of};
 use super::{EMPTY_FOLDER, LEFT_OUT};
@@ -59,10 +60,16 @@ pub fn told(git: &Git, commit: &Oid) -> Result<(String, Vec<Omission>), GitError
     Ok((header.message, omitted))
 }
 
+/// What git was in the middle of when a snapshot was taken.
+pub fn operation(git: &Git, commit: &Oid) -> Result<Option<Operation>, GitError> {
+    Ok(Operation::told_in(&Header::read(git, commit)?.message))
+}
+
 /// What a snapshot's commit says.
 pub(super) struct Header {
     tree: Option<Oid>,
-    /// HEAD, a commit of the index where something was staged, and one of the sides of conflicts.
+    /// HEAD, a commit of the index where something was staged, one of the sides of conflicts, and what an
+    /// operation was about that was under way.
     pub(super) parents: Vec<Oid>,
     pub(super) message: String,
 }

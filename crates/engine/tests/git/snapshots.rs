@@ -15,7 +15,7 @@ use std::time::Instant;
 use piton_core::event::Snapshot;
 use piton_core::limits::OMISSIONS_MAX;
 use piton_engine::git::GitError;
-use piton_engine::snapshot::{keep_omitted, read_back, rebuild};
+use piton_engine::snapshot::{keep_omitted, operation, read_back, rebuild};
 use piton_engine::worktree::{TreeState, Worktree};
 
 use crate::lab::{BRANCH, Lab, files, oid, prints, put, read};
@@ -314,6 +314,106 @@ lab_test! {
         let kept = lab.taken(&tree, 1);
         assert!(lab.git(&["show", &format!("{}:README.md", kept.commit)]).contains("<<<<<<<"));
         assert!(lab.git_in(tree.path(), &["status"]).contains("Unmerged"));
+    }
+}
+
+lab_test! {
+    /// Nobody but the merge knows the other side by then, and git would collect it.
+    fn a_merge_in_progress_can_be_gone_on_with_from_its_snapshot(lab) {
+        let tree = lab.tree();
+        put(&tree.path().join("README.md"), "ours\n");
+        let ours = lab.commit_in(tree.path(), "ours");
+        lab.git(&["checkout", "-q", "-b", "side"]);
+        lab.write("README.md", "theirs\n");
+        lab.commit("theirs");
+        let theirs = lab.git(&["rev-parse", "side"]);
+        lab.git(&["checkout", "-q", "main"]);
+        assert!(lab.try_git_in(tree.path(), &["merge", "side"]).is_err(), "the fault");
+        let kept = lab.taken(&tree, 1);
+        let begun = operation(&lab.found(), &kept.commit).expect("readable").expect("a merge");
+        assert_eq!((begun.what.as_str(), begun.branch.as_deref()), ("merge", None));
+        let [(name, id)] = begun.commits.as_slice() else { panic!("{begun:?}") };
+        assert_eq!((name.as_str(), id.as_str()), ("MERGE_HEAD", theirs.as_str()));
+        // The same again is nothing new, in this process and in the next one.
+        let last = Some(&kept.tree);
+        assert!(lab.take_after(&tree, 2, last).expect("taken").is_none());
+
+        lab.git(&["branch", "-q", "-D", "side"]);
+        let path = tree.path().to_str().expect("text");
+        lab.git(&["worktree", "remove", "--force", path]);
+        lab.git(&["reflog", "expire", "--expire=now", "--all"]);
+        lab.git(&["gc", "-q", "--prune=now"]);
+        read_back(&lab.found(), &kept).expect("whole");
+        rebuild(&tree, BRANCH, &ours, Some(&kept.commit)).expect("rebuilt");
+        assert!(lab.git_in(tree.path(), &["status"]).contains("both modified"));
+        put(&tree.path().join("README.md"), "both\n");
+        lab.git_in(tree.path(), &["add", "README.md"]);
+        let go_on = begun.go_on().expect("a way to go on");
+        let plain = "unset $(env | sed -n 's/^\\(GIT_[A-Z0-9_]*\\)=.*/\\1/p'); export GIT_EDITOR=true";
+        lab.sh(tree.path(), &format!("{plain}; {go_on}"));
+        let parents = lab.git_in(tree.path(), &["log", "-1", "--format=%P"]);
+        assert_eq!(parents, format!("{ours} {theirs}"));
+    }
+}
+
+lab_test! {
+    fn what_git_was_in_the_middle_of_is_told(lab) {
+        let tree = lab.tree();
+        put(&tree.path().join("README.md"), "ours\n");
+        lab.commit_in(tree.path(), "ours");
+        let ours = lab.git_in(tree.path(), &["rev-parse", "HEAD"]);
+        let branch = lab.git_in(tree.path(), &["symbolic-ref", "HEAD"]);
+        lab.write("README.md", "theirs\n");
+        lab.commit("theirs");
+        let theirs = lab.git(&["rev-parse", "main"]);
+        let told = |n: u32| {
+            let kept = lab.taken(&tree, n);
+            let begun = operation(&lab.found(), &kept.commit).expect("readable");
+            // A tree and an index, whatever else: nothing of the order of parents is disturbed.
+            assert_eq!(lab.git(&["rev-parse", &format!("{}^1", kept.commit)]),
+                lab.git_in(tree.path(), &["rev-parse", "HEAD"]));
+            begun.map(|begun| {
+                let ids = begun.commits.iter().map(|(name, id)| format!("{name} {id}"));
+                (begun.what.clone(), ids.collect::<Vec<_>>(), begun.branch.clone())
+            })
+        };
+        assert_eq!(told(1), None);
+        let run = |args: &[&str]| lab.try_git_in(tree.path(), args);
+        run(&["cherry-pick", &theirs]).expect_err("the fault");
+        let picked = vec![format!("CHERRY_PICK_HEAD {theirs}")];
+        assert_eq!(told(2), Some(("cherry-pick".into(), picked, None)));
+        run(&["cherry-pick", "--abort"]).expect("ended");
+        run(&["rebase", "main"]).expect_err("the fault");
+        let onto = vec![
+            format!("onto {theirs}"), format!("orig-head {ours}"), format!("stopped-sha {ours}")
+        ];
+        assert_eq!(told(3), Some(("rebase".into(), onto, Some(branch))));
+        run(&["rebase", "--abort"]).expect("ended");
+        run(&["bisect", "start"]).expect("begun");
+        assert_eq!(told(4), Some(("bisect".into(), Vec::new(), None)));
+        run(&["bisect", "reset"]).expect("ended");
+        // What an agent writes there is not believed, and fails nothing.
+        let dir = git_dir(lab, &tree);
+        let gone = "1".repeat(ours.len());
+        put(&dir.join("MERGE_HEAD"), format!("{gone}\nnonsense\n{theirs}\n; rm -rf /\n"));
+        let merged = vec![format!("MERGE_HEAD {theirs}")];
+        assert_eq!(told(5), Some(("merge".into(), merged, None)));
+        fs::remove_file(dir.join("MERGE_HEAD")).expect("there");
+        assert_eq!(told(6), None);
+    }
+}
+
+lab_test! {
+    /// The index is written twice within one tick of the clock, to the same size.
+    fn what_is_staged_within_the_same_instant_is_seen(lab) {
+        let tree = lab.tree();
+        for n in 0..15_u32 {
+            put(&tree.path().join("file"), format!("{n:04}"));
+            lab.git_in(tree.path(), &["add", "file"]);
+            let kept = lab.taken(&tree, n);
+            let staged = lab.git(&["show", &format!("{}^2:file", kept.commit)]);
+            assert_eq!(staged, format!("{n:04}"));
+        }
     }
 }
 

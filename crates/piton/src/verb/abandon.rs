@@ -99,7 +99,7 @@ fn purge(
     let handle = log.run().opened.handle.clone();
     let would = purge::preview(project, &mut log)?;
     if !args.yes {
-        let told = fates(&would);
+        let told = fates("goes", &would);
         for line in told.iter().filter(|_| ui.can_ask()) {
             ui.talk(format!("  {line}"));
         }
@@ -112,7 +112,7 @@ fn purge(
     let done = purge::purge(project, &mut log)?;
     // It is done, whoever still listens.
     let _ = ui.line(format!("{}: purged", bold(handle.as_str())));
-    for line in fates(&done.purge) {
+    for line in fates("gone", &done.purge) {
         let _ = ui.line(format!("  {line}"));
     }
     if let Some(act) = done.act {
@@ -133,7 +133,7 @@ fn finish(args: &Args, ui: &Ui, project: &Project) -> Option<Result<Answer, Prob
 }
 
 /// What goes and what stays, by name.
-fn fates(of: &Purge) -> Vec<String> {
+fn fates(goes: &str, of: &Purge) -> Vec<String> {
     let paths = |paths: &[PathBuf]| {
         let shown = paths.iter().map(|path| from_here(path).display().to_string());
         shown.collect::<Vec<_>>()
@@ -142,11 +142,11 @@ fn fates(of: &Purge) -> Vec<String> {
         let shown = tips.iter().map(|tip| format!("{} ({})", tip.branch, tip.commit.short()));
         shown.collect::<Vec<_>>()
     };
-    let mut told = vec![format!("goes: its log, {}", count(of.records, "record"))];
+    let mut told = vec![format!("{goes}: its log, {}", count(of.records, "record"))];
     told.extend(rows(&[
-        ("goes", paths(&of.attempts), ["transcript", "transcripts"]),
-        ("goes", paths(&of.worktrees), ["worktree", "worktrees"]),
-        ("goes", tips(&of.branches), ["merged branch", "merged branches"]),
+        (goes, paths(&of.attempts), ["transcript", "transcripts"]),
+        (goes, paths(&of.worktrees), ["worktree", "worktrees"]),
+        (goes, tips(&of.branches), ["merged branch", "merged branches"]),
         ("stays", tips(&of.kept_branches), ["branch", "branches"]),
         ("stays", of.kept_snapshots.clone(), ["snapshot", "snapshots"]),
         (

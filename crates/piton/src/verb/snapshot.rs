@@ -10,7 +10,7 @@ use piton_core::time::Millis;
 use piton_core::view::timestamp;
 use piton_engine::log::Log;
 use piton_engine::project::Project;
-use piton_engine::snapshot::{ChangeKind, FileChange};
+use piton_engine::snapshot::{ChangeKind, FileChange, Operation};
 use piton_engine::snapshots::{self, Against, At, KnownBy, KnownSnapshot, Listed, NewerEdits};
 use piton_engine::{Access, EngineError, config};
 use serde_json::{Value, json};
@@ -342,6 +342,17 @@ fn why(reason: Option<SnapshotReason>) -> &'static str {
     }
 }
 
+/// What git was in the middle of, with what it was about.
+fn under_way(begun: &Operation) -> String {
+    let commits = begun.commits.iter().map(|(name, id)| format!("{name} {}", id.short()));
+    let branch = begun.branch.iter().map(|name| format!("of {name}"));
+    let parts: Vec<String> = branch.chain(commits).collect();
+    match parts.is_empty() {
+        true => format!("a {} was under way", begun.what),
+        false => format!("a {} was under way: {}", begun.what, parts.join(", ")),
+    }
+}
+
 fn show(which: &Which, one: &One, ui: &Ui) -> Result<Answer, Problem> {
     let found = Found::of(which, Access::Look)?;
     let kept = found.choose(one)?;
@@ -362,6 +373,9 @@ fn show(which: &Which, one: &One, ui: &Ui) -> Result<Answer, Problem> {
     if let Some(head) = &contents.head {
         ui.line(format!("on commit {}", head.short()))?;
     }
+    if let Some(begun) = &contents.operation {
+        ui.line(under_way(begun))?;
+    }
     ui.line("")?;
     for line in contents.message.trim_end().lines() {
         ui.line(format!("    {}", plain(line)))?;
@@ -371,6 +385,9 @@ fn show(which: &Which, one: &One, ui: &Ui) -> Result<Answer, Problem> {
     ui.line(format!("{changed} changed since {}", contents.base.short()))?;
     file_lines(&contents.files, ui)?;
     left_out_lines(&kept.omitted, ui)?;
+    if let Some(go_on) = contents.operation.as_ref().and_then(Operation::go_on) {
+        ui.hint(format!("to go on with it where it was put back, once it is solved: `{go_on}`"));
+    }
     Ok(Answer::new(json!({ "snapshot": kept, "contents": contents })))
 }
 
