@@ -1,14 +1,16 @@
 //! What a run, or one step of it, has changed: between which commits, and what git says about them. No
 //! external diff, no text conversion, no colour; nothing is written.
 
+use piton_core::event::Event;
 use piton_core::ids::{Oid, StepId};
+use piton_core::record::{Cursor, Record};
 use piton_core::run::Phase;
 use piton_core::view::run_branch;
 use serde::Serialize;
 
 use crate::error::EngineError;
 use crate::git::{Call, GitError, names};
-use crate::log::Log;
+use crate::log::{Log, LogError};
 use crate::project::Project;
 
 /// What is compared.
@@ -49,9 +51,8 @@ pub fn of_run(project: &Project, log: &Log) -> Result<Range, EngineError> {
 pub fn of_step(project: &Project, log: &Log, step: &StepId) -> Result<Option<Range>, EngineError> {
     let Some((_, state)) = log.run().step(step) else { return Ok(None) };
     if let Phase::Completed { commit: Some(to), .. } = &state.phase {
-        let landing = state.landing.as_ref().filter(|landing| landing.to == *to);
-        let from = match landing {
-            Some(landing) => landing.onto.clone(),
+        let from = match landed_onto(log, step, to)? {
+            Some(onto) => onto,
             // It was on the branch already.
             None => landed_before(project, log, step, to)?,
         };
@@ -68,6 +69,21 @@ pub fn of_step(project: &Project, log: &Log, step: &StepId) -> Result<Option<Ran
         (None, None) => log.run().opened.base.clone(),
     };
     Ok(Some(Range { from, to, snapshot: Some(name) }))
+}
+
+/// Where the run's branch was moved from when it was moved to this commit for a step, whatever the step had
+/// landed before.
+fn landed_onto(log: &Log, step: &StepId, commit: &Oid) -> Result<Option<Oid>, EngineError> {
+    let records = log.store().read(log.run().opened.run, Cursor::START).map_err(LogError::from)?;
+    let onto = |record: &Record| match Event::from_body(&record.body) {
+        Ok(Event::LandingIntended { step: of, onto, to, .. })
+            if of.step == *step && to == *commit =>
+        {
+            Some(onto)
+        }
+        _ => None,
+    };
+    Ok(records.iter().rev().find_map(onto))
 }
 
 /// What the run's branch had when a step landed on it: the newest of what others had landed by then.
