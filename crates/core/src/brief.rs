@@ -16,6 +16,8 @@ pub struct TreeFacts {
     pub commits: Vec<String>,
     /// Paths that differ from the last commit.
     pub uncommitted: Vec<String>,
+    /// What git was left in the middle of, and how it is gone on with or given up.
+    pub underway: Option<String>,
 }
 
 const LISTED: usize = 40;
@@ -144,6 +146,9 @@ fn continued(text: &mut String, facts: &TreeFacts) {
     text.push_str("- The tree is as that attempt left it. Go on from there.\n");
     listed(text, "Commits so far", &facts.commits);
     listed(text, "Uncommitted files", &facts.uncommitted);
+    if let Some(underway) = &facts.underway {
+        let _ = writeln!(text, "- Git is in the middle of {underway}.");
+    }
 }
 
 fn listed(text: &mut String, title: &str, rows: &[String]) {

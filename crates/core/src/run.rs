@@ -777,6 +777,12 @@ impl Step {
         }
     }
 
+    /// The claim under which the work was last begun from the step's base; what is older is of another
+    /// tree.
+    pub fn begun_anew(&self) -> Option<Fence> {
+        self.begun_anew
+    }
+
     /// Where an agent that has to run again enters: in the tree when enough was done there, else
     /// from the base. A plain command always starts from its base.
     pub(crate) fn agent_entry(&self, work: &Work) -> Entry {

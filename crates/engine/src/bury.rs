@@ -16,7 +16,7 @@ use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::snapshot;
-use crate::worktree::{TreeState, Worktree};
+use crate::worktree::{Owner, TreeState, Worktree};
 
 /// What was done about a dead attempt.
 pub struct Burial {
@@ -92,7 +92,7 @@ pub(crate) fn bury(
 fn unlock(project: &Project, log: &Log, settings: &Settings, step: &StepRef, attempt: AttemptId) {
     let path = project.place_of(&settings.worktree_root, log.run(), step);
     let by = lock_reason(log, step, attempt);
-    let _the_next_one_overwrites_it = Worktree::at(&project.git, &path).unlock(&by);
+    let _the_next_one_overwrites_it = Worktree::own_place(&project.git, &path).unlock(&by);
 }
 
 fn keep(
@@ -103,8 +103,10 @@ fn keep(
     fence: Fence,
 ) -> Result<(), EngineError> {
     let path = project.place_of(&settings.worktree_root, log.run(), step);
-    let tree = Worktree::at(&project.git, &path);
-    if !matches!(tree.state()?, TreeState::Present { .. }) {
+    let Some(tree) = Worktree::own_place(&project.git, &path).or_moved() else { return Ok(()) };
+    // It died before the tree was given to it.
+    let is_others = |owner: Owner| (owner.run, &owner.step) != (log.run().opened.run, step);
+    if tree.owner().is_some_and(is_others) || !matches!(tree.state()?, TreeState::Present { .. }) {
         return Ok(());
     }
     let Some((_, state)) = log.run().step(&step.step) else { return Ok(()) };

@@ -15,6 +15,11 @@ pub const POINTS: &[(&str, Who)] = &[
     ("keeper.findable", Who::Keeper),
     ("keeper.confirmed", Who::Keeper),
     ("keeper.run-branch", Who::Keeper),
+    ("tree.kept", Who::Successor),
+    ("tree.nobodys", Who::Successor),
+    ("tree.marked", Who::Successor),
+    ("tree.reset", Who::Successor),
+    ("tree.filled", Who::Successor),
     ("keeper.tree-prepared", Who::Keeper),
     ("keeper.started", Who::Keeper),
     ("keeper.agent-spawned", Who::Keeper),
@@ -80,6 +85,8 @@ pub enum Who {
     Worker,
     /// Landing is also what a holder outside does.
     Keeper,
+    /// A keeper that gets a worktree which another attempt has left.
+    Successor,
     /// A keeper, or somebody outside, whose commit cannot be landed.
     Loser,
     /// Somebody outside who completes a claim with a commit.

@@ -6,6 +6,7 @@ mod lookout;
 mod setup;
 mod stages;
 mod supervise;
+mod tree;
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -41,7 +42,7 @@ use crate::project::Project;
 use crate::retention;
 use crate::runs::settings_of;
 use crate::snapshot;
-use crate::worktree::{TreeState, Worktree};
+use crate::worktree::{TreeState, Worktree, forget_positions};
 
 /// Which attempt to keep: what the worker passes to the process it starts.
 #[derive(Debug, Clone)]
@@ -141,6 +142,8 @@ struct Keeper {
     record: KeeperRecord,
     /// Snapshots taken under this fence so far.
     snapshots: u64,
+    /// The worktree has this step's work, and nobody else's.
+    has_tree: bool,
     /// The agent has ended well and its exit is on disk.
     agent_ended: bool,
     /// A stop that came as a signal to this process.
@@ -193,7 +196,7 @@ impl Keeper {
         confirm()?;
         crash::point("keeper.confirmed");
         let path = project.place_of(&settings.worktree_root, log.run(), &step);
-        let tree = Worktree::at(&project.git, &path);
+        let tree = Worktree::own_place(&project.git, &path);
         let heartbeat = Heartbeat::start(Arc::clone(log.store()), args, &step, settings.lease);
         Ok(Keeper {
             project,
@@ -208,6 +211,7 @@ impl Keeper {
             tree,
             record,
             snapshots: 0,
+            has_tree: false,
             agent_ended: false,
             signalled: None,
             inputs,
@@ -236,11 +240,15 @@ impl Keeper {
         let old = retention::old_snapshots(&self.project, &self.log);
         let _the_next_time = old.and_then(|old| retention::prune(&self.project, &old));
         let _the_next_time = snapshot::sweep(&self.project.git);
+        forget_positions(&self.project.git);
     }
 
     /// Records how the attempt ended, with its bytes kept first.
     fn finish(&mut self, end: End) -> i32 {
-        if let Err(error) = self.keep_snapshot(SnapshotReason::End) {
+        // Before that the files are somebody else's, and stay as they are.
+        if self.has_tree
+            && let Err(error) = self.keep_snapshot(SnapshotReason::End)
+        {
             self.note(&format!("the last snapshot failed: {}", chain(&error)));
         }
         let (step, fence) = (self.step.clone(), self.fence);

@@ -206,5 +206,6 @@ fn changed(project: &Project, log: &Log, run: &Run, step: &StepRef) -> Option<u6
     let (_, state) = run.step(&step.step)?;
     let settings = settings_of(log).ok()?;
     let path = project.place_of(&settings.worktree_root, run, step);
-    Worktree::at(&project.git, &path).changed_since(state.base.as_ref()?).ok()
+    let tree = Worktree::own_place(&project.git, &path).or_moved()?;
+    tree.changed_since(state.base.as_ref()?).ok()
 }

@@ -13,11 +13,11 @@ use serde::Serialize;
 use crate::crash;
 use crate::error::{EngineError, chain};
 use crate::git::GitError;
-use crate::keeper::{snapshot_message, snapshot_ref};
+use crate::keeper::{reason_in, snapshot_message, snapshot_ref};
 use crate::log::{Log, LogError};
 use crate::project::Project;
 use crate::snapshot;
-use crate::worktree::{TreeState, Worktree};
+use crate::worktree::{Owner, TreeState, Worktree};
 
 /// What became of the bytes of a holder whose claim ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -100,6 +100,52 @@ pub(crate) fn of_ended(project: &Project, log: &Log, keep: &Keep<'_>) -> Kept {
         // The claim has ended all the same, and its tree is as it was.
         Err(error) => Kept { kept: None, unkept: Some(chain(&error)) },
     }
+}
+
+/// Keeps what a worktree holds of an attempt that is over, before another gets the worktree: under the
+/// fence of the one whose work it is. It is known by its ref; nothing is appended for a fence that is over.
+pub(crate) fn of_previous(
+    project: &Project,
+    log: &Log,
+    tree: &Worktree,
+    owner: &Owner,
+) -> Result<Snapshot, EngineError> {
+    let Owner { step, fence, .. } = owner;
+    let (reason, author, path) = (SnapshotReason::End, Author::Piton, tree.path());
+    let keep = Keep { step, fence: *fence, path, reason, author, report: None };
+    let stem = stem(log, step, *fence, author);
+    let used = project.git.newest_ref(&format!("{stem}[0-9]*"))?;
+    let used = used.and_then(|(name, _)| name.strip_prefix(&stem)?.parse::<u64>().ok());
+    let mut number = used.unwrap_or(0);
+    loop {
+        number += 1;
+        match take(project, log, tree, &keep, (format!("{stem}{number}"), None)) {
+            Err(GitError::RefTaken { .. }) => {}
+            Ok(Some(taken)) => return Ok(taken),
+            Ok(None) => return Err(GitError::NoWorktree { path: path.to_owned() }.into()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The newest snapshot that a fence has by its ref, if it is of that attempt's own work.
+pub(crate) fn newest_of(
+    project: &Project,
+    log: &Log,
+    step: &StepRef,
+    fence: Fence,
+) -> Result<Option<(u64, Oid)>, GitError> {
+    let stem = stem(log, step, fence, Author::Piton);
+    let Some((name, _)) = project.git.newest_ref(&format!("{stem}[0-9]*"))? else {
+        return Ok(None);
+    };
+    let number = name.strip_prefix(&stem).and_then(|number| number.parse().ok());
+    let (Some(number), Some(commit)) = (number, project.git.ref_target(&name)?) else {
+        return Ok(None);
+    };
+    let (message, _) = snapshot::told(&project.git, &commit)?;
+    let of_others = reason_in(&message) == Some(SnapshotReason::Reset);
+    Ok((!of_others).then_some((number, commit)))
 }
 
 /// Keeps bytes; the ref that has them, which may be one from before.

@@ -15,34 +15,38 @@ use crate::git::keep::{HELD, Making, Name, keep};
 use crate::git::stage::{self, Changes};
 use crate::git::status::{Depth, Status, status};
 use crate::git::{
-    Call, Git, GitError, commit_tree, drivers, flush, is_missing, locks, names, oid, plain,
+    Call, Git, GitError, Moved, commit_tree, drivers, flush, is_missing, locks, names, oid, plain,
 };
 
 mod advance;
+mod astray;
+mod branch;
 mod bring;
 mod create;
 mod link;
 mod listed;
+mod owner;
+mod position;
 mod remove;
 mod scratch;
+mod underway;
 
 pub(crate) use advance::{Dirt, Stand};
 pub use create::Made;
 pub(crate) use create::is_unfinished;
 pub(crate) use link::{Link, link as link_of, place_of};
 pub(crate) use listed::{Listed, listed, obstacle_in};
+pub use owner::Owner;
+pub(crate) use position::forget_positions;
 pub(crate) use scratch::Bench;
+pub(crate) use underway::Operation;
+use underway::{MERGES, SEQUENCERS};
 
 /// Commits listed in a brief: more would help nobody.
 const SUBJECTS_MAX: &str = "--max-count=1000";
 
 /// How the row of a nested repository begins in git's raw diff.
 const GITLINK: &[u8] = b":160000 ";
-
-/// States of an operation that git would go on with. Folders and files of a worktree's git directory.
-const SEQUENCERS: &[&str] = &["rebase-merge", "rebase-apply", "sequencer", "BISECT_LOG"];
-const MERGES: &[&str] =
-    &["MERGE_HEAD", "MERGE_MODE", "MERGE_MSG", "CHERRY_PICK_HEAD", "REVERT_HEAD"];
 
 /// What is at a worktree's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +73,16 @@ pub struct Worktree {
 impl Worktree {
     pub fn at(git: &Git, path: &Path) -> Worktree {
         Worktree { git: git.clone(), path: link::real(path) }
+    }
+
+    /// A place where only piton makes something. A link in its stead is somebody else's: it is seen as
+    /// one, not followed.
+    pub(crate) fn own_place(git: &Git, path: &Path) -> Worktree {
+        let path = match (path.parent(), path.file_name()) {
+            (Some(folder), Some(name)) => link::real(folder).join(name),
+            _ => link::real(path),
+        };
+        Worktree { git: git.clone(), path }
     }
 
     pub fn path(&self) -> &Path {
@@ -143,6 +157,10 @@ impl Worktree {
                 _ => Vec::new(),
             },
             uncommitted: uncommitted.iter().map(|path| lossy(path)).collect(),
+            underway: self.underway().map(|underway| {
+                let (on, back) = underway.operation.ways_out();
+                format!("{underway}: go on with `{on}`, or give it up with `{back}`")
+            }),
         })
     }
 
@@ -159,7 +177,8 @@ impl Worktree {
     pub fn reset_to(&self, branch: &str, start: &Oid) -> Result<(), GitError> {
         let dir = self.git_dir()?;
         self.clear_locks(&dir)?;
-        self.end_sequencers(&dir)?;
+        self.keep_named(&dir, branch, start)?;
+        self.end_merges(&dir)?;
         let drivers = drivers::overrides(self.call_in(&dir))?;
         // First, by the ignore rules under which the snapshot was taken: what they ignore is in no
         // snapshot, and must not be removed only because an older `.gitignore` comes back.
@@ -167,9 +186,11 @@ impl Worktree {
             self.call_in(&dir).args(&["clean", "--quiet", "-f", "-d"]).run()
         })?;
         self.set_covered_aside(&dir, start)?;
-        let call = self.call_in(&dir).configs(&drivers).args(&["checkout", "--quiet", "--force"]);
-        let call = call.args(&["--no-track", "-B", branch, start.as_str(), "--"]);
-        call.run().map_err(|error| in_use(error, branch))?;
+        // Not `git checkout -B`: it reads the whole list of worktrees, and fails on one that somebody is
+        // just being added to it.
+        self.put_head(&dir, branch, start)?;
+        let call = self.git.without_hooks(self.call_in(&dir))?.configs(&drivers);
+        call.args(&["read-tree", "--reset", "-u", start.as_str()]).run()?;
         self.set_strays_aside(&dir)
     }
 
@@ -223,40 +244,67 @@ impl Worktree {
     ) -> Result<(), GitError> {
         let refname = format!("refs/heads/{branch}");
         let on_it = seen.branch.as_deref() == Some(branch);
-        if !on_it {
-            self.refuse_elsewhere(&refname, branch)?;
-        }
+        self.refuse_elsewhere(branch)?;
         let old = if on_it { seen.head.clone() } else { self.git.ref_target(&refname)? };
-        if old.as_ref() != Some(commit) {
-            let why = "piton: leftovers";
-            match self.git.move_ref(&refname, commit, old.as_ref(), why)? {
-                crate::git::Moved::Moved => {}
-                crate::git::Moved::Lost { current: Some(current) } => {
-                    return Err(GitError::RefTaken { refname, current });
-                }
-                crate::git::Moved::Lost { current: None } => {
-                    return Err(GitError::NoRef { refname });
-                }
+        if !on_it && let Some(old) = old.clone().filter(|old| old != commit) {
+            self.keep_commits(branch, BTreeSet::from([old]), commit)?;
+        }
+        self.move_branch(&refname, commit, old.as_ref(), "piton: leftovers")?;
+        if on_it { Ok(()) } else { self.point_head(dir, &refname, "piton: leftovers") }
+    }
+
+    /// Puts `branch` at a commit and HEAD on `branch`; index and files stay as they are.
+    fn put_head(&self, dir: &Path, branch: &str, commit: &Oid) -> Result<(), GitError> {
+        let refname = format!("refs/heads/{branch}");
+        self.refuse_elsewhere(branch)?;
+        let old = self.git.ref_target(&refname)?;
+        self.move_branch(&refname, commit, old.as_ref(), "piton: start")?;
+        self.point_head(dir, &refname, "piton: start")
+    }
+
+    fn move_branch(
+        &self,
+        refname: &str,
+        to: &Oid,
+        old: Option<&Oid>,
+        why: &str,
+    ) -> Result<(), GitError> {
+        if old == Some(to) {
+            return flush::ref_folders(&self.git, refname);
+        }
+        match self.git.move_ref(refname, to, old, why)? {
+            Moved::Moved => Ok(()),
+            Moved::Lost { current: Some(current) } => {
+                Err(GitError::RefTaken { refname: refname.to_owned(), current })
             }
-        } else {
-            flush::ref_folders(&self.git, &refname)?;
+            Moved::Lost { current: None } => Err(GitError::NoRef { refname: refname.to_owned() }),
         }
-        if !on_it {
-            let call = self.git.without_hooks(self.call_in(dir))?;
-            let call = call.config("core.fsync", "reference");
-            call.args(&["symbolic-ref", "-m", "piton: leftovers", "HEAD", &refname]).run()?;
-        }
-        Ok(())
+    }
+
+    fn point_head(&self, dir: &Path, refname: &str, why: &str) -> Result<(), GitError> {
+        let call = self.git.without_hooks(self.call_in(dir))?.config("core.fsync", "reference");
+        call.args(&["symbolic-ref", "-m", why, "HEAD", refname]).run().map(drop)
     }
 
     /// A branch that somebody has checked out elsewhere must not move under them.
-    fn refuse_elsewhere(&self, refname: &str, branch: &str) -> Result<(), GitError> {
-        match self.git.checked_out(refname)? {
-            Some(worktree) if worktree != self.path => {
+    fn refuse_elsewhere(&self, branch: &str) -> Result<(), GitError> {
+        match self.elsewhere(branch) {
+            Some(worktree) => {
                 Err(GitError::BranchElsewhere { branch: branch.to_owned(), worktree })
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
+    }
+
+    /// Another worktree that has a branch checked out, or is rebasing it; one whose folder is gone does
+    /// not count.
+    pub(crate) fn elsewhere(&self, branch: &str) -> Option<PathBuf> {
+        let other = |entry: &Listed| {
+            (entry.branch.as_deref() == Some(branch) || entry.rebases(&self.git, branch))
+                && entry.place != self.path
+                && entry.place.join(".git").exists()
+        };
+        listed(&self.git).into_iter().find(other).map(|entry| entry.place)
     }
 
     /// HEAD's commit and branch.
@@ -306,36 +354,29 @@ impl Worktree {
         self.git.call_in(dir).option("--work-tree=", &self.path).inside(&self.path)
     }
 
+    /// Locks that a killed git has left here; those that somebody holds are waited for.
+    pub(crate) fn clear_own_locks(&self) -> Result<(), GitError> {
+        self.clear_locks(&self.git_dir()?)
+    }
+
+    /// Whether folder and list do not name each other.
+    pub(crate) fn is_displaced(&self) -> bool {
+        matches!(link::link(self), Ok(Link::Moved(_)))
+    }
+
+    /// Whose the worktree was whose folder is gone from here.
+    pub(crate) fn left_by(&self) -> Option<Owner> {
+        Owner::of(&self.entry().ok()??)
+    }
+
+    /// Where its own git has last put HEAD, whether there is a folder or not.
+    pub(crate) fn last_position(&self) -> Option<Oid> {
+        branch::last_head(&self.entry().ok()??)
+    }
+
     pub(crate) fn clear_locks(&self, dir: &Path) -> Result<(), GitError> {
         let locks = ["index.lock", "HEAD.lock"];
         locks.iter().try_for_each(|name| locks::clear_in_tree(&self.git, &dir.join(name)))
-    }
-
-    /// A rebase keeps changes it was told to put back in a commit that nothing else names.
-    fn end_sequencers(&self, dir: &Path) -> Result<(), GitError> {
-        for name in SEQUENCERS {
-            let path = dir.join(name);
-            if let Ok(text) = fs::read_to_string(path.join("autostash"))
-                && let Ok(kept) = Oid::new(text.trim())
-            {
-                let refname = format!("refs/piton/aside/autostash-{kept}");
-                self.git.move_ref(&refname, &kept, None, "piton: autostash of a rebase")?;
-            }
-            if fs::symlink_metadata(&path).is_ok() {
-                locks::set_aside(&self.git, &path)?;
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn end_merges(&self, dir: &Path) -> Result<(), GitError> {
-        for name in MERGES {
-            let path = dir.join(name);
-            if fs::symlink_metadata(&path).is_ok() {
-                locks::set_aside(&self.git, &path)?;
-            }
-        }
-        self.end_sequencers(dir)
     }
 
     /// An index torn by a power cut is moved aside; what it said is in HEAD or on disk.
@@ -473,16 +514,4 @@ fn merge_heads(dir: &Path) -> Result<Vec<Oid>, GitError> {
 fn is_about_the_index(stderr: &str) -> bool {
     let signs = ["index file corrupt", "bad index file", "bad signature", "index file smaller"];
     signs.iter().any(|sign| stderr.contains(sign))
-}
-
-fn in_use(error: GitError, branch: &str) -> GitError {
-    let GitError::Failed { stderr, .. } = &error else { return error };
-    let place = stderr.split_once("used by worktree at '").map(|(_, rest)| rest);
-    match place.and_then(|rest| rest.rsplit_once('\'')) {
-        Some((worktree, _)) => GitError::BranchElsewhere {
-            branch: branch.to_owned(),
-            worktree: PathBuf::from(worktree),
-        },
-        None => error,
-    }
 }

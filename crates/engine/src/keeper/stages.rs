@@ -24,7 +24,7 @@ use crate::error::{EngineError, chain};
 use crate::land;
 use crate::machine;
 use crate::snapshot;
-use crate::worktree::TreeState;
+use crate::worktree::Operation;
 
 impl Keeper {
     /// From the attempt's entry to `Completed`.
@@ -110,85 +110,6 @@ impl Keeper {
         self.set_up(Stage::Unstarted)?;
         crash::point("keeper.tree-prepared");
         Ok(base)
-    }
-
-    /// A tree at the tip of the run's branch, with whatever else was in it kept first.
-    fn start_over(&mut self, tip: &Oid) -> Result<(), End> {
-        self.tree.mend()?;
-        match self.tree.state()? {
-            TreeState::Missing => Ok(self.tree.create(&self.branch(), tip).map(drop)?),
-            TreeState::Foreign { why } => Err(self.foreign(&why)),
-            TreeState::Present { head, .. } => {
-                // Commits that the run's branch does not have are as much at risk as files.
-                let landed = match &head {
-                    Some(head) => self.project.git.is_ancestor(head, tip)?,
-                    None => true,
-                };
-                if !landed || self.tree.dirty()? {
-                    self.keep_before_reset()?;
-                }
-                Ok(self.tree.reset_to(&self.branch(), tip)?)
-            }
-        }
-    }
-
-    /// The tree as the last attempt left it: what is on disk wins; a tree that is gone is rebuilt from
-    /// its snapshot.
-    fn ensure_tree(&mut self) -> Result<(), End> {
-        self.tree.mend()?;
-        let branch = self.branch();
-        match self.tree.state()? {
-            TreeState::Foreign { why } => Err(self.foreign(&why)),
-            TreeState::Present { branch: Some(on), .. }
-                if on != branch && on.starts_with("piton/") =>
-            {
-                // Another step of this run has used the tree since.
-                self.keep_before_reset()?;
-                self.rebuild(&branch)
-            }
-            // Also when the agent went to a branch of its own: that is where its work is.
-            TreeState::Present { .. } => Ok(()),
-            TreeState::Missing => self.rebuild(&branch),
-        }
-    }
-
-    fn rebuild(&mut self, branch: &str) -> Result<(), End> {
-        let git = &self.project.git;
-        let mut kept = self.state().to_go_on_from().map(|kept| kept.snapshot.commit.clone());
-        let own = git.ref_target(&format!("refs/heads/{branch}"))?;
-        let mut parent = match &kept {
-            Some(commit) => Some(git.commit(&format!("{commit}^"))?),
-            None => own.clone().or_else(|| self.state().base.clone()),
-        };
-        // Somebody has gone on from what was all committed: a conflict was solved, perhaps.
-        if let (Some(commit), Some(from), Some(own)) = (&kept, &parent, own)
-            && git.is_ancestor(from, &own)?
-            && git.tree_of(commit)? == git.tree_of(from)?
-        {
-            (kept, parent) = (None, Some(own));
-        }
-        let start = match parent {
-            Some(start) => start,
-            None => land::run_tip(&self.project, self.log.run())?,
-        };
-        Ok(snapshot::rebuild(&self.tree, branch, &start, kept.as_ref())?)
-    }
-
-    /// No destruction without a copy: what a reset would lose is kept and read back first.
-    fn keep_before_reset(&mut self) -> Result<(), End> {
-        // Nothing new: then the step's own last snapshot has it all.
-        let own = self.state().snapshot.as_ref().map(|kept| kept.snapshot.clone());
-        let kept = self.keep_snapshot(SnapshotReason::Reset)?.or(own);
-        if let Some(kept) = kept {
-            snapshot::read_back(&self.project.git, &kept)?;
-            snapshot::keep_omitted(&self.tree, &kept, &self.folder.omitted())?;
-        }
-        Ok(())
-    }
-
-    fn foreign(&self, why: &str) -> End {
-        let path = self.tree.path().display();
-        End::trouble(format!("{path} is not this run's worktree ({why}); move it away"))
     }
 
     fn run_agent(&mut self, base: Oid, lookout: Lookout) -> Result<(), End> {
@@ -330,7 +251,7 @@ impl Keeper {
     /// Commits what the agent left, runs the verify command on that commit, records both.
     fn verify(&mut self) -> Result<(), End> {
         self.stop_before(Stage::Verify)?;
-        self.refuse_half_merged()?;
+        self.refuse_underway()?;
         let handle = &self.log.run().opened.handle;
         let message =
             format!("{}\n\nPiton-Run: {handle}\nPiton-Step: {}\n", self.plan.title, self.step);
@@ -356,20 +277,27 @@ impl Keeper {
         Ok(())
     }
 
-    /// A person was asked to bring two sides together: what they have not finished is not committed for
-    /// them.
-    fn refuse_half_merged(&self) -> Result<(), End> {
-        let asked = |question: &Question| question.about.is_some() && question.is_unread();
-        if !self.state().questions.iter().any(asked) {
-            return Ok(());
-        }
+    /// What somebody has begun and not finished is not committed for them: half a rebase lacks the other
+    /// half, and a file with both sides of a conflict is nobody's work. A merge that is solved is finished.
+    fn refuse_underway(&self) -> Result<(), End> {
+        let place = self.tree.path().display();
         let unmerged = self.tree.unmerged()?;
-        if unmerged.is_empty() {
+        let underway = self.tree.underway();
+        let operation = underway.as_ref().map(|underway| underway.operation);
+        let asked = |question: &Question| question.about.is_some() && question.is_unread();
+        let asked = self.state().questions.iter().any(asked);
+        let is_merge = matches!(operation, None | Some(Operation::Merge));
+        if is_merge && !self.tree.has_conflict_marks(&unmerged) && (unmerged.is_empty() || !asked) {
             return Ok(());
         }
-        let (place, paths) = (self.tree.path().display(), unmerged.join(", "));
+        let what = underway.map_or("a merge".to_owned(), |underway| underway.to_string());
+        let (on, back) = operation.unwrap_or(Operation::Merge).ways_out();
+        let paths = match unmerged.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", unmerged.join(", ")),
+        };
         Err(End::trouble(format!(
-            "the merge in {place} is not finished ({paths}); solve and commit it there, or `git merge --abort`"
+            "{what} in {place} is not finished{paths}: `cd {place}`, then `{on}` or `{back}`"
         )))
     }
 

@@ -140,7 +140,10 @@ pub fn rebuild(
     snapshot: Option<&Oid>,
 ) -> Result<(), GitError> {
     tree.remake(branch, head, || match snapshot {
-        Some(snapshot) => put_back(tree, head, snapshot),
+        Some(snapshot) => {
+            put_back(tree, head, snapshot)?;
+            tree.put_position(branch, snapshot)
+        }
         None => Ok(()),
     })
 }

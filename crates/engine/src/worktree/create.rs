@@ -5,11 +5,12 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use piton_core::ids::Oid;
+use piton_core::ids::{Hash, Oid};
 
-use super::Worktree;
-use super::link::{Link, link, place_of, pointed_to};
+use super::link::{Link, entry_for, link, place_of, pointed_to};
+use super::{Owner, Worktree};
 use crate::attempt::private;
+use crate::crash;
 use crate::git::{GitError, flush, locks};
 
 /// The reason in git's own `locked` file while a worktree is being made.
@@ -34,12 +35,45 @@ impl Worktree {
     /// Makes the worktree with `branch` checked out at `start`. A finished worktree is left as it is;
     /// a half-made one is finished; a folder that is not ours is an error.
     pub fn create(&self, branch: &str, start: &Oid) -> Result<Made, GitError> {
-        let _alone = self.lock_list()?;
         let entry = self.entered(start)?;
+        let _alone = self.lock_making()?;
         match is_unfinished(&entry) {
             true => self.finish(&entry, branch, start, || Ok(())).map(|()| Made::Now),
             false => Ok(Made::Before),
         }
+    }
+
+    /// Gives the worktree, whose bytes are kept, to another attempt: nobody's from before the mark of the
+    /// new owner to after the last file of its start.
+    pub(crate) fn give(&self, to: &Owner, branch: &str, start: &Oid) -> Result<(), GitError> {
+        let entry = self.entered(start)?;
+        let _alone = self.lock_making()?;
+        let is_new = is_unfinished(&entry);
+        hand_over(&entry, to)?;
+        self.reset_to(branch, start)?;
+        crash::point("tree.reset");
+        if is_new {
+            flush::files(&self.path)?;
+        }
+        unmark(&entry)
+    }
+
+    /// Says whose the worktree is to be, before it is remade for them: it counts as missing until then.
+    /// One that git does not know yet has no mark.
+    pub(crate) fn hand_to(&self, owner: &Owner) -> Result<(), GitError> {
+        match self.entry()? {
+            Some(entry) => hand_over(&entry, owner),
+            None => Ok(()),
+        }
+    }
+
+    /// What git knows of this path, whether there is a folder or not.
+    pub(super) fn entry(&self) -> Result<Option<PathBuf>, GitError> {
+        Ok(match link(self)? {
+            Link::Ours(entry) | Link::Moved(entry) => Some(entry),
+            Link::Nothing => entry_for(&self.git.common_dir().join("worktrees"), &self.path),
+            Link::Broken(_) | Link::Foreign(_) => None,
+        })
     }
 
     /// Makes or resets the worktree, and fills it. Until all of that is on disk, the worktree counts
@@ -50,8 +84,8 @@ impl Worktree {
         start: &Oid,
         fill: impl FnOnce() -> Result<(), GitError>,
     ) -> Result<(), GitError> {
-        let _alone = self.lock_list()?;
         let entry = self.entered(start)?;
+        let _alone = self.lock_making()?;
         let mark = entry.join(BEING_RESTORED);
         write(&mark, "")?;
         flush::sync(&mark)?;
@@ -67,13 +101,17 @@ impl Worktree {
         fill: impl FnOnce() -> Result<(), GitError>,
     ) -> Result<(), GitError> {
         self.reset_to(branch, start)?;
+        crash::point("tree.reset");
         fill()?;
+        crash::point("tree.filled");
         flush::files(&self.path)?;
         unmark(entry)
     }
 
-    /// The worktree's entry in git's list, made or mended where it has to be.
+    /// The worktree's entry in git's list, made or mended where it has to be. Only this is done under the
+    /// lock of the list: files may take long, and others have trees to make meanwhile.
     fn entered(&self, start: &Oid) -> Result<PathBuf, GitError> {
+        let _alone = self.lock_list()?;
         let entry = match link(self)? {
             Link::Ours(entry) => self.usable(entry)?,
             Link::Moved(_) => Some(self.relinked()?),
@@ -126,6 +164,15 @@ impl Worktree {
         write(&self.git_dir()?.join(SET_UP), by)
     }
 
+    /// Files come into a worktree from one process at a time.
+    fn lock_making(&self) -> Result<File, GitError> {
+        let folder = self.git.state_dir().join("making");
+        locks::private_dir(&folder)?;
+        let path = folder.join(Hash::of(self.path.as_os_str().as_encoded_bytes()).to_string());
+        let locked = private(&path).and_then(|file| file.lock().map(|()| file));
+        locked.map_err(|source| GitError::io("lock", &path, source))
+    }
+
     /// Git's own adding is not safe against another one at the same time.
     pub(crate) fn lock_list(&self) -> Result<File, GitError> {
         locks::private_dir(&self.git.state_dir())?;
@@ -164,7 +211,11 @@ impl Worktree {
 
     /// Uses an entry again: its HEAD and reflog may name commits that nothing else names.
     fn relink(&self, entry: PathBuf) -> Result<PathBuf, GitError> {
-        write(&entry.join(LOCKED), BEING_MADE)?;
+        // A person's lock is theirs, and stays.
+        match is_locked(&entry) && !is_at_work(&entry, "") {
+            true => write(&entry.join(BEING_RESTORED), "")?,
+            false => write(&entry.join(LOCKED), BEING_MADE)?,
+        }
         // The files are made anew.
         remove(&entry.join(SET_UP))?;
         let made = fs::create_dir_all(&self.path);
@@ -219,6 +270,15 @@ impl Worktree {
             false => Ok(()),
         }
     }
+}
+
+/// Whatever is in it is kept elsewhere: it is nobody's before it is somebody else's.
+fn hand_over(entry: &Path, to: &Owner) -> Result<(), GitError> {
+    write(&entry.join(BEING_RESTORED), "")?;
+    crash::point("tree.nobodys");
+    to.mark(entry)?;
+    crash::point("tree.marked");
+    Ok(())
 }
 
 /// Whether a worktree is half made, or half restored.

@@ -34,6 +34,10 @@ fn read(tree: &Worktree) -> io::Result<Link> {
         Err(error) if is_missing(&error) => return Ok(Link::Nothing),
         Err(error) => return Err(error),
     };
+    if found.is_symlink() {
+        let target = fs::read_link(&tree.path)?;
+        return Ok(Link::Foreign(format!("it is a link to {}", target.display())));
+    }
     if !found.is_dir() {
         return foreign("it is not a folder");
     }
@@ -55,20 +59,30 @@ fn read(tree: &Worktree) -> io::Result<Link> {
 
 /// From a folder's `.git` file to the repository's entry and back.
 fn follow(tree: &Worktree, pointer: &Path) -> io::Result<Link> {
-    let Some(target) = pointed_to(pointer)? else {
-        return Ok(Link::Broken("its .git file names nothing".to_owned()));
-    };
     let list = tree.git.common_dir().join("worktrees");
+    // The repository's own entry for this very path: then the file alone was lost.
+    let or_broken = |why: String| match entry_for(&list, &tree.path) {
+        Some(entry) => Link::Moved(entry),
+        None => Link::Broken(why),
+    };
+    let Some(target) = pointed_to(pointer)? else {
+        return Ok(or_broken("its .git file names nothing".to_owned()));
+    };
     let Ok(entry) = target.canonicalize() else {
         // Where the repository was before it was moved; its entries kept their names.
         let entry = target.file_name().map(|name| list.join(name));
         return Ok(match entry.filter(|entry| is_whole(entry)) {
             Some(entry) if is_lost(&entry, tree) => Link::Moved(entry),
-            _ => Link::Broken(format!("its entry {} is gone", target.display())),
+            _ if target.starts_with(&list) => or_broken(gone(&target)),
+            _ => Link::Broken(gone(&target)),
         });
     };
     if entry == tree.git.common_dir() {
-        return Ok(Link::Ours(entry));
+        // HEAD and index there are the user's own.
+        return Ok(match tree.path == real(tree.git.main_root()) {
+            true => Link::Ours(entry),
+            false => Link::Foreign("its .git file names the repository itself".to_owned()),
+        });
     }
     if entry.parent() != Some(&list) {
         return Ok(Link::Foreign(format!("it belongs to {}", entry.display())));
@@ -81,6 +95,17 @@ fn follow(tree: &Worktree, pointer: &Path) -> io::Result<Link> {
         _ if is_whole(&entry) => Ok(Link::Moved(entry)),
         _ => Ok(Link::Broken("its entry in git's list is incomplete".to_owned())),
     }
+}
+
+fn gone(entry: &Path) -> String {
+    format!("its entry {} is gone", entry.display())
+}
+
+/// The entry of a list that names a path, when git can use it.
+pub(super) fn entry_for(list: &Path, path: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(list).into_iter().flatten().flatten().map(|entry| entry.path());
+    let names = |entry: &PathBuf| place_of(entry).is_some_and(|place| place == path);
+    entries.filter(names).find(|entry| is_whole(entry))
 }
 
 /// Whether an entry names the tree, or a folder where no worktree is any more.

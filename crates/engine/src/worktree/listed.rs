@@ -8,7 +8,7 @@ use piton_core::ids::Oid;
 
 use super::create::{BEING_MADE, LOCKED};
 use super::link::place_of;
-use super::{MERGES, SEQUENCERS};
+use super::underway::{MERGES, underway};
 use crate::git::{Git, plain};
 
 /// An entry of the list.
@@ -20,6 +20,21 @@ pub(crate) struct Listed {
     pub(crate) head: Option<Oid>,
     /// The branch's short name.
     pub(crate) branch: Option<String>,
+}
+
+impl Listed {
+    /// Whether a rebase there will put a branch at its end.
+    pub(super) fn rebases(&self, git: &Git, branch: &str) -> bool {
+        let dir = match self.name.as_str() {
+            "" => git.common_dir().to_owned(),
+            name => git.common_dir().join("worktrees").join(name),
+        };
+        let names = |file: &str| {
+            let text = fs::read_to_string(dir.join(file)).unwrap_or_default();
+            text.trim_end().strip_prefix("refs/heads/") == Some(branch)
+        };
+        names("rebase-merge/head-name") || names("rebase-apply/head-name")
+    }
 }
 
 /// Every linked worktree, and the main one.
@@ -58,17 +73,14 @@ pub(crate) fn obstacle_in(dir: &Path) -> Option<String> {
             });
         }
     }
-    let is_there = |name: &&&str| fs::symlink_metadata(dir.join(name)).is_ok();
-    if let Some(lock) = ["index.lock", "HEAD.lock"].iter().find(is_there) {
+    let is_there = |name: &&str| fs::symlink_metadata(dir.join(name)).is_ok();
+    if let Some(lock) = ["index.lock", "HEAD.lock"].into_iter().find(is_there) {
         return Some(format!("git is at work in it ({lock})"));
     }
-    let begun = SEQUENCERS.iter().chain(MERGES).find(is_there)?;
-    let what = match *begun {
-        "rebase-merge" | "rebase-apply" => "a rebase",
-        "BISECT_LOG" => "a bisection",
-        "CHERRY_PICK_HEAD" | "sequencer" => "a cherry-pick",
-        "REVERT_HEAD" => "a revert",
-        _ => "a merge",
+    let begun = match underway(dir) {
+        Some(underway) => underway.to_string(),
+        None if MERGES.iter().any(is_there) => "a merge".to_owned(),
+        None => return None,
     };
-    Some(format!("{what} was begun in it and is not ended"))
+    Some(format!("{begun} was begun in it and is not ended"))
 }

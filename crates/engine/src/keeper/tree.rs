@@ -1,0 +1,233 @@
+//! The attempt's worktree: whose work it finds there, what it keeps of it, and how it gets its own. One
+//! worktree may serve many steps: the mark in its git directory, not the branch, says whose files they
+//! are. [docs/worktrees.md] has every state that one can be found in.
+
+use piton_core::event::SnapshotReason;
+use piton_core::ids::Oid;
+use piton_core::plan::Isolation;
+
+use super::{End, Keeper};
+use crate::crash;
+use crate::git::commit_tree;
+use crate::land;
+use crate::preserve;
+use crate::snapshot;
+use crate::worktree::{Owner, TreeState};
+
+/// Whose work is in the tree.
+enum Whose {
+    /// This step's: of this attempt or an earlier one.
+    Own,
+    /// Another step's of this run.
+    Other(Owner),
+    /// Nobody has said: made for somebody who claims, or by an older piton.
+    Unknown,
+}
+
+impl Keeper {
+    fn owner(&self) -> Owner {
+        Owner { run: self.log.run().opened.run, step: self.step.clone(), fence: self.fence }
+    }
+
+    fn whose(&self) -> Whose {
+        match self.tree.owner() {
+            Some(owner) if owner.step == self.step => Whose::Own,
+            // A changed plan may have lost the step.
+            Some(owner) if self.log.run().step(&owner.step.step).is_some() => Whose::Other(owner),
+            _ => Whose::Unknown,
+        }
+    }
+
+    /// A tree at the tip of the run's branch, with whatever else was in it kept first.
+    pub(super) fn start_over(&mut self, tip: &Oid) -> Result<(), End> {
+        self.take_place()?;
+        match self.tree.state()? {
+            TreeState::Foreign { why } => return Err(self.foreign(&why)),
+            TreeState::Missing => {
+                self.keep_moved(SnapshotReason::Reset)?;
+            }
+            TreeState::Present { head, .. } => {
+                // Commits that the run's branch does not have are as much at risk as files.
+                let landed = match &head {
+                    Some(head) => self.project.git.is_ancestor(head, tip)?,
+                    None => true,
+                };
+                if !landed || self.tree.dirty()? {
+                    self.keep_before_reset()?;
+                }
+            }
+        }
+        self.tree.give(&self.owner(), &self.branch(), tip)?;
+        self.has_tree = true;
+        Ok(())
+    }
+
+    /// The tree as the last attempt left it: what is on disk wins; a tree that is gone, or that another
+    /// step has used since, is rebuilt from its snapshot.
+    pub(super) fn ensure_tree(&mut self) -> Result<(), End> {
+        self.take_place()?;
+        let branch = self.branch();
+        let (state, whose) = (self.tree.state()?, self.whose());
+        let is_anothers = |on: &str| on != branch && on.starts_with("piton/");
+        match (state, whose) {
+            (TreeState::Foreign { why }, _) => return Err(self.foreign(&why)),
+            (TreeState::Missing, _) => {
+                self.keep_moved(SnapshotReason::Cadence)?;
+                self.rebuild(&branch)?;
+            }
+            (TreeState::Present { .. }, Whose::Other(_)) => {
+                self.keep_before_reset()?;
+                self.rebuild(&branch)?;
+            }
+            (TreeState::Present { branch: Some(on), .. }, Whose::Unknown) if is_anothers(&on) => {
+                self.keep_before_reset()?;
+                self.rebuild(&branch)?;
+            }
+            // Also when the agent went to a branch of its own: that is where its work is.
+            (TreeState::Present { .. }, Whose::Own | Whose::Unknown) => {
+                let last = self.state().to_go_on_from().and_then(|kept| kept.snapshot.head.clone());
+                let known = last.or_else(|| self.state().base.clone());
+                // What a killed git has left would keep the agent's own from working.
+                self.tree.clear_own_locks()?;
+                self.tree.settle(&branch, known.as_ref())?;
+            }
+        }
+        self.tree.mark_owner(&self.owner())?;
+        self.has_tree = true;
+        Ok(())
+    }
+
+    /// The worktree of another run, or of another step, that somebody has moved to this place is left
+    /// alone; one that was moved together with the repository is told where it is now.
+    fn take_place(&self) -> Result<(), End> {
+        if let Some(owner) = self.tree.owner() {
+            let own_run = owner.run == self.log.run().opened.run;
+            let apart = self.log.run().plan().isolation == Isolation::Step;
+            if !own_run || (apart && owner.step != self.step && self.tree.is_displaced()) {
+                let whose = match own_run {
+                    true => format!("step {}", owner.step),
+                    false => format!("another run, {}", owner.run),
+                };
+                return Err(self.foreign(&format!("its files are the work of {whose}")));
+            }
+        }
+        Ok(self.tree.mend()?)
+    }
+
+    fn rebuild(&mut self, branch: &str) -> Result<(), End> {
+        let kept = self.left()?;
+        let (start, kept) = self.start_of(branch, kept)?;
+        if let Some(kept) = &kept
+            && self.whose_is_left()
+        {
+            self.tree.keep_position(branch, kept)?;
+        }
+        self.tree.hand_to(&self.owner())?;
+        Ok(snapshot::rebuild(&self.tree, branch, &start, kept.as_ref())?)
+    }
+
+    /// Whether git's entry for a folder that is gone still has this step's HEAD.
+    fn whose_is_left(&self) -> bool {
+        let owner = self.tree.left_by();
+        owner.is_some_and(|owner| owner.run == self.log.run().opened.run && owner.step == self.step)
+    }
+
+    /// The newest snapshot of this step's own work: recorded, or taken by another step when it got the
+    /// worktree.
+    fn left(&self) -> Result<Option<Oid>, End> {
+        let state = self.state();
+        let recorded = state.to_go_on_from();
+        let number = |name: &str| name.rsplit('/').next().and_then(|n| n.parse::<u64>().ok());
+        let newest = recorded.map(|kept| (kept.fence, number(&kept.snapshot.refname).unwrap_or(0)));
+        let since = newest.map(|(fence, _)| fence).max(state.begun_anew());
+        for past in state.history.iter().rev().map(|past| &past.attempt) {
+            if Some(past.fence) < since {
+                break;
+            }
+            let found = preserve::newest_of(&self.project, &self.log, &self.step, past.fence)?;
+            if let Some((number, commit)) = found
+                && newest.is_none_or(|newest| (past.fence, number) > newest)
+            {
+                return Ok(Some(commit));
+            }
+        }
+        Ok(recorded.map(|kept| kept.snapshot.commit.clone()))
+    }
+
+    /// The commit to start from, and what to put on top of it.
+    fn start_of(&self, branch: &str, kept: Option<Oid>) -> Result<(Oid, Option<Oid>), End> {
+        let git = &self.project.git;
+        let own = git.ref_target(&format!("refs/heads/{branch}"))?;
+        let Some(kept) = kept else {
+            let known = own.or_else(|| self.tree.last_position());
+            return Ok(match known.or_else(|| self.state().base.clone()) {
+                Some(start) => (start, None),
+                None => (land::run_tip(&self.project, self.log.run())?, None),
+            });
+        };
+        let parent = git.commit(&format!("{kept}^"))?;
+        // Somebody has gone on since from what it stands on: a conflict was solved, perhaps; or there
+        // were commits and no snapshot any more.
+        if let Some(own) = own
+            && own != parent
+            && !self.tree.has_position(&kept)
+            && git.is_ancestor(&parent, &own)?
+        {
+            if git.tree_of(&kept)? == git.tree_of(&parent)? {
+                return Ok((own, None));
+            }
+            if let land::Made::Done(tree) = land::merged_tree(git, (&own, &kept))? {
+                let message = "piton: what was uncommitted, on later commits";
+                let together =
+                    commit_tree(|| git.call(), &tree, std::slice::from_ref(&own), message)?;
+                return Ok((own, Some(together)));
+            }
+        }
+        Ok((parent, Some(kept)))
+    }
+
+    /// Bytes of a worktree that somebody has moved away: they are kept from where they are, and stay
+    /// there.
+    fn keep_moved(&mut self, reason: SnapshotReason) -> Result<(), End> {
+        let Some(moved) = self.tree.moved_to() else { return Ok(()) };
+        let place = moved.path().display().to_string();
+        self.note(&format!("the worktree was moved to {place}: its files are kept from there"));
+        let home = std::mem::replace(&mut self.tree, moved);
+        let kept = self.keep_snapshot(reason);
+        self.tree = home;
+        kept?;
+        Ok(())
+    }
+
+    /// No destruction without a copy: what a reset would lose is kept and read back first. Under the
+    /// fence of the step whose work it is, where that is another's; else under this one.
+    fn keep_before_reset(&mut self) -> Result<(), End> {
+        let kept = match self.whose() {
+            Whose::Other(owner) => {
+                let kept = preserve::of_previous(&self.project, &self.log, &self.tree, &owner)?;
+                let handle = &self.log.run().opened.handle;
+                let branch = piton_core::view::step_branch(handle, &owner.step);
+                self.tree.keep_position(&branch, &kept.commit)?;
+                Some(kept)
+            }
+            Whose::Own | Whose::Unknown => {
+                // Nothing new: then the step's own last snapshot has it all.
+                let own = self.state().snapshot.as_ref().map(|kept| kept.snapshot.clone());
+                self.keep_snapshot(SnapshotReason::Reset)?.or(own)
+            }
+        };
+        if let Some(kept) = kept {
+            snapshot::read_back(&self.project.git, &kept)?;
+            snapshot::keep_omitted(&self.tree, &kept, &self.folder.omitted())?;
+        }
+        crash::point("tree.kept");
+        Ok(())
+    }
+
+    fn foreign(&self, why: &str) -> End {
+        let path = self.tree.path().display();
+        End::trouble(format!(
+            "{path} is not this step's worktree ({why}); it is left alone: `mv {path} {path}.aside`"
+        ))
+    }
+}
