@@ -2,13 +2,16 @@
 //! killed and done again by anybody to the same result; two that do it at once do no harm.
 
 use piton_core::decide::{Command, Corpse};
-use piton_core::event::{SnapshotReason, Stage};
+use piton_core::event::{Snapshot, SnapshotReason, Stage};
 use piton_core::ids::{AttemptId, Fence, StepRef};
 use piton_core::recover::Sighting;
+use piton_core::view::step_branch;
 
 use crate::config::Settings;
 use crate::crash;
 use crate::error::{EngineError, chain};
+use crate::git::commit_tree;
+use crate::git::keep::{Name, keep};
 use crate::keeper::{lock_reason, snapshot_message, snapshot_ref};
 use crate::log::Log;
 use crate::machine::{self, Swept};
@@ -16,7 +19,7 @@ use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::snapshot;
-use crate::worktree::{Owner, TreeState, Worktree};
+use crate::worktree::{Owner, TreeState, Worktree, differing};
 
 /// What was done about a dead attempt.
 pub struct Burial {
@@ -70,7 +73,7 @@ pub(crate) fn bury(
         return Ok(Burial { swept, unkept: None });
     }
     unlock(project, log, settings, step, attempt);
-    let unkept = match keep(project, log, settings, step, fence) {
+    let unkept = match keep_bytes(project, log, settings, step, fence) {
         Ok(()) => None,
         // Somebody else recorded it first: nothing is left to do.
         Err(error) if error.is_lost() => return Ok(Burial { swept, unkept: None }),
@@ -95,7 +98,7 @@ fn unlock(project: &Project, log: &Log, settings: &Settings, step: &StepRef, att
     let _the_next_one_overwrites_it = Worktree::own_place(&project.git, &path).unlock(&by);
 }
 
-fn keep(
+fn keep_bytes(
     project: &Project,
     log: &mut Log,
     settings: &Settings,
@@ -103,11 +106,15 @@ fn keep(
     fence: Fence,
 ) -> Result<(), EngineError> {
     let path = project.place_of(&settings.worktree_root, log.run(), step);
-    let Some(tree) = Worktree::own_place(&project.git, &path).or_moved() else { return Ok(()) };
+    let home = Worktree::own_place(&project.git, &path);
+    let tree = home.clone().or_moved().unwrap_or_else(|| home.clone());
     // It died before the tree was given to it.
     let is_others = |owner: Owner| (owner.run, &owner.step) != (log.run().opened.run, step);
-    if tree.owner().is_some_and(is_others) || !matches!(tree.state()?, TreeState::Present { .. }) {
+    if tree.owner().is_some_and(is_others) {
         return Ok(());
+    }
+    if !matches!(tree.state()?, TreeState::Present { .. }) {
+        return keep_commits(project, log, (step, fence), &home);
     }
     let Some((_, state)) = log.run().step(&step.step) else { return Ok(()) };
     let Some(attempt) = state.attempt().filter(|attempt| attempt.fence == fence) else {
@@ -139,5 +146,34 @@ fn keep(
     let (step, snapshot) = (step.clone(), Some(snapshot));
     log.submit(&Command::Checkpoint { step, fence, snapshot, report: None })?;
     crash::point("bury.checkpointed");
+    Ok(())
+}
+
+/// The folder is not there, and no snapshot was taken: the commits that are left are something to go on from.
+fn keep_commits(
+    project: &Project,
+    log: &mut Log,
+    (step, fence): (&StepRef, Fence),
+    tree: &Worktree,
+) -> Result<(), EngineError> {
+    let (git, reason) = (&project.git, SnapshotReason::Recovery);
+    let Some((_, state)) = log.run().step(&step.step) else { return Ok(()) };
+    let (Some(base), None) = (state.base.clone(), state.to_go_on_from()) else { return Ok(()) };
+    let tip = tree.left_at(&step_branch(&log.run().opened.handle, step));
+    let Some(tip) = tip.filter(|tip| *tip != base) else { return Ok(()) };
+    let message = snapshot_message(log, (step, fence), reason, None);
+    let refname = snapshot_ref(log, step, fence, 1);
+    let (files, why) = (git.tree_of(&tip)?, "piton: snapshot");
+    let made = keep(git, Name { refname: &refname, old: None, why }, |_| {
+        commit_tree(|| git.call(), &files, std::slice::from_ref(&tip), &message).map(Some)
+    })?;
+    let Some(commit) = made else { return Ok(()) };
+    let changed = differing(git.call(), &base, &tip)?.len() as u64;
+    let commits = git.count_commits(&base, &tip)?;
+    let (omitted, head) = (Vec::new(), Some(tip));
+    let snapshot =
+        Snapshot { commit, tree: files, refname, changed, omitted, reason, head, commits };
+    let (step, snapshot) = (step.clone(), Some(snapshot));
+    log.submit(&Command::Checkpoint { step, fence, snapshot, report: None })?;
     Ok(())
 }

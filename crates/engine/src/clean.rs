@@ -18,6 +18,7 @@ use piton_core::time::Millis;
 use piton_store::Store;
 use serde::{Deserialize, Serialize};
 
+use crate::condition::Condition;
 use crate::crash;
 use crate::error::{EngineError, chain};
 use crate::project::Project;
@@ -45,6 +46,9 @@ pub struct TreeRow {
     #[serde(serialize_with = "shown_time")]
     pub changed_at: Option<Millis>,
     pub counts: Option<TreeCounts>,
+    /// What is not as an attempt of an unfinished step would expect it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
     /// Why nobody may touch it, whatever is in it.
     #[serde(skip)]
     obstacle: Option<String>,

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use piton_core::ids::AttemptId;
+use piton_core::ids::{AttemptId, StepRef};
 use piton_core::recover::Sighting;
 use piton_core::run::Run;
 use piton_store::sqlite::{Access, SqliteStore};
@@ -14,6 +14,7 @@ use piton_store::{Runs, Store, StoreError};
 use serde::Serialize;
 
 use crate::attempt::Lock;
+use crate::condition::{self, Condition};
 use crate::config::{self, Flags, Layers};
 use crate::error::{EngineError, chain};
 use crate::git::{Call, GitError};
@@ -228,6 +229,7 @@ fn run_symptoms(project: &Project, log: &Log) -> Vec<Symptom> {
     }
     symptoms.extend(dead_attempts(project, log));
     symptoms.extend(leftovers(project, log.run()));
+    symptoms.extend(worktrees(project, log));
     symptoms
 }
 
@@ -269,6 +271,29 @@ fn dead_attempts(project: &Project, log: &Log) -> Vec<Symptom> {
         Symptom { next, ..symptom(format!("run {handle}"), State::Note, detail) }
     })
     .collect()
+}
+
+/// Worktrees of unfinished steps that are not as they were left.
+fn worktrees(project: &Project, log: &Log) -> Vec<Symptom> {
+    let what = format!("run {}", log.run().opened.handle);
+    let found = match condition::of_run(project, log) {
+        Ok(found) => found,
+        Err(error) => return vec![failed(what, &error)],
+    };
+    let told = |(step, condition): (StepRef, Condition)| {
+        let state = match condition.state.needs_person() {
+            true => State::Bad,
+            false => State::Note,
+        };
+        let Condition { found, then, next, .. } = condition;
+        let next = next.map(|next| format!("`{next}`"));
+        let detail = format!("step {step}: {found}: `piton resume` {then}");
+        Symptom { next, ..symptom(what.clone(), state, detail) }
+    };
+    let rows = found.into_iter().flat_map(|(step, conditions)| {
+        conditions.into_iter().map(move |condition| (step.clone(), condition))
+    });
+    rows.filter(|(_, condition)| !condition.state.is_fine()).take(LISTED).map(told).collect()
 }
 
 /// Processes of attempts that are over.

@@ -8,6 +8,7 @@ mod child;
 pub mod claims;
 pub mod clean;
 pub mod complete;
+pub mod condition;
 pub mod config;
 pub mod crash;
 pub mod demo;

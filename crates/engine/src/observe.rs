@@ -11,7 +11,9 @@ use piton_core::ids::{StepId, StepRef};
 use piton_core::recover::{Observed, Sighting, Workplace};
 use piton_core::run::{Attempt, Run};
 use piton_core::time::Millis;
-use piton_core::view::{AtRisk, RunView, StepStatus, StepView, UnknownRisk, WorkAtRisk, view};
+use piton_core::view::{
+    AtRisk, RunView, StepStatus, StepView, UnknownRisk, WorkAtRisk, step_branch, view,
+};
 
 use crate::attempt::{Folder, Lock};
 use crate::error::EngineError;
@@ -19,7 +21,7 @@ use crate::log::Log;
 use crate::machine;
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::worktree::Worktree;
+use crate::worktree::{Worktree, differing};
 
 /// How closely to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,6 +208,12 @@ fn changed(project: &Project, log: &Log, run: &Run, step: &StepRef) -> Option<u6
     let (_, state) = run.step(&step.step)?;
     let settings = settings_of(log).ok()?;
     let path = project.place_of(&settings.worktree_root, run, step);
-    let tree = Worktree::own_place(&project.git, &path).or_moved()?;
-    tree.changed_since(state.base.as_ref()?).ok()
+    let (tree, base) = (Worktree::own_place(&project.git, &path), state.base.as_ref()?);
+    let on_disk = tree.clone().or_moved().and_then(|tree| tree.changed_since(base).ok());
+    on_disk.or_else(|| {
+        // Its commits are left.
+        let tip = tree.left_at(&step_branch(&run.opened.handle, step))?;
+        let paths = differing(project.git.call(), base, &tip).ok()?;
+        Some(paths.len() as u64)
+    })
 }

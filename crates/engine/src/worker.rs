@@ -15,13 +15,14 @@ use piton_core::decide::{Claim, Command, Insist, Which};
 use piton_core::event::{Cause, Event, Failure, Haste, Holder, Scope};
 use piton_core::ids::{AttemptId, Fence, Position, RunId, StepId, StepRef};
 use piton_core::recover::{Action, Mend, Observed, Sighting, recover};
-use piton_core::run::Run;
+use piton_core::run::{Phase, Run, Step};
 use piton_store::Store;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle as SignalsHandle, Signals};
 
 use crate::attempt::private;
 use crate::bury::bury;
+use crate::condition::{self, Condition};
 use crate::config::Settings;
 use crate::crash;
 use crate::error::EngineError;
@@ -69,6 +70,11 @@ pub enum Notice {
         step: StepRef,
         ended: Vec<i32>,
         survivors: Vec<i32>,
+    },
+    /// A step's worktree is not as an attempt would expect it.
+    Found {
+        step: StepRef,
+        condition: Condition,
     },
     /// A stop is being carried out.
     Stopping {
@@ -167,6 +173,8 @@ struct Worker<'a> {
     /// What was said to be waited for.
     awaited: Vec<(StepRef, StepRef)>,
     stopping: Option<(Cause, Haste)>,
+    /// What was told about worktrees.
+    found: Vec<(StepRef, Condition)>,
     /// Keepers in a row that died before they were ready.
     stillborn: u32,
     /// Leave now, whatever the attempts do.
@@ -196,6 +204,7 @@ impl<'a> Worker<'a> {
             watched: Vec::new(),
             awaited: Vec::new(),
             stopping: None,
+            found: Vec::new(),
             stillborn: 0,
             leaving: None,
         })
@@ -304,6 +313,7 @@ impl<'a> Worker<'a> {
 
     /// Lock before claim, claim before effects.
     fn enter(&mut self, step: &StepRef, observed: &Observed) -> Result<bool, EngineError> {
+        self.tell_condition(step);
         let attempt = AttemptId(uuid::Uuid::now_v7());
         let folder = self.project.folder(attempt);
         let lock = folder.create().map_err(EngineError::io("the attempt's folder"))?;
@@ -336,6 +346,23 @@ impl<'a> Worker<'a> {
         self.watched.push((step.clone(), fence));
         self.spawn_keeper(step, fence, attempt, lock)?;
         Ok(true)
+    }
+
+    /// Before a step that was left goes on, whoever watches is told what has become of its worktree.
+    fn tell_condition(&mut self, step: &StepRef) {
+        let begun = |(_, state): (_, &Step)| !matches!(state.phase, Phase::Pending);
+        if !self.log.run().step(&step.step).is_some_and(begun) {
+            return;
+        }
+        // The attempt itself says what cannot be looked at.
+        for condition in condition::of_step(self.project, self.log, step).unwrap_or_default() {
+            let found = (step.clone(), condition);
+            if !self.found.contains(&found) {
+                self.found.push(found.clone());
+                let (step, condition) = found;
+                (self.hear)(self.log.run(), Notice::Found { step, condition });
+            }
+        }
     }
 
     fn spawn_keeper(
@@ -527,7 +554,7 @@ fn awaited(run: &Run, mend: &Mend) -> Option<(StepRef, StepRef)> {
 fn stop_cause(run: &Run) -> Cause {
     let asked = run.stop.map(|stop| stop.cause);
     let left = run.steps().find_map(|(_, step)| match &step.phase {
-        piton_core::run::Phase::Interrupted(last) if last.held_back => Some(last.cause),
+        Phase::Interrupted(last) if last.held_back => Some(last.cause),
         _ => None,
     });
     asked.or(left).unwrap_or(Cause::Unknown)

@@ -32,8 +32,9 @@ mod scratch;
 mod underway;
 
 pub(crate) use advance::{Dirt, Stand};
+pub(crate) use branch::Fate;
 pub use create::Made;
-pub(crate) use create::is_unfinished;
+pub(crate) use create::{is_unfinished, persons_lock};
 pub(crate) use link::{Link, link as link_of, place_of};
 pub(crate) use listed::{Listed, listed, obstacle_in};
 pub use owner::Owner;
@@ -364,14 +365,38 @@ impl Worktree {
         matches!(link::link(self), Ok(Link::Moved(_)))
     }
 
+    /// Whether git's list has an entry for this path.
+    pub(crate) fn is_listed(&self) -> bool {
+        link::entry_for(&self.git.common_dir().join("worktrees"), &self.path).is_some()
+    }
+
     /// Whose the worktree was whose folder is gone from here.
     pub(crate) fn left_by(&self) -> Option<Owner> {
         Owner::of(&self.entry().ok()??)
     }
 
-    /// Where its own git has last put HEAD, whether there is a folder or not.
-    pub(crate) fn last_position(&self) -> Option<Oid> {
-        branch::last_head(&self.entry().ok()??)
+    /// What is left of a worktree whose folder is gone: the tip of its branch, or where its own git has
+    /// last put HEAD.
+    pub(crate) fn left_at(&self, branch: &str) -> Option<Oid> {
+        let tip = self.git.ref_target(&format!("refs/heads/{branch}")).ok().flatten();
+        let last = || branch::last_head(&self.entry().ok()??);
+        let is_there = |last: &Oid| self.git.commit(last.as_str()).is_ok();
+        tip.or_else(|| last().filter(is_there))
+    }
+
+    /// The reason of a lock that a person has put on it, whether there is a folder or not.
+    pub(crate) fn persons_lock(&self) -> Option<String> {
+        persons_lock(&self.entry().ok()??)
+    }
+
+    /// Where HEAD is, when it is not on its branch.
+    pub(crate) fn off_branch(&self, branch: &str) -> Option<String> {
+        match self.position(&self.git_dir().ok()?).ok()? {
+            (_, Some(on)) if on == branch => None,
+            (_, Some(on)) => Some(format!("on {on}")),
+            (Some(at), None) => Some(format!("detached at {}", at.short())),
+            (None, None) => None,
+        }
     }
 
     pub(crate) fn clear_locks(&self, dir: &Path) -> Result<(), GitError> {

@@ -8,6 +8,7 @@ use piton_core::view::{
     AttemptView, ItemState, QuestionView, RunStatus, RunView, StepStatus, StepView, WorkAtRisk,
     timestamp,
 };
+use piton_engine::condition::Condition;
 
 use crate::hints;
 use crate::text::{ago, bold, clipped, count, dim, green, plain, red, span, yellow};
@@ -253,6 +254,17 @@ fn reported_progress(step: &StepView) -> String {
         Some(percent) => format!(", reported: {percent} %"),
         None => String::new(),
     }
+}
+
+/// What a worktree was found in, what is done about it, and what a person can type: lines below a step.
+pub(crate) fn condition_lines(conditions: &[Condition]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for Condition { state, found, then, next } in conditions {
+        let found = format!("{}: `piton resume` {}", plain(found), plain(then));
+        lines.push(if state.is_fine() { found } else { yellow(&found) });
+        lines.extend(next.iter().map(|next| dim(&format!("  {}", plain(next)))));
+    }
+    lines
 }
 
 /// Files of the user's checkout that changed while a step ran.

@@ -15,6 +15,7 @@ use piton_core::event::{Cause, Claimed, Entry, Event, Failure, Haste, Holder, Tr
 use piton_core::ids::StepRef;
 use piton_core::run::{Phase, Run};
 use piton_core::time::Millis;
+use piton_engine::condition::Condition;
 use piton_engine::project::Project;
 use piton_engine::worker::Notice;
 
@@ -86,6 +87,10 @@ impl<'a> Progress<'a> {
             }
             Notice::Awaits { step, by } => self.awaits(run, &step, &by),
             Notice::Swept { step, ended, survivors } => self.swept(&step, &ended, &survivors),
+            Notice::Found { step, condition } => {
+                let Condition { found, then, .. } = condition;
+                self.say(&step, "●", &format!("{}: piton {}", plain(&found), plain(&then)));
+            }
             Notice::Stopping { cause, haste } => self.stopping(cause, haste),
             Notice::Leaving => self.ui.talk("leaving; what was started goes on"),
             Notice::Warning(message) => self.ui.warn(Kind::Noticed, plain(&message), None),

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use piton_core::event::Cause;
+use piton_core::ids::StepRef;
 use piton_core::view::{RunStatus, RunView, StepKind};
+use piton_engine::condition::Condition;
 use piton_engine::error::EngineError;
 use piton_engine::git::Git;
 use piton_engine::log::{Log, LogError};
@@ -222,6 +224,12 @@ pub(crate) fn plan_from_here(project: &Project, plan_path: &str) -> String {
     let there = project.git.here().join(plan_path);
     let file = if there.exists() { there } else { project.git.main_root().join(plan_path) };
     text::word(&from_here(&file).display().to_string())
+}
+
+/// What the worktrees of a run's steps were found in, by step.
+pub(crate) fn conditions(found: &[(StepRef, Vec<Condition>)]) -> Value {
+    let rows = found.iter().map(|(step, conditions)| (step.to_string(), json(conditions)));
+    Value::Object(rows.collect())
 }
 
 /// An absolute path relative to the folder piton was started in.

@@ -20,6 +20,7 @@ use piton_store::{Runs, Store};
 
 use super::{TreeCounts, TreeRow, TreeStatus};
 use crate::attempt::Lock;
+use crate::condition;
 use crate::error::EngineError;
 use crate::git::status::Depth;
 use crate::log::Log;
@@ -52,6 +53,9 @@ pub fn list(
     let mut rows: BTreeMap<PathBuf, TreeRow> = BTreeMap::new();
     for root in &roots {
         for place in places(root) {
+            if place.is_left_by(&known) {
+                continue;
+            }
             rows.insert(place.path.clone(), present.row(root, place)?);
         }
     }
@@ -63,6 +67,13 @@ pub fn list(
             rows.insert(entry.place.clone(), present.astray(entry));
         }
     }
+    for owner in &known {
+        for (step, conditions) in condition::of_run(project, &owner.log)? {
+            let path = project.place_of(&owner.root.to_string_lossy(), owner.log.run(), &step);
+            let row = rows.entry(real(&path)).or_insert_with(|| owner.gone(path, &step));
+            row.conditions.extend(conditions);
+        }
+    }
     Ok(rows.into_values().collect())
 }
 
@@ -72,6 +83,15 @@ struct PlaceFound {
     handle: String,
     /// What it is called below its run's folder.
     part: Part,
+}
+
+impl PlaceFound {
+    /// The folder of a run whose worktree is gone: there is nothing to say about it alone.
+    fn is_left_by(&self, known: &[Owner]) -> bool {
+        let is_own = |owner: &Owner| owner.root.join(owner.handle().as_str()) == self.path;
+        let is_empty = || fs::read_dir(&self.path).is_ok_and(|mut list| list.next().is_none());
+        matches!(self.part, Part::Other) && known.iter().any(is_own) && is_empty()
+    }
 }
 
 enum Part {
@@ -146,6 +166,25 @@ impl Owner {
 
     fn handle(&self) -> &Handle {
         &self.log.run().opened.handle
+    }
+
+    /// A worktree that even git has forgotten.
+    fn gone(&self, path: PathBuf, step: &StepRef) -> TreeRow {
+        TreeRow {
+            path,
+            run: Some(self.log.run().opened.run),
+            handle: Some(self.handle().clone()),
+            step: Some(step.step.clone()),
+            branch: None,
+            head: None,
+            status: TreeStatus::Missing,
+            changed_at: Some(self.changed_at(Some(&step.step))),
+            counts: None,
+            conditions: Vec::new(),
+            obstacle: Some("there is nothing".into()),
+            entry: None,
+            attic_until: None,
+        }
     }
 
     /// What speaks for somebody being at work in a worktree, and whether they are believed.
@@ -274,6 +313,7 @@ impl Present<'_> {
             status: owner.map_or(TreeStatus::Unknown, |owner| owner.status(step.as_ref())),
             changed_at: owner.map(|owner| owner.changed_at(step.as_ref())),
             counts: None,
+            conditions: Vec::new(),
             obstacle: None,
             entry: None,
             attic_until: owner
@@ -396,6 +436,7 @@ impl Present<'_> {
             status,
             changed_at: None,
             counts: None,
+            conditions: Vec::new(),
             obstacle: Some(why.to_owned()),
             entry: Some(entry.name.clone()),
             attic_until: None,

@@ -45,7 +45,7 @@ fn clear(git: &Git, lock: &Path, stale: Duration) -> Result<(), GitError> {
         let rested = since.elapsed() >= stale || age(lock).is_some_and(|age| age >= stale);
         // Looking who has it open takes a while, in which it may have gone or become another's.
         let is_same = || fs::symlink_metadata(lock).is_ok_and(|now| print(&now) == found);
-        if rested && !is_open(lock) && is_same() {
+        if rested && holder(lock).is_none() && is_same() {
             match set_aside(git, lock) {
                 // Its process removed it at last.
                 Err(GitError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
@@ -64,24 +64,24 @@ fn print(found: &fs::Metadata) -> (u64, i64, i64, u64) {
     (found.ino(), found.mtime(), found.mtime_nsec(), found.size())
 }
 
-fn age(path: &Path) -> Option<Duration> {
+/// How long ago a file was last changed.
+pub(crate) fn age(path: &Path) -> Option<Duration> {
     let modified = fs::symlink_metadata(path).ok()?.modified().ok()?;
     SystemTime::now().duration_since(modified).ok()
 }
 
-/// Whether a process has the file open, as far as this user may know. Without `/proc` it is not
-/// known, and age alone decides.
-fn is_open(path: &Path) -> bool {
-    let Ok(processes) = fs::read_dir("/proc") else { return false };
+/// A process that has the file open, as far as this user may know. Without `/proc` it is not known, and
+/// age alone decides.
+pub(crate) fn holder(path: &Path) -> Option<i32> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let descriptors = processes.flatten().filter_map(|process| {
-        let name = process.file_name();
-        let is_pid = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
-        is_pid.then(|| fs::read_dir(process.path().join("fd")).ok()).flatten()
-    });
-    descriptors
-        .flat_map(|list| list.flatten())
-        .any(|descriptor| fs::read_link(descriptor.path()).is_ok_and(|target| target == path))
+    let has_it = |process: &fs::DirEntry| {
+        let descriptors = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
+        let mut targets = descriptors.filter_map(|open| fs::read_link(open.path()).ok());
+        targets.any(|target| target == path)
+    };
+    let pid = |process: &fs::DirEntry| process.file_name().to_str()?.parse::<i32>().ok();
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    processes.filter(|process| pid(process).is_some()).find(has_it).and_then(|found| pid(&found))
 }
 
 /// Moves a file or folder into piton's own folder in the git directory; returns where it is now.

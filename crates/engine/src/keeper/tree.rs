@@ -157,10 +157,9 @@ impl Keeper {
     /// The commit to start from, and what to put on top of it.
     fn start_of(&self, branch: &str, kept: Option<Oid>) -> Result<(Oid, Option<Oid>), End> {
         let git = &self.project.git;
-        let own = git.ref_target(&format!("refs/heads/{branch}"))?;
         let Some(kept) = kept else {
-            let known = own.or_else(|| self.tree.last_position());
-            return Ok(match known.or_else(|| self.state().base.clone()) {
+            let known = self.tree.left_at(branch).or_else(|| self.state().base.clone());
+            return Ok(match known {
                 Some(start) => (start, None),
                 None => (land::run_tip(&self.project, self.log.run())?, None),
             });
@@ -168,7 +167,7 @@ impl Keeper {
         let parent = git.commit(&format!("{kept}^"))?;
         // Somebody has gone on since from what it stands on: a conflict was solved, perhaps; or there
         // were commits and no snapshot any more.
-        if let Some(own) = own
+        if let Some(own) = git.ref_target(&format!("refs/heads/{branch}"))?
             && own != parent
             && !self.tree.has_position(&kept)
             && git.is_ancestor(&parent, &own)?

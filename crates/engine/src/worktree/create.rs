@@ -212,7 +212,7 @@ impl Worktree {
     /// Uses an entry again: its HEAD and reflog may name commits that nothing else names.
     fn relink(&self, entry: PathBuf) -> Result<PathBuf, GitError> {
         // A person's lock is theirs, and stays.
-        match is_locked(&entry) && !is_at_work(&entry, "") {
+        match persons_lock(&entry).is_some() {
             true => write(&entry.join(BEING_RESTORED), "")?,
             false => write(&entry.join(LOCKED), BEING_MADE)?,
         }
@@ -284,6 +284,13 @@ fn hand_over(entry: &Path, to: &Owner) -> Result<(), GitError> {
 /// Whether a worktree is half made, or half restored.
 pub(crate) fn is_unfinished(entry: &Path) -> bool {
     is_being_made(entry) || fs::symlink_metadata(entry.join(BEING_RESTORED)).is_ok()
+}
+
+/// The reason of a lock that a person has put on a worktree, which may be empty.
+pub(crate) fn persons_lock(entry: &Path) -> Option<String> {
+    let reason = fs::read_to_string(entry.join(LOCKED)).ok()?;
+    let ours = reason.starts_with(BEING_MADE) || reason.starts_with(AT_WORK);
+    (!ours).then(|| reason.trim().to_owned())
 }
 
 fn is_locked(entry: &Path) -> bool {

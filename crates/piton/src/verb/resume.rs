@@ -5,6 +5,7 @@ use piton_core::event::{Cause, Entry};
 use piton_core::recover::{Action, Because, Mend, Observed, on_resume};
 use piton_core::run::Run;
 use piton_engine::Access;
+use piton_engine::condition;
 use piton_engine::config::{self, Flags, Layers, Loaded};
 use piton_engine::log::Log;
 use piton_engine::observe::{Depth, look, observe};
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use piton_engine::worker::Going;
 
 use crate::accepting::{self, OnChange};
+use crate::describe::condition_lines;
 use crate::drive::{Drive, Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
 use crate::hints::{About, start_over};
@@ -158,8 +160,14 @@ fn dry_run(ui: &Ui, project: &Project, log: &Log, jobs: Option<u32>) -> Result<A
     let handle = &log.run().opened.handle;
     ui.line(format!("{}: `piton resume` would", bold(handle.as_str())))?;
     let row = |mend: &Mend| vec![format!("  {}", mend.step), told(&mend.action)];
-    for line in table(&mends.iter().map(row).collect::<Vec<_>>()) {
+    let conditions = condition::of_run(project, log)?;
+    let lines = table(&mends.iter().map(row).collect::<Vec<_>>());
+    for (line, mend) in lines.into_iter().zip(&mends) {
         ui.line(line)?;
+        let own = conditions.iter().filter(|(step, _)| *step == mend.step);
+        for line in own.flat_map(|(_, conditions)| condition_lines(conditions)) {
+            ui.line(format!("    {line}"))?;
+        }
     }
     ui.line(dim("Nothing was written."))?;
     let steps: Vec<Value> = mends
@@ -173,7 +181,10 @@ fn dry_run(ui: &Ui, project: &Project, log: &Log, jobs: Option<u32>) -> Result<A
             })
         })
         .collect();
-    Ok(Answer::new(json!({ "handle": handle, "dry_run": true, "steps": steps })))
+    let worktrees = verb::conditions(&conditions);
+    Ok(Answer::new(
+        json!({ "handle": handle, "dry_run": true, "steps": steps, "worktrees": worktrees }),
+    ))
 }
 
 /// The longest question that is shown in full among what would be done.

@@ -3,6 +3,7 @@
 use piton_core::time::Millis;
 use piton_core::view::{AttemptView, GoodCommit, KnownAs, StepView, timestamp};
 use piton_engine::Access;
+use piton_engine::condition;
 use piton_engine::config::{Settings, show};
 use piton_engine::observe::{Depth, look};
 use piton_engine::project::Project;
@@ -10,8 +11,8 @@ use piton_engine::runs;
 use serde_json::json;
 
 use crate::describe::{
-    changed_meanwhile, checklist, lease, mark, question_lines, reported, run_head, step_phrase,
-    waived,
+    changed_meanwhile, checklist, condition_lines, lease, mark, question_lines, reported, run_head,
+    step_phrase, waived,
 };
 use crate::error::Problem;
 use crate::text::{bold, count, dim, now, plain, span, word};
@@ -44,6 +45,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         view.steps.retain(|shown| shown.step == step);
     }
     let settings = runs::settings_of(&log)?;
+    let conditions = condition::of_run(&project, &log)?;
     let worktree = project.worktrees(&settings.worktree_root, log.run());
     let now = now();
     for line in run_head(&view, now) {
@@ -69,14 +71,23 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         for line in step_lines(&project, step, now) {
             ui.line(line)?;
         }
+        let own = conditions.iter().filter(|(of, _)| of.step == step.step);
+        for line in own.flat_map(|(_, conditions)| condition_lines(conditions)) {
+            ui.line(format!("    {line}"))?;
+        }
     }
     ui.line("")?;
     ui.line("Next:")?;
     for command in &next {
         ui.line(format!("  {command}"))?;
     }
-    let data =
-        json!({ "run": view, "worktree": worktree, "settings": to_json(&settings), "next": next });
+    let data = json!({
+        "run": view,
+        "worktree": worktree,
+        "worktrees": verb::conditions(&conditions),
+        "settings": to_json(&settings),
+        "next": next,
+    });
     Ok(Answer::new(data))
 }
 

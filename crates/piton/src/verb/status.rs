@@ -2,13 +2,14 @@
 
 use piton_core::view::{RunStatus, RunView};
 use piton_engine::Runs;
+use piton_engine::condition;
 use piton_engine::log::Log;
 use piton_engine::observe::{Depth, look};
 use piton_engine::project::Project;
 use piton_engine::runs::{self, Unreadable};
 use serde_json::json;
 
-use crate::describe::{run_head, run_row, step_row};
+use crate::describe::{condition_lines, run_head, run_row, step_row};
 use crate::error::Problem;
 use crate::exit::Exit;
 use crate::text::{dim, now, table};
@@ -50,10 +51,19 @@ fn one(ui: &Ui, project: &Project, asked: &str) -> Result<Answer, Problem> {
     }
     let rows: Vec<Vec<String>> = view.steps.iter().map(|step| step_row(step, now)).collect();
     ui.lines(&table(&rows))?;
+    let conditions = condition::of_run(project, &log)?;
+    for (step, conditions) in &conditions {
+        for line in condition_lines(conditions) {
+            ui.line(format!("{step}: {line}"))?;
+        }
+    }
     if let Some(command) = next_commands(project, &view).first() {
         ui.hint(format!("`{command}`"));
     }
-    let data = || json!({ "run": view, "next": next_commands(project, &view) });
+    let data = || {
+        let next = next_commands(project, &view);
+        json!({ "run": view, "worktrees": verb::conditions(&conditions), "next": next })
+    };
     let answer = Answer::on_demand(ui, data);
     // The process ends with its answer: taking thousands of steps apart would only take time.
     std::mem::forget((log, view));

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::accepting::OnChange;
 use crate::claiming;
+use crate::describe::condition_lines;
 use crate::error::Problem;
 use crate::text::{self, dim, now, table, yellow};
 use crate::ui::Ui;
@@ -132,6 +133,13 @@ fn list(ui: &Ui) -> Result<Answer, Problem> {
         let shown: Vec<Vec<String>> = rows.iter().map(shown).collect();
         for line in table(&[vec![head.map(dim).to_vec()], shown].concat()) {
             ui.line(line)?;
+        }
+        for row in rows.iter().filter(|row| !row.conditions.is_empty()) {
+            ui.line("")?;
+            ui.line(format!("{}:", verb::from_here(&row.path).display()))?;
+            for line in condition_lines(&row.conditions) {
+                ui.line(format!("  {line}"))?;
+            }
         }
     }
     Ok(Answer::on_demand(ui, || json!({ "worktrees": rows })))
