@@ -196,15 +196,13 @@ impl Look<'_> {
         let handle = &self.log.run().opened.handle;
         // The list has an entry for this path: the files may be the work, and only the link is lost.
         let then = match self.tree.is_listed() && self.tree.path().is_dir() {
-            true => format!(
-                "leaves it alone and asks; if the files are the step's work: `git worktree repair {place}`"
-            ),
-            false => "leaves it alone and asks".to_owned(),
+            true => "leaves it alone and asks; if the files are the step's work: `git worktree repair`",
+            false => "leaves it alone and asks",
         };
         Condition {
             state: TreeCondition::Foreign,
             found: format!("{place} is not its worktree ({why})"),
-            then,
+            then: then.to_owned(),
             next: Some(format!("mv {place} {place}.aside && piton resume {handle} --yes")),
         }
     }
@@ -249,13 +247,13 @@ impl Look<'_> {
             None => found.push(Look::condition(
                 TreeCondition::Missing,
                 format!("its worktree {place} is gone"),
-                format!("makes it again {}", self.from_what()),
+                format!("makes it again {}", self.source()),
             )),
         }
         found
     }
 
-    fn from_what(&self) -> String {
+    fn source(&self) -> String {
         match self.state.to_go_on_from() {
             Some(kept) => format!("from its last snapshot {}", kept.snapshot.refname),
             None if self.left_at().is_some() => "from the commits on its branch".to_owned(),
@@ -348,10 +346,6 @@ impl Look<'_> {
     }
 
     fn moved_branch(&self, was: &Oid, now: &Oid) -> Condition {
-        let aside = format!(
-            "refs/piton/aside/{}",
-            self.branch.strip_prefix("piton/").unwrap_or(self.branch)
-        );
         Condition {
             next: Some(format!("git log --oneline --graph {} {}", was.short(), now.short())),
             ..Look::condition(
@@ -362,9 +356,7 @@ impl Look<'_> {
                     was.short(),
                     now.short()
                 ),
-                format!(
-                    "follows where it was only moved on and nothing is uncommitted; else it is put back, and what it was moved to is kept below {aside}"
-                ),
+                "follows where it was only moved on and nothing is uncommitted; else it is put back, and what it was moved to is kept by a ref below refs/piton".to_owned(),
             )
         }
     }

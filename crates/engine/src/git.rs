@@ -48,6 +48,8 @@ pub enum GitError {
     TooOld { found: String },
     #[error("{} is not in a git repository", path.display())]
     NotARepository { path: PathBuf },
+    #[error("{} is a worktree of a repository that is not there any more: {} is gone", path.display(), entry.display())]
+    LostRepository { path: PathBuf, entry: PathBuf },
     #[error("{} is not in a worktree", path.display())]
     NoWorktree { path: PathBuf },
     #[error("the repository has no commit yet")]
@@ -94,6 +96,10 @@ impl GitError {
             GitError::NotFound => "install git and put it into PATH".to_owned(),
             GitError::TooOld { .. } => format!("install git {}.{} or newer", OLDEST.0, OLDEST.1),
             GitError::NotARepository { .. } => "go to a repository, or: git init".to_owned(),
+            GitError::LostRepository { path, .. } => format!(
+                "the files are as they were; put the repository back, or where it is now: git worktree repair {}",
+                path.display()
+            ),
             GitError::NoWorktree { .. } => "go to a folder with checked out files".to_owned(),
             GitError::Unborn => {
                 "make a first commit: git commit --allow-empty -m initial".to_owned()
@@ -181,7 +187,12 @@ impl Git {
         };
         let words = ["--is-inside-work-tree", "--git-dir", "--git-common-dir"];
         let answer = ask(&words).map_err(|error| match error {
-            GitError::Failed { stderr, .. } if stderr.contains("not a git repository") => nowhere(),
+            GitError::Failed { stderr, .. } if stderr.contains("not a git repository") => {
+                match plain::lost(&from) {
+                    Some((path, entry)) => GitError::LostRepository { path, entry },
+                    None => nowhere(),
+                }
+            }
             other => other,
         })?;
         let lines: Vec<&[u8]> = answer.split(|&b| b == b'\n').collect();

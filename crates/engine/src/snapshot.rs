@@ -48,6 +48,7 @@ pub use operation::Operation;
 pub use packs::{consolidate, sweep};
 pub(crate) use put::is_meant;
 pub use put::{PutBack, PutError, Putting, finish_putting, lock_tree, put_back};
+pub(crate) use restore::carried;
 pub use restore::{operation, read_back, rebuild, told};
 
 use beneath::Root;

@@ -375,6 +375,11 @@ impl Worktree {
         Owner::of(&self.entry().ok()??)
     }
 
+    /// The commit that HEAD is at, whether there is a folder or not.
+    pub(crate) fn head_left(&self) -> Option<Oid> {
+        self.position(&self.entry().ok()??).ok()?.0
+    }
+
     /// What is left of a worktree whose folder is gone: the tip of its branch, or where its own git has
     /// last put HEAD.
     pub(crate) fn left_at(&self, branch: &str) -> Option<Oid> {

@@ -296,7 +296,7 @@ fn kind_of(error: &EngineError) -> Kind {
 
 fn git_kind(error: &GitError) -> Kind {
     match error {
-        GitError::NotARepository { .. } => Kind::NotRepository,
+        GitError::NotARepository { .. } | GitError::LostRepository { .. } => Kind::NotRepository,
         GitError::UnknownCommit { .. } | GitError::AmbiguousCommit { .. } => Kind::NoSuchCommit,
         GitError::NotEmpty { .. } => Kind::Usage,
         _ => Kind::GitFailed,

@@ -218,7 +218,8 @@ fn seeded(name: &str) -> Vec<(&'static str, Kill)> {
         let kill = match who {
             Who::Worker => Kill { worker: true, ..kill },
             Who::Keeper => Kill { keeper: true, ..kill },
-            Who::Loser
+            Who::Successor
+            | Who::Loser
             | Who::Holder
             | Who::Tidier
             | Who::Purger
@@ -248,7 +249,8 @@ macro_rules! crash_points {
         fn every_point_has_its_test() {
             let tested = [$($point),*];
             // Those of holders outside are in outside.rs, those of cleaning up in tidying.rs,
-            // those of restoring in snapshots.rs, those of a merge in merging.rs.
+            // those of restoring in snapshots.rs, those of a merge in merging.rs,
+            // those of a worktree that changes hands in states/.
             let ours = |who: &Who| matches!(who, Who::Worker | Who::Keeper);
             let ours = POINTS.iter().filter(|(_, who)| ours(who));
             let listed: Vec<&str> = ours.map(|(point, _)| *point).collect();

@@ -330,7 +330,11 @@ fn a_foreign_folder_in_the_worktrees_place_is_left_alone() {
     let before = OnDisk::of(&tree);
     let output = sandbox.piton(&["resume"]).output().expect_code(4);
     let place = tree.display().to_string();
-    assert!(output.stderr.contains(&place) && output.stderr.contains("move it away"), "{output}");
+    assert!(
+        output.stderr.contains(&place)
+            && output.stderr.contains(&format!("mv {place} {place}.aside")),
+        "{output}"
+    );
     assert_eq!(before.differences(&OnDisk::of(&tree)), Vec::<PathBuf>::new());
     assert_eq!(sandbox.lines(sandbox.mark("starts")), 1, "nothing was started in it");
     sandbox.wait_no_processes();

@@ -70,7 +70,8 @@ pub fn list(
     for owner in &known {
         for (step, conditions) in condition::of_run(project, &owner.log)? {
             let path = project.place_of(&owner.root.to_string_lossy(), owner.log.run(), &step);
-            let row = rows.entry(real(&path)).or_insert_with(|| owner.gone(path, &step));
+            let path = Worktree::own_place(&project.git, &path).path().to_owned();
+            let row = rows.entry(path.clone()).or_insert_with(|| owner.gone(path, &step));
             row.conditions.extend(conditions);
         }
     }

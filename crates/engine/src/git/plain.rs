@@ -48,6 +48,13 @@ pub(super) fn is_nowhere(from: &Path) -> bool {
     !from.ancestors().any(is_one)
 }
 
+/// The worktree around a folder whose `.git` file names what is not there, and what it names.
+pub(super) fn lost(from: &Path) -> Option<(PathBuf, PathBuf)> {
+    let here = from.ancestors().find(|folder| folder.join(".git").symlink_metadata().is_ok())?;
+    let entry = linked(&here.join(".git"), here)?;
+    (!entry.exists()).then(|| (here.to_owned(), entry))
+}
+
 /// The folder around a git directory, when that is the folder's own.
 pub(super) fn parent(common_dir: &Path) -> Option<PathBuf> {
     let parent = common_dir.parent()?;

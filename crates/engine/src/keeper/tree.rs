@@ -8,7 +8,6 @@ use piton_core::plan::Isolation;
 
 use super::{End, Keeper};
 use crate::crash;
-use crate::git::commit_tree;
 use crate::land;
 use crate::preserve;
 use crate::snapshot;
@@ -116,20 +115,24 @@ impl Keeper {
 
     fn rebuild(&mut self, branch: &str) -> Result<(), End> {
         let kept = self.left()?;
-        let (start, kept) = self.start_of(branch, kept)?;
         if let Some(kept) = &kept
-            && self.whose_is_left()
+            && self.is_left_at(kept)?
         {
             self.tree.keep_position(branch, kept)?;
         }
+        let (start, kept) = self.start_of(branch, kept)?;
         self.tree.hand_to(&self.owner())?;
         Ok(snapshot::rebuild(&self.tree, branch, &start, kept.as_ref())?)
     }
 
-    /// Whether git's entry for a folder that is gone still has this step's HEAD.
-    fn whose_is_left(&self) -> bool {
-        let owner = self.tree.left_by();
-        owner.is_some_and(|owner| owner.run == self.log.run().opened.run && owner.step == self.step)
+    /// Whether git's entry for a folder that is gone still stands where this step's snapshot was taken.
+    fn is_left_at(&self, kept: &Oid) -> Result<bool, End> {
+        let is_own =
+            |owner: Owner| owner.run == self.log.run().opened.run && owner.step == self.step;
+        if !self.tree.left_by().is_some_and(is_own) {
+            return Ok(false);
+        }
+        Ok(self.tree.head_left() == Some(self.project.git.commit(&format!("{kept}^"))?))
     }
 
     /// The newest snapshot of this step's own work: recorded, or taken by another step when it got the
@@ -175,12 +178,8 @@ impl Keeper {
             if git.tree_of(&kept)? == git.tree_of(&parent)? {
                 return Ok((own, None));
             }
-            if let land::Made::Done(tree) = land::merged_tree(git, (&own, &kept))? {
-                let message = "piton: what was uncommitted, on later commits";
-                let together =
-                    commit_tree(|| git.call(), &tree, std::slice::from_ref(&own), message)?;
-                return Ok((own, Some(together)));
-            }
+            let together = snapshot::carried(git, &kept, (&parent, &own))?;
+            return Ok((own, Some(together)));
         }
         Ok((parent, Some(kept)))
     }

@@ -19,8 +19,8 @@ use super::staged::{TrackedPaths, files_of};
 use super::{EMPTY_FOLDER, LEFT_OUT};
 use crate::git::hash::{Format, Id};
 use crate::git::pack::Mode;
-use crate::git::{Git, GitError, drivers, is_missing, locks, names};
-use crate::worktree::{Aside, Worktree};
+use crate::git::{Git, GitError, commit_tree, drivers, is_missing, locks, names, oid};
+use crate::worktree::{Aside, Worktree, differing};
 
 /// Reads a snapshot back from disk: its ref, its commits, its trees and every file that HEAD does not
 /// have, each compared with its id.
@@ -146,6 +146,41 @@ pub fn rebuild(
         }
         None => Ok(()),
     })
+}
+
+/// What a snapshot has changed on top of its parent, brought onto a later commit: a commit whose tree has
+/// both. Where both have changed a path, the later commit's is taken, and the snapshot alone has its own.
+pub(crate) fn carried(
+    git: &Git,
+    snapshot: &Oid,
+    (parent, later): (&Oid, &Oid),
+) -> Result<Oid, GitError> {
+    let scratch = git.state_dir().join("scratch");
+    locks::private_dir(&scratch)?;
+    let index = scratch.join(format!("index-{}", std::process::id()));
+    let call = || git.call().env("GIT_INDEX_FILE", &index);
+    let made = (|| {
+        call().args(&["read-tree", later.as_str()]).run()?;
+        let changed: HashSet<Vec<u8>> = differing(git.call(), parent, later)?.into_iter().collect();
+        let words = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev"];
+        let answer = git.call().args(&words).args(&[parent.as_str(), snapshot.as_str()]).run()?;
+        let fields: Vec<&[u8]> = answer.parts().collect();
+        let mut rows = Vec::new();
+        for pair in fields.chunks_exact(2).filter(|pair| !changed.contains(pair[1])) {
+            // `:<old mode> <mode> <old id> <id> <letter>`; a mode of zeros takes the path away.
+            let words: Vec<&[u8]> = pair[0].split(|byte| *byte == b' ').collect();
+            let &[_, mode, _, id, _] = words.as_slice() else {
+                return Err(GitError::unexpected("git diff-tree", names::shown(pair[0])));
+            };
+            rows.push([mode, b" ", id, b"\t", pair[1], b"\0"].concat());
+        }
+        call().args(&["update-index", "-z", "--index-info"]).input(rows.concat()).run()?;
+        let tree = oid(&call().arg("write-tree").run()?.stdout, "git write-tree")?;
+        let message = "piton: what was uncommitted, on later commits";
+        commit_tree(|| git.call(), &tree, std::slice::from_ref(later), message)
+    })();
+    let _the_next_one_overwrites_it = fs::remove_file(&index);
+    made
 }
 
 type Files = HashMap<Vec<u8>, (Mode, Id)>;

@@ -35,6 +35,8 @@ impl Worktree {
     /// Makes the worktree with `branch` checked out at `start`. A finished worktree is left as it is;
     /// a half-made one is finished; a folder that is not ours is an error.
     pub fn create(&self, branch: &str, start: &Oid) -> Result<Made, GitError> {
+        // Before anything is made that would be in the way of the one who has it.
+        self.refuse_elsewhere(branch)?;
         let entry = self.entered(start)?;
         let _alone = self.lock_making()?;
         match is_unfinished(&entry) {
@@ -46,6 +48,8 @@ impl Worktree {
     /// Gives the worktree, whose bytes are kept, to another attempt: nobody's from before the mark of the
     /// new owner to after the last file of its start.
     pub(crate) fn give(&self, to: &Owner, branch: &str, start: &Oid) -> Result<(), GitError> {
+        // Before anything is made that would be in the way of the one who has it.
+        self.refuse_elsewhere(branch)?;
         let entry = self.entered(start)?;
         let _alone = self.lock_making()?;
         let is_new = is_unfinished(&entry);
@@ -84,6 +88,8 @@ impl Worktree {
         start: &Oid,
         fill: impl FnOnce() -> Result<(), GitError>,
     ) -> Result<(), GitError> {
+        // Before anything is made that would be in the way of the one who has it.
+        self.refuse_elsewhere(branch)?;
         let entry = self.entered(start)?;
         let _alone = self.lock_making()?;
         let mark = entry.join(BEING_RESTORED);

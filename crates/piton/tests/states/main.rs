@@ -1,0 +1,168 @@
+//! Every state that a step's worktree can be found in when a run goes on: docs/worktrees.md has the table,
+//! and each of its rows a test here. Each test shows that its fault was really applied, what the looking
+//! verbs say of it, what `piton resume` does, and that every byte is there afterwards.
+
+mod branches;
+mod locks;
+mod operations;
+mod places;
+mod swaps;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use piton_testkit::runs::{agent_step, keepers, lay_plan, plan, step, view, wait_event};
+use piton_testkit::{Output, Sandbox, kill9};
+use serde_json::Value;
+
+/// A step's own worktree, or one for the whole run.
+pub(crate) const BOTH: [&str; 2] = ["run", "step"];
+
+/// What an agent leaves: a commit, a file that is staged and changed again, one that git does not know.
+const LEAVES: &str = "echo mine > mine.txt; git add mine.txt; git commit -q -m mine; \
+                      echo staged > staged.txt; git add staged.txt; echo more >> staged.txt; \
+                      echo precious > work.txt";
+
+/// A run whose only step was killed in the middle, with everything else of it.
+pub(crate) struct Left {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) tree: PathBuf,
+    pub(crate) handle: String,
+    pub(crate) branch: String,
+}
+
+impl Left {
+    /// Killed after a snapshot was taken of everything.
+    pub(crate) fn new(isolation: &str) -> Left {
+        Left::after(isolation, LEAVES)
+    }
+
+    /// The first agent runs a script in its worktree and is killed; the second writes down what it finds.
+    pub(crate) fn after(isolation: &str, script: &str) -> Left {
+        Left::with(isolation, script, "", &[])
+    }
+
+    /// The same; the second agent then runs a script of its own.
+    pub(crate) fn with(isolation: &str, first: &str, second: &str, env: &[(&str, &Path)]) -> Left {
+        let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+        sandbox.write("theirs.txt", "base\n");
+        sandbox.write(sandbox.mark("first.sh"), first);
+        let found = "git status > \"$1.status\"; git status --porcelain > \"$1.paths\"; \
+                     git ls-files -s > \"$1.index\"; cat staged.txt > \"$1.staged\" 2>/dev/null; \
+                     cat work.txt > \"$1.work\" 2>/dev/null; true\n";
+        sandbox.write(sandbox.mark("found.sh"), found);
+        sandbox.write(sandbox.mark("second.sh"), second);
+        let script = "count {starts}; pid {agent}; nth {starts} 1: sh sh {first.sh}; touch {ready}; \
+                      nth {starts} 1: hang; dump-prompt {prompt}; sh sh {found.sh} {found}; \
+                      sh sh {second.sh}";
+        let text = plan(&sandbox, &[agent_step(&sandbox, "work", script, "")]);
+        let text = text.replacen("[plan]\n", &format!("[plan]\nisolation = '{isolation}'\n"), 1);
+        lay_plan(&sandbox, &text);
+        let start = sandbox.piton(&["run", "plan.toml", "--trust"]);
+        let start = start.env("PITON_SNAPSHOT_EVERY", "100ms");
+        let start = env.iter().fold(start, |start, (name, value)| start.env(name, value));
+        let worker = start.spawn();
+        sandbox.wait_exists(sandbox.mark("ready"));
+        wait_event(&sandbox, "checkpointed");
+        let agent = sandbox.wait_pid(sandbox.mark("agent"));
+        let keepers = keepers(&sandbox);
+        drop(worker.kill9());
+        keepers.into_iter().for_each(kill9);
+        kill9(agent);
+        sandbox.wait_no_processes();
+        let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
+        let place = sandbox.piton(&["worktree", "path", &handle]);
+        let place = if isolation == "step" { place.arg("work") } else { place };
+        let tree = PathBuf::from(place.output().success().stdout.trim());
+        let branch = format!("piton/{handle}/step/work");
+        Left { sandbox, tree, handle, branch }
+    }
+
+    pub(crate) fn git(&self, args: &[&str]) -> String {
+        self.sandbox.git(args)
+    }
+
+    /// git in the worktree.
+    pub(crate) fn git_there(&self, args: &[&str]) -> String {
+        self.sandbox.git_in(&self.tree, args)
+    }
+
+    /// Every verb that looks names this state, with what is done about it; one of its rows.
+    #[track_caller]
+    pub(crate) fn assert_told(&self, state: &str) -> Value {
+        let dry = self.look(&["resume", &self.handle, "--dry-run"]);
+        let shown = self.look(&["show", &self.handle]);
+        let status = self.look(&["status", &self.handle]);
+        for (verb, told) in [("resume --dry-run", &dry), ("show", &shown), ("status", &status)] {
+            has_state(&told["worktrees"]["work"], state, verb);
+        }
+        let listed = self.look(&["worktree", "list"]);
+        let rows = listed["worktrees"].as_array().expect("rows");
+        let rows: Vec<&Value> =
+            rows.iter().filter(|row| row["path"] == self.tree.to_str().expect("text")).collect();
+        assert_eq!(rows.len(), 1, "{listed:#}");
+        has_state(&rows[0]["conditions"], state, "worktree list").clone()
+    }
+
+    #[track_caller]
+    fn look(&self, args: &[&str]) -> Value {
+        self.sandbox.piton(args).arg("--json").output().success().json()["data"].clone()
+    }
+
+    #[track_caller]
+    pub(crate) fn resume(&self) -> Output {
+        self.sandbox.piton(&["resume"]).output()
+    }
+
+    /// What the second agent found when it began.
+    #[track_caller]
+    pub(crate) fn found(&self, what: &str) -> String {
+        self.sandbox.read(self.sandbox.mark(&format!("found.{what}")))
+    }
+
+    /// It went on with every byte, staged and unstaged as they were, and all of it landed.
+    #[track_caller]
+    pub(crate) fn assert_all_there(&self) {
+        assert_eq!(self.found("paths"), "AM staged.txt\n?? work.txt\n");
+        assert_eq!(self.found("staged"), "staged\nmore\n");
+        assert_eq!(self.found("work"), "precious\n");
+        self.assert_landed(&[("mine.txt", "mine"), ("staged.txt", "staged\nmore")]);
+        self.assert_landed(&[("work.txt", "precious")]);
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_landed(&self, files: &[(&str, &str)]) {
+        let run = view(&self.sandbox);
+        assert_eq!(step(&run, "work")["status"], "completed", "{run:#}");
+        let branch = run["branch"].as_str().expect("a branch");
+        for (file, text) in files {
+            assert_eq!(self.git(&["show", &format!("{branch}:{file}")]), *text, "{file}");
+        }
+        self.sandbox.wait_no_processes();
+    }
+}
+
+#[track_caller]
+fn has_state<'a>(conditions: &'a Value, state: &str, verb: &str) -> &'a Value {
+    let rows = conditions.as_array().unwrap_or_else(|| panic!("{verb}: {conditions:#}"));
+    let row = rows.iter().find(|row| row["state"] == state);
+    let row = row.unwrap_or_else(|| panic!("{verb} does not tell {state}: {conditions:#}"));
+    assert!(row["found"].is_string() && row["then"].is_string(), "{verb}: {row:#}");
+    row
+}
+
+/// Everything below a folder, as text.
+pub(crate) fn files(folder: &Path) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            all.extend(files(&path));
+        } else {
+            let text = fs::read(&path).expect("a file");
+            all.push((path.display().to_string(), String::from_utf8_lossy(&text).into_owned()));
+        }
+    }
+    all.sort();
+    all
+}

@@ -1,0 +1,359 @@
+//! What is, or is not, at the worktree's path: gone, moved, replaced, its link broken, the repository
+//! somewhere else.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use piton_testkit::runs::{OnDisk, agent_step, lay_plan, plan, view};
+use piton_testkit::{Sandbox, Signal};
+
+use crate::{BOTH, Left, files};
+
+#[test]
+fn a_deleted_worktree_is_made_again_from_its_snapshot() {
+    for isolation in BOTH {
+        let left = Left::new(isolation);
+        fs::remove_dir_all(&left.tree).expect("it can be removed");
+        assert!(left.git(&["worktree", "list"]).contains(&left.handle), "git still knows it");
+        let row = left.assert_told("missing");
+        assert!(row["then"].as_str().expect("text").contains("from its last snapshot"), "{row:#}");
+        left.resume().success();
+        left.assert_all_there();
+    }
+}
+
+#[test]
+fn a_worktree_that_even_git_has_forgotten_is_made_again() {
+    for isolation in BOTH {
+        let left = Left::new(isolation);
+        fs::remove_dir_all(&left.tree).expect("it can be removed");
+        left.git(&["worktree", "unlock", left.tree.to_str().expect("text")]);
+        left.git(&["worktree", "prune"]);
+        assert!(!left.git(&["worktree", "list"]).contains(&left.handle), "git does not know it");
+        left.assert_told("missing");
+        left.resume().success();
+        left.assert_all_there();
+    }
+}
+
+#[test]
+fn commits_without_a_snapshot_are_gone_on_from() {
+    let first = "echo mine > mine.txt; git add mine.txt; git commit -q -m mine";
+    let left = Left::after("run", first);
+    // As if it had died before the first snapshot: the branch alone knows the commit.
+    fs::remove_dir_all(&left.tree).expect("it can be removed");
+    left.assert_told("missing");
+    left.resume().success();
+    assert!(left.found("status").contains("working tree clean"), "{}", left.found("status"));
+    left.assert_landed(&[("mine.txt", "mine")]);
+    assert!(left.sandbox.read(left.sandbox.mark("prompt")).contains("- mine"));
+}
+
+#[test]
+fn commits_since_the_last_snapshot_are_not_set_back() {
+    let left = Left::new("run");
+    // It commits what it had staged, and something new.
+    left.sandbox.write(left.tree.join("later.txt"), "later\n");
+    left.git_there(&["add", "later.txt"]);
+    left.git_there(&["commit", "-q", "-m", "later", "later.txt"]);
+    let later = left.git_there(&["rev-parse", "HEAD"]);
+    fs::remove_dir_all(&left.tree).expect("it can be removed");
+    left.resume().success();
+    assert_eq!(left.found("work"), "precious\n");
+    left.assert_landed(&[("staged.txt", "staged\nmore"), ("work.txt", "precious")]);
+    left.assert_landed(&[("later.txt", "later")]);
+    let branch = view(&left.sandbox)["branch"].as_str().expect("a branch").to_owned();
+    left.git(&["merge-base", "--is-ancestor", &later, &branch]);
+}
+
+#[test]
+fn a_moved_worktree_is_found_and_its_files_kept_from_there() {
+    for isolation in BOTH {
+        let left = Left::new(isolation);
+        let moved = left.sandbox.path("put-aside");
+        fs::rename(&left.tree, &moved).expect("it can be moved");
+        // The work went on there: no snapshot has this.
+        fs::write(moved.join("work.txt"), "precious\nand newer\n").expect("written");
+        let before = OnDisk::of(&moved);
+        let row = left.assert_told("moved");
+        assert!(row["found"].as_str().expect("text").contains("put-aside"), "{row:#}");
+        let told = left.resume().success();
+        assert!(told.stderr.contains("put-aside"), "{told}");
+        assert_eq!(left.found("work"), "precious\nand newer\n");
+        assert_eq!(left.found("paths"), "AM staged.txt\n?? work.txt\n");
+        assert_eq!(before.differences(&OnDisk::of(&moved)), Vec::<std::path::PathBuf>::new());
+        left.assert_landed(&[("mine.txt", "mine"), ("work.txt", "precious\nand newer")]);
+    }
+}
+
+#[test]
+fn a_worktree_that_git_has_moved_is_asked_for() {
+    let left = Left::new("step");
+    let (from, to) = (left.tree.to_str().expect("text"), left.sandbox.path("put-aside"));
+    let to = to.to_str().expect("text");
+    left.git(&["worktree", "unlock", from]);
+    left.git(&["worktree", "move", from, to]);
+    assert!(left.git(&["worktree", "list"]).contains("put-aside"));
+    let row = left.assert_told("branch_elsewhere");
+    let next = row["next"].as_str().expect("a command");
+    assert!(next.starts_with(&format!("git worktree move {to} {from}")), "{next}");
+    let told = left.resume().expect_code(4);
+    assert!(told.stderr.contains(to), "{told}");
+    assert_eq!(left.sandbox.read(Path::new(to).join("work.txt")), "precious\n");
+    left.git(&["worktree", "move", to, from]);
+    left.sandbox.piton(&["resume", "--yes"]).output().success();
+    left.assert_all_there();
+}
+
+/// Whatever stands at the worktree's place and is not ours.
+fn foreign(isolation: &str, make: impl Fn(&Left)) {
+    let left = Left::new(isolation);
+    fs::remove_dir_all(&left.tree).expect("it can be removed");
+    make(&left);
+    let place = left.tree.display().to_string();
+    let row = left.assert_told("foreign");
+    let next = row["next"].as_str().expect("a command").to_owned();
+    assert!(next.starts_with(&format!("mv {place} {place}.aside && piton resume")), "{next}");
+    let before = left.tree.is_dir().then(|| OnDisk::of(&left.tree));
+    let checkout = files(&left.sandbox.path("theirs.txt").with_file_name("src-of-user"));
+    let told = left.resume().expect_code(4);
+    assert!(told.stderr.contains(&format!("mv {place} {place}.aside")), "{told}");
+    if let Some(before) = before {
+        assert_eq!(before.differences(&OnDisk::of(&left.tree)), Vec::<std::path::PathBuf>::new());
+    }
+    assert_eq!(checkout, files(&left.sandbox.path("src-of-user")), "the user's files");
+    assert_eq!(left.git(&["symbolic-ref", "HEAD"]), "refs/heads/main", "the user's HEAD");
+    // What is offered, is what helps.
+    fs::rename(&left.tree, left.tree.with_extension("aside")).expect("it can be moved away");
+    left.sandbox.piton(&["resume", "--yes"]).output().success();
+    left.assert_all_there();
+}
+
+fn users_files(left: &Left) {
+    left.sandbox.write("src-of-user/main.txt", "the user's\n");
+}
+
+#[test]
+fn a_folder_without_git_is_left_alone() {
+    for isolation in BOTH {
+        foreign(isolation, |left| {
+            users_files(left);
+            left.sandbox.write(left.tree.join("diary.txt"), "dear diary");
+        });
+    }
+}
+
+#[test]
+fn another_repository_is_left_alone() {
+    foreign("run", |left| {
+        users_files(left);
+        let place = left.tree.to_str().expect("text");
+        left.git(&["clone", "-q", ".", place]);
+        assert!(left.tree.join(".git").is_dir(), "a repository of its own");
+    });
+}
+
+#[test]
+fn a_file_is_left_alone() {
+    foreign("step", |left| {
+        users_files(left);
+        fs::write(&left.tree, "a file").expect("written");
+    });
+}
+
+#[test]
+fn a_link_to_the_users_own_checkout_is_not_followed() {
+    for isolation in BOTH {
+        foreign(isolation, |left| {
+            users_files(left);
+            symlink(left.sandbox.repo(), &left.tree).expect("a link");
+            assert!(left.git_there(&["rev-parse", "--show-toplevel"]).ends_with("/repo"));
+        });
+    }
+}
+
+#[test]
+fn a_link_to_a_worktree_of_the_users_is_not_followed() {
+    foreign("run", |left| {
+        users_files(left);
+        let theirs = left.sandbox.root().join("theirs");
+        left.git(&["worktree", "add", "-q", "-b", "mine", theirs.to_str().expect("text")]);
+        fs::write(theirs.join("theirs.txt"), "uncommitted\n").expect("written");
+        symlink(&theirs, &left.tree).expect("a link");
+    });
+}
+
+#[test]
+fn a_git_file_that_names_the_repository_itself_does_not_give_it_the_users_head() {
+    foreign("run", |left| {
+        users_files(left);
+        let git = left.sandbox.path(".git");
+        left.sandbox.write(left.tree.join(".git"), &format!("gitdir: {}\n", git.display()));
+        left.sandbox.write(left.tree.join("x.txt"), "x");
+        assert!(left.git_there(&["symbolic-ref", "HEAD"]).ends_with("main"), "it would be theirs");
+    });
+}
+
+#[test]
+fn a_damaged_git_file_is_mended() {
+    for isolation in BOTH {
+        for text in ["", "garbage", "gitdir: ", "gitdir: /nowhere/at/all\n"] {
+            let left = Left::new(isolation);
+            let pointer = left.tree.join(".git");
+            let text = match text {
+                // Into the repository's list, to an entry that is not there.
+                "gitdir: /nowhere/at/all\n" => {
+                    let entry = left.sandbox.path(".git/worktrees/not-there");
+                    format!("gitdir: {}\n", entry.display())
+                }
+                text => text.to_owned(),
+            };
+            fs::write(&pointer, &text).expect("written");
+            let git = left.sandbox.command("git").current_dir(&left.tree).arg("status").output();
+            assert!(!git.expect("git").status.success(), "git cannot use it: {text:?}");
+            left.assert_told("unlinked");
+            left.resume().success();
+            left.assert_all_there();
+        }
+    }
+}
+
+#[test]
+fn a_worktree_that_lost_its_git_file_is_asked_about_and_can_be_repaired() {
+    let left = Left::new("run");
+    fs::remove_file(left.tree.join(".git")).expect("removed");
+    let row = left.assert_told("foreign");
+    assert!(row["then"].as_str().expect("text").contains("`git worktree repair`"), "{row:#}");
+    left.resume().expect_code(4);
+    assert_eq!(left.sandbox.read(left.tree.join("work.txt")), "precious\n", "untouched");
+    left.git(&["worktree", "repair"]);
+    left.sandbox.piton(&["resume", "--yes"]).output().success();
+    left.assert_all_there();
+}
+
+#[test]
+fn a_phantom_of_another_place_that_holds_the_branch_is_in_nobodys_way() {
+    for isolation in BOTH {
+        let left = Left::new(isolation);
+        let other = left.sandbox.root().join("phantom");
+        let place = other.to_str().expect("text");
+        left.git(&["worktree", "add", "-q", "--force", place, &left.branch]);
+        left.git(&["worktree", "lock", "--reason", "on a stick", place]);
+        fs::remove_dir_all(&other).expect("removed");
+        fs::remove_dir_all(&left.tree).expect("removed");
+        let listed = left.git(&["worktree", "list", "--porcelain"]);
+        assert!(listed.contains("locked on a stick"), "{listed}");
+        left.assert_told("missing");
+        left.resume().success();
+        left.assert_all_there();
+        let listed = left.git(&["worktree", "list", "--porcelain"]);
+        assert!(listed.contains("locked on a stick"), "it is somebody's: {listed}");
+    }
+}
+
+#[test]
+fn a_moved_repository_takes_its_worktrees_along() {
+    for isolation in BOTH {
+        let left = Left::new(isolation);
+        let moved = left.sandbox.root().join("moved");
+        fs::rename(left.sandbox.repo(), &moved).expect("it can be moved");
+        let tree = moved.join(left.tree.strip_prefix(left.sandbox.repo()).expect("inside"));
+        let git = left.sandbox.command("git").current_dir(&tree).arg("status").output();
+        assert!(!git.expect("git").status.success(), "git does not find the repository");
+        let told = left.sandbox.piton(&["status", &left.handle, "--json"]).cwd(&moved).output();
+        assert_eq!(told.success().json()["data"]["worktrees"]["work"][0]["state"], "unlinked");
+        left.sandbox.piton(&["resume", "--trust"]).cwd(&moved).output().success();
+        assert_eq!(left.found("paths"), "AM staged.txt\n?? work.txt\n");
+        assert_eq!(left.found("work"), "precious\n");
+        // The sandbox looks where the repository was.
+        fs::rename(&moved, left.sandbox.repo()).expect("it can be moved back");
+        left.assert_landed(&[("mine.txt", "mine"), ("staged.txt", "staged\nmore")]);
+    }
+}
+
+#[test]
+fn a_moved_repository_finds_worktrees_that_stayed_where_they_were() {
+    for isolation in BOTH {
+        let root = tempfile::tempdir().expect("a folder");
+        let root = root.path().canonicalize().expect("a path");
+        let env = [("PITON_WORKTREE_ROOT", root.as_path())];
+        let script = super::LEAVES;
+        let left = Left::with(isolation, script, "", &env);
+        assert!(left.tree.starts_with(&root), "{}", left.tree.display());
+        let moved = left.sandbox.root().join("moved");
+        fs::rename(left.sandbox.repo(), &moved).expect("it can be moved");
+        let git = left.sandbox.command("git").current_dir(&left.tree).arg("status").output();
+        assert!(!git.expect("git").status.success(), "git does not find the repository");
+        // From inside the worktree nothing is known but where the repository was.
+        let told = left.sandbox.piton(&["status"]).cwd(&left.tree).output();
+        assert_ne!(told.code, Some(0));
+        assert!(told.stderr.contains("worktree repair"), "{told}");
+        left.sandbox.piton(&["resume", "--trust"]).cwd(&moved).output().success();
+        assert_eq!(left.found("paths"), "AM staged.txt\n?? work.txt\n");
+        assert_eq!(left.found("work"), "precious\n");
+        fs::rename(&moved, left.sandbox.repo()).expect("it can be moved back");
+        left.assert_landed(&[("mine.txt", "mine"), ("work.txt", "precious")]);
+    }
+}
+
+#[test]
+fn the_worktree_of_another_run_is_left_alone() {
+    let left = Left::new("run");
+    let sandbox = &left.sandbox;
+    let script = "write theirs-alone.txt theirs; touch {other}; hang";
+    let text = plan(sandbox, &[agent_step(sandbox, "work", script, "")]);
+    sandbox.write("other.toml", &text.replace("name = 'test'", "name = 'other'"));
+    let worker = sandbox.piton(&["run", "other.toml", "--trust", "--grace", "100ms"]).spawn();
+    sandbox.wait_exists(sandbox.mark("other"));
+    worker.signal(Signal::INT);
+    worker.wait().expect_code(130);
+    let theirs = sandbox.piton(&["worktree", "path", "other.toml"]).output().success();
+    let theirs = Path::new(theirs.stdout.trim()).to_owned();
+    fs::remove_dir_all(&left.tree).expect("removed");
+    fs::rename(&theirs, &left.tree).expect("moved");
+    assert!(left.git_there(&["status"]).contains("theirs-alone.txt"), "a good worktree");
+    let row = left.assert_told("foreign");
+    assert!(row["found"].as_str().expect("text").contains("another run"), "{row:#}");
+    let before = OnDisk::of(&left.tree);
+    let told = sandbox.piton(&["resume", &left.handle]).output().expect_code(4);
+    assert!(told.stderr.contains("another run"), "{told}");
+    assert_eq!(before.differences(&OnDisk::of(&left.tree)), Vec::<std::path::PathBuf>::new());
+    // Back where it belongs, both go on.
+    fs::rename(&left.tree, &theirs).expect("moved");
+    sandbox.piton(&["resume", &left.handle, "--yes"]).output().success();
+    assert_eq!(left.found("work"), "precious\n");
+    assert_eq!(sandbox.read(theirs.join("theirs-alone.txt")), "theirs\n");
+}
+
+#[test]
+fn a_plan_of_steps_knows_a_tree_of_another_step() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let script =
+        |id: &str| format!("write {id}.txt {id}; touch {{{id}}}; once {{hung-{id}}}: hang");
+    let steps: Vec<String> =
+        ["a", "b"].map(|id| agent_step(&sandbox, id, &script(id), "")).into_iter().collect();
+    let text =
+        plan(&sandbox, &steps).replacen("[plan]\n", "[plan]\nisolation = 'step'\njobs = 2\n", 1);
+    lay_plan(&sandbox, &text);
+    let worker = sandbox.piton(&["run", "plan.toml", "--trust", "--grace", "100ms"]).spawn();
+    sandbox.wait_exists(sandbox.mark("a"));
+    sandbox.wait_exists(sandbox.mark("b"));
+    worker.signal(Signal::INT);
+    worker.wait().expect_code(130);
+    let place = |id: &str| {
+        let told = sandbox.piton(&["worktree", "path", "plan.toml", id]).output().success();
+        Path::new(told.stdout.trim()).to_owned()
+    };
+    let (a, b) = (place("a"), place("b"));
+    fs::remove_dir_all(&a).expect("removed");
+    fs::rename(&b, &a).expect("b's worktree at a's place");
+    sandbox.piton(&["resume"]).output().expect_code(4);
+    assert_eq!(sandbox.read(a.join("b.txt")), "b\n", "left alone");
+    fs::rename(&a, sandbox.root().join("aside")).expect("moved away");
+    sandbox.piton(&["resume", "--yes"]).output().success();
+    let branch = view(&sandbox)["branch"].as_str().expect("a branch").to_owned();
+    for id in ["a", "b"] {
+        assert_eq!(sandbox.git(&["show", &format!("{branch}:{id}.txt")]), id);
+    }
+}

@@ -1,0 +1,239 @@
+//! One worktree for all steps of a run: who does not finish is swapped out by whoever comes next, and put
+//! back at the same path when it goes on, with staged, unstaged and untracked as they were, also in the
+//! middle of a rebase; wherever the swap is killed.
+
+use piton_engine::crash::{POINTS, Who};
+use piton_testkit::runs::{agent_step, events_named, keepers, lay_plan, plan, view, worktree};
+use piton_testkit::{CrashPoint, Running, Sandbox, Signal, alive, kill9};
+
+/// What step `a` leaves, and what git says of it.
+const LEAVES: &str = "echo mine > mine.txt; git add mine.txt; git commit -q -m mine; \
+                      echo changed > kept.txt; git add kept.txt; echo staged > staged.txt; \
+                      git add staged.txt; echo more >> staged.txt; echo precious > work.txt";
+const STATUS: &str = "M  kept.txt\nAM staged.txt\n?? work.txt\n";
+
+/// The points of a swap; those from the second on are passed whatever the tree holds.
+const SWAP: [&str; 5] = ["tree.kept", "tree.nobodys", "tree.marked", "tree.reset", "tree.filled"];
+
+/// Two steps that both work, hang and are stopped, and look at what they find when they go on.
+fn sandbox(first: &str, second: &str) -> Sandbox {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    sandbox.write("kept.txt", "base\n");
+    sandbox.write(sandbox.mark("first.sh"), first);
+    sandbox.write(sandbox.mark("second.sh"), second);
+    let look = |id: &str| {
+        format!(
+            "sh git status --porcelain > {{{id}.paths}}; sh git status > {{{id}.status}}; sh pwd > {{{id}.pwd}}"
+        )
+    };
+    let a = format!(
+        "count {{a}}; nth {{a}} 1: sh sh {{first.sh}}; nth {{a}} 1: touch {{a-ready}}; nth {{a}} 1: hang; \
+         {}; sh sh {{second.sh}}",
+        look("a")
+    );
+    let b = format!(
+        "count {{b}}; nth {{b}} 1: sh test ! -e work.txt && test ! -e staged.txt && test ! -e mine.txt; \
+         nth {{b}} 1: write half.txt half; nth {{b}} 1: touch {{b-ready}}; nth {{b}} 1: hang; {}; \
+         write b.txt b",
+        look("b")
+    );
+    let steps = [agent_step(&sandbox, "a", &a, ""), agent_step(&sandbox, "b", &b, "")];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    sandbox
+}
+
+/// Starts the run and stops step `a` at its work, so that `b` gets the worktree.
+fn a_stopped(sandbox: &Sandbox, point: Option<&CrashPoint>) -> Running {
+    let run = sandbox.piton(&["run", "plan.toml", "--trust", "--grace", "100ms"]);
+    let run = match point {
+        Some(point) => run.crash_at(point).spawn(),
+        None => run.spawn(),
+    };
+    sandbox.wait_exists(sandbox.mark("a-ready"));
+    let handle = view(sandbox)["handle"].as_str().expect("a handle").to_owned();
+    sandbox.piton(&["stop", &handle, "a"]).output().success();
+    run
+}
+
+/// Both stopped at their work, `b`'s in the worktree.
+fn both_stopped(sandbox: &Sandbox) {
+    let run = a_stopped(sandbox, None);
+    sandbox.wait_exists(sandbox.mark("b-ready"));
+    run.signal(Signal::INT);
+    run.wait().expect_code(130);
+    assert_eq!(sandbox.read(worktree(sandbox).join("half.txt")), "half\n");
+    assert!(!worktree(sandbox).join("work.txt").exists(), "a's files were swapped out");
+}
+
+/// Kills everything when the point is reached.
+fn kill_at(sandbox: &Sandbox, point: &CrashPoint, worker: Running) {
+    let stopped = point.wait_hit();
+    assert!(keepers(sandbox).contains(&stopped), "it is a keeper that swaps");
+    drop(worker.kill9());
+    kill9(stopped);
+    assert!(sandbox.kill_all() || sandbox.processes().is_empty());
+}
+
+#[track_caller]
+fn assert_done(sandbox: &Sandbox, what: &str) {
+    let run = view(sandbox);
+    assert_eq!(run["status"], "completed", "{what}: {run:#}");
+    assert_eq!(sandbox.read(sandbox.mark("a.paths")), STATUS, "{what}");
+    assert_eq!(sandbox.read(sandbox.mark("b.paths")), "?? half.txt\n", "{what}");
+    let place = format!("{}\n", worktree(sandbox).display());
+    for id in ["a", "b"] {
+        assert_eq!(
+            sandbox.read(sandbox.mark(&format!("{id}.pwd"))),
+            place,
+            "{what}: the same path"
+        );
+    }
+    let branch = run["branch"].as_str().expect("a branch");
+    let expected = [
+        ("mine.txt", "mine"),
+        ("kept.txt", "changed"),
+        ("staged.txt", "staged\nmore"),
+        ("work.txt", "precious"),
+        ("half.txt", "half"),
+        ("b.txt", "b"),
+    ];
+    for (file, text) in expected {
+        assert_eq!(sandbox.git(&["show", &format!("{branch}:{file}")]), text, "{what}: {file}");
+    }
+    sandbox.wait_no_processes();
+}
+
+#[test]
+fn steps_that_are_swapped_out_come_back_as_they_were() {
+    let sandbox = sandbox(LEAVES, "");
+    both_stopped(&sandbox);
+    let told = sandbox.piton(&["resume", "--dry-run", "--json"]).output().success().json();
+    assert_eq!(told["data"]["worktrees"]["a"][0]["state"], "swapped", "{told:#}");
+    sandbox.piton(&["resume"]).output().success();
+    assert_done(&sandbox, "undisturbed");
+    // The bytes of the swapped step are under its own name and fence.
+    let claimed = events_named(&sandbox, "claimed");
+    let of_b = claimed.iter().find(|event| event["step"]["step"] == "b").expect("b was claimed");
+    let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
+    let folder = format!("refs/piton/{handle}/b/{}", of_b["position"]);
+    let refs = sandbox.git(&["for-each-ref", "--format=%(refname)", &folder]);
+    let newest = refs.lines().last().unwrap_or_else(|| panic!("nothing in {folder}"));
+    assert_eq!(sandbox.git(&["show", &format!("{newest}:half.txt")]), "half");
+}
+
+#[test]
+fn what_a_person_adds_before_the_swap_comes_back_too() {
+    let sandbox = sandbox(LEAVES, "cat person.txt > person-found.txt");
+    let run = sandbox.piton(&["run", "plan.toml", "--trust", "--grace", "100ms"]).spawn();
+    sandbox.wait_exists(sandbox.mark("a-ready"));
+    run.signal(Signal::INT);
+    run.wait().expect_code(130);
+    // After the last snapshot of `a`, and in nothing but the worktree.
+    sandbox.write(worktree(&sandbox).join("person.txt"), "a person's\n");
+    let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
+    let elsewhere = piton_testkit::runs::tree(&sandbox, "elsewhere");
+    let claim = ["claim", &handle, "--step", "a", "--worktree", &elsewhere, "--json"];
+    sandbox.piton(&claim).output().success();
+    let resume = sandbox.piton(&["resume", &handle]).spawn();
+    wait_ready(&sandbox, &resume);
+    assert!(!worktree(&sandbox).join("person.txt").exists(), "b has a clean tree");
+    resume.signal(Signal::INT);
+    drop(resume.wait());
+    sandbox.piton(&["release", &handle, "a", "--worktree", &elsewhere]).output().success();
+    sandbox.piton(&["resume", &handle]).output().success();
+    let branch = view(&sandbox)["branch"].as_str().expect("a branch").to_owned();
+    assert_eq!(sandbox.git(&["show", &format!("{branch}:person-found.txt")]), "a person's");
+    assert_eq!(sandbox.git(&["show", &format!("{branch}:work.txt")]), "precious");
+}
+
+#[test]
+fn a_detached_head_is_known_for_whose_it_is() {
+    // By the branch alone nobody could tell: both steps leave HEAD detached.
+    let sandbox = sandbox(&format!("{LEAVES}; git checkout -q --detach"), "");
+    both_stopped(&sandbox);
+    sandbox.git_in(&worktree(&sandbox), &["checkout", "-q", "--detach"]);
+    sandbox.piton(&["resume"]).output().success();
+    assert!(sandbox.read(sandbox.mark("a.status")).contains("HEAD detached"));
+    assert!(sandbox.read(sandbox.mark("b.status")).contains("HEAD detached"));
+    assert_done(&sandbox, "detached");
+}
+
+#[test]
+fn a_rebase_comes_back_where_it_was() {
+    let first = "{ echo mine > kept.txt; git commit -q -a -m mine; git checkout -q -b other HEAD~1; \
+                 echo other > kept.txt; git commit -q -a -m other; git checkout -q -; \
+                 echo second > second.txt; git add second.txt; git commit -q -m second; \
+                 git rebase -q other; } >/dev/null 2>&1; echo precious > work.txt";
+    let second =
+        "set -e; echo solved > kept.txt; git add kept.txt; GIT_EDITOR=true git rebase --continue";
+    let sandbox = sandbox(first, second);
+    let run = a_stopped(&sandbox, None);
+    sandbox.wait_exists(sandbox.mark("b-ready"));
+    let status = sandbox.git_in(&worktree(&sandbox), &["status"]);
+    assert!(!status.contains("rebase in progress"), "b knows nothing of it: {status}");
+    run.signal(Signal::INT);
+    run.wait().expect_code(130);
+    sandbox.piton(&["resume"]).output().success();
+    let found = sandbox.read(sandbox.mark("a.status"));
+    assert!(found.contains("rebase in progress") && found.contains("both modified"), "{found}");
+    let branch = view(&sandbox)["branch"].as_str().expect("a branch").to_owned();
+    let expected = [
+        ("kept.txt", "solved"),
+        ("second.txt", "second"),
+        ("work.txt", "precious"),
+        ("b.txt", "b"),
+    ];
+    for (file, text) in expected {
+        assert_eq!(sandbox.git(&["show", &format!("{branch}:{file}")]), text, "{file}");
+    }
+}
+
+#[test]
+fn a_swap_that_is_killed_when_the_tree_is_given_away_costs_nothing() {
+    for point in SWAP.iter().filter(|point| **point != "tree.filled") {
+        let sandbox = sandbox(LEAVES, "");
+        // `a` itself has got its tree by some of the points.
+        let nth = if *point == "tree.kept" { 1 } else { 2 };
+        let at = sandbox.crash_point(point, nth);
+        let worker = a_stopped(&sandbox, Some(&at));
+        kill_at(&sandbox, &at, worker);
+        both_go_on(&sandbox);
+        assert_done(&sandbox, point);
+    }
+}
+
+#[test]
+fn a_swap_that_is_killed_when_the_tree_is_put_back_costs_nothing() {
+    for point in SWAP {
+        let sandbox = sandbox(LEAVES, "");
+        both_stopped(&sandbox);
+        let at = sandbox.crash_point(point, 1);
+        let worker = sandbox.piton(&["resume"]).crash_at(&at).spawn();
+        kill_at(&sandbox, &at, worker);
+        sandbox.piton(&["resume"]).output().success();
+        assert_done(&sandbox, point);
+    }
+}
+
+fn wait_ready(sandbox: &Sandbox, worker: &Running) {
+    sandbox.wait_until("b at work", || {
+        assert!(alive(worker.pid()), "{} {}", worker.stdout(), worker.stderr());
+        sandbox.exists(sandbox.mark("b-ready"))
+    });
+}
+
+/// `b` was killed before it began: with it hanging once, the run goes on to its end.
+fn both_go_on(sandbox: &Sandbox) {
+    let resume = sandbox.piton(&["resume"]).spawn();
+    wait_ready(sandbox, &resume);
+    resume.signal(Signal::INT);
+    resume.wait().expect_code(130);
+    sandbox.piton(&["resume"]).output().success();
+}
+
+#[test]
+fn every_point_of_a_swap_has_its_test() {
+    let listed: Vec<&str> =
+        POINTS.iter().filter(|(_, who)| *who == Who::Successor).map(|(point, _)| *point).collect();
+    assert_eq!(listed, SWAP);
+}
