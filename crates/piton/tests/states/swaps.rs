@@ -3,7 +3,9 @@
 //! middle of a rebase; wherever the swap is killed.
 
 use piton_engine::crash::{POINTS, Who};
-use piton_testkit::runs::{agent_step, events_named, keepers, lay_plan, plan, view, worktree};
+use piton_testkit::runs::{
+    agent_step, data, events_named, keepers, lay_plan, plan, tree, view, wait_event, worktree,
+};
 use piton_testkit::{CrashPoint, Running, Sandbox, Signal, alive, kill9};
 
 /// What step `a` leaves, and what git says of it.
@@ -15,8 +17,13 @@ const STATUS: &str = "M  kept.txt\nAM staged.txt\n?? work.txt\n";
 /// The points of a swap; those from the second on are passed whatever the tree holds.
 const SWAP: [&str; 5] = ["tree.kept", "tree.nobodys", "tree.marked", "tree.reset", "tree.filled"];
 
-/// Two steps that both work, hang and are stopped, and look at what they find when they go on.
+/// Two steps that both work and hang, and look at what they find when they go on.
 fn sandbox(first: &str, second: &str) -> Sandbox {
+    steps(first, second, "nth {a} 1: hang")
+}
+
+/// The same; what the first of them does when it has worked.
+fn steps(first: &str, second: &str, then: &str) -> Sandbox {
     let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
     sandbox.write("kept.txt", "base\n");
     sandbox.write(sandbox.mark("first.sh"), first);
@@ -27,12 +34,12 @@ fn sandbox(first: &str, second: &str) -> Sandbox {
         )
     };
     let a = format!(
-        "count {{a}}; nth {{a}} 1: sh sh {{first.sh}}; nth {{a}} 1: touch {{a-ready}}; nth {{a}} 1: hang; \
-         {}; sh sh {{second.sh}}",
+        "count {{a}}; nth {{a}} 1: sh sh {{first.sh}}; nth {{a}} 1: touch {{a-ready}}; {then}; {}; \
+         sh sh {{second.sh}}",
         look("a")
     );
     let b = format!(
-        "count {{b}}; nth {{b}} 1: sh test ! -e work.txt && test ! -e staged.txt && test ! -e mine.txt; \
+        "count {{b}}; nth {{b}} 1: sh git status --porcelain > {{b.first}}; \
          nth {{b}} 1: write half.txt half; nth {{b}} 1: touch {{b-ready}}; nth {{b}} 1: hang; {}; \
          write b.txt b",
         look("b")
@@ -42,13 +49,37 @@ fn sandbox(first: &str, second: &str) -> Sandbox {
     sandbox
 }
 
+/// Step `a` has asked something and waits; `b` was not begun, and somebody kept it from that until now.
+fn a_waits(second: &str) -> (Sandbox, String) {
+    let ask = "nth {a} 1: sh piton ask Which?; nth {a} 1: exit 3";
+    let sandbox = steps(LEAVES, second, ask);
+    let elsewhere = tree(&sandbox, "elsewhere");
+    let claim = ["claim", "plan.toml", "--step", "b", "--worktree", &elsewhere];
+    assert_eq!(data(&sandbox, &claim)["claimed"], true);
+    let worker = sandbox.piton(&["run", "plan.toml", "--trust", "--auto-continue"]).spawn();
+    wait_event(&sandbox, "suspended");
+    drop(worker.kill9());
+    sandbox.wait_no_processes();
+    let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
+    sandbox.piton(&["release", &handle, "b", "--worktree", &elsewhere]).output().success();
+    (sandbox, handle)
+}
+
+/// Somebody answers, and both steps go on to their end; `b` hangs the first time.
+fn both_go_on(sandbox: &Sandbox, handle: &str) {
+    let asked = data(sandbox, &["questions"]);
+    let question = asked["questions"][0]["question"].as_str().expect("a question").to_owned();
+    sandbox.piton(&["answer", handle, &question, "this"]).output().success();
+    let resume = sandbox.piton(&["resume"]).spawn();
+    wait_ready(sandbox, &resume);
+    resume.signal(Signal::INT);
+    resume.wait().expect_code(130);
+    sandbox.piton(&["resume"]).output().success();
+}
+
 /// Starts the run and stops step `a` at its work, so that `b` gets the worktree.
-fn a_stopped(sandbox: &Sandbox, point: Option<&CrashPoint>) -> Running {
-    let run = sandbox.piton(&["run", "plan.toml", "--trust", "--grace", "100ms"]);
-    let run = match point {
-        Some(point) => run.crash_at(point).spawn(),
-        None => run.spawn(),
-    };
+fn a_stopped(sandbox: &Sandbox) -> Running {
+    let run = sandbox.piton(&["run", "plan.toml", "--trust", "--grace", "100ms"]).spawn();
     sandbox.wait_exists(sandbox.mark("a-ready"));
     let handle = view(sandbox)["handle"].as_str().expect("a handle").to_owned();
     sandbox.piton(&["stop", &handle, "a"]).output().success();
@@ -57,7 +88,7 @@ fn a_stopped(sandbox: &Sandbox, point: Option<&CrashPoint>) -> Running {
 
 /// Both stopped at their work, `b`'s in the worktree.
 fn both_stopped(sandbox: &Sandbox) {
-    let run = a_stopped(sandbox, None);
+    let run = a_stopped(sandbox);
     sandbox.wait_exists(sandbox.mark("b-ready"));
     run.signal(Signal::INT);
     run.wait().expect_code(130);
@@ -123,23 +154,18 @@ fn steps_that_are_swapped_out_come_back_as_they_were() {
 
 #[test]
 fn what_a_person_adds_before_the_swap_comes_back_too() {
-    let sandbox = sandbox(LEAVES, "cat person.txt > person-found.txt");
-    let run = sandbox.piton(&["run", "plan.toml", "--trust", "--grace", "100ms"]).spawn();
-    sandbox.wait_exists(sandbox.mark("a-ready"));
-    run.signal(Signal::INT);
-    run.wait().expect_code(130);
+    let (sandbox, handle) = a_waits("cat person.txt > person-found.txt; rm person.txt");
     // After the last snapshot of `a`, and in nothing but the worktree.
     sandbox.write(worktree(&sandbox).join("person.txt"), "a person's\n");
-    let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
-    let elsewhere = piton_testkit::runs::tree(&sandbox, "elsewhere");
-    let claim = ["claim", &handle, "--step", "a", "--worktree", &elsewhere, "--json"];
-    sandbox.piton(&claim).output().success();
     let resume = sandbox.piton(&["resume", &handle]).spawn();
     wait_ready(&sandbox, &resume);
     assert!(!worktree(&sandbox).join("person.txt").exists(), "b has a clean tree");
+    assert_eq!(sandbox.read(sandbox.mark("b.first")), "");
     resume.signal(Signal::INT);
-    drop(resume.wait());
-    sandbox.piton(&["release", &handle, "a", "--worktree", &elsewhere]).output().success();
+    resume.wait().expect_code(130);
+    let asked = data(&sandbox, &["questions"]);
+    let question = asked["questions"][0]["question"].as_str().expect("a question").to_owned();
+    sandbox.piton(&["answer", &handle, &question, "this"]).output().success();
     sandbox.piton(&["resume", &handle]).output().success();
     let branch = view(&sandbox)["branch"].as_str().expect("a branch").to_owned();
     assert_eq!(sandbox.git(&["show", &format!("{branch}:person-found.txt")]), "a person's");
@@ -167,7 +193,7 @@ fn a_rebase_comes_back_where_it_was() {
     let second =
         "set -e; echo solved > kept.txt; git add kept.txt; GIT_EDITOR=true git rebase --continue";
     let sandbox = sandbox(first, second);
-    let run = a_stopped(&sandbox, None);
+    let run = a_stopped(&sandbox);
     sandbox.wait_exists(sandbox.mark("b-ready"));
     let status = sandbox.git_in(&worktree(&sandbox), &["status"]);
     assert!(!status.contains("rebase in progress"), "b knows nothing of it: {status}");
@@ -190,14 +216,14 @@ fn a_rebase_comes_back_where_it_was() {
 
 #[test]
 fn a_swap_that_is_killed_when_the_tree_is_given_away_costs_nothing() {
-    for point in SWAP.iter().filter(|point| **point != "tree.filled") {
-        let sandbox = sandbox(LEAVES, "");
-        // `a` itself has got its tree by some of the points.
-        let nth = if *point == "tree.kept" { 1 } else { 2 };
-        let at = sandbox.crash_point(point, nth);
-        let worker = a_stopped(&sandbox, Some(&at));
+    // A tree that is begun anew is filled with nothing but its commit.
+    for point in SWAP.into_iter().filter(|point| *point != "tree.filled") {
+        let (sandbox, handle) = a_waits("");
+        let at = sandbox.crash_point(point, 1);
+        let worker = sandbox.piton(&["resume"]).crash_at(&at).spawn();
         kill_at(&sandbox, &at, worker);
-        both_go_on(&sandbox);
+        both_go_on(&sandbox, &handle);
+        assert_eq!(sandbox.read(sandbox.mark("b.first")), "", "{point}: b began with a clean tree");
         assert_done(&sandbox, point);
     }
 }
@@ -220,15 +246,6 @@ fn wait_ready(sandbox: &Sandbox, worker: &Running) {
         assert!(alive(worker.pid()), "{} {}", worker.stdout(), worker.stderr());
         sandbox.exists(sandbox.mark("b-ready"))
     });
-}
-
-/// `b` was killed before it began: with it hanging once, the run goes on to its end.
-fn both_go_on(sandbox: &Sandbox) {
-    let resume = sandbox.piton(&["resume"]).spawn();
-    wait_ready(sandbox, &resume);
-    resume.signal(Signal::INT);
-    resume.wait().expect_code(130);
-    sandbox.piton(&["resume"]).output().success();
 }
 
 #[test]
