@@ -19,7 +19,7 @@ use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::snapshot;
-use crate::worktree::{Owner, TreeState, Worktree, differing};
+use crate::worktree::{Tenant, TreeState, Worktree, differing};
 
 /// What was done about a dead attempt.
 pub struct Burial {
@@ -109,8 +109,8 @@ fn keep_bytes(
     let home = Worktree::own_place(&project.git, &path);
     let tree = home.clone().or_moved().unwrap_or_else(|| home.clone());
     // It died before the tree was given to it.
-    let is_others = |owner: Owner| (owner.run, &owner.step) != (log.run().opened.run, step);
-    if tree.owner().is_some_and(is_others) {
+    let is_others = |tenant: Tenant| (tenant.run, &tenant.step) != (log.run().opened.run, step);
+    if tree.tenant().is_some_and(is_others) {
         return Ok(());
     }
     if !matches!(tree.state()?, TreeState::Present { .. }) {

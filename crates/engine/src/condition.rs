@@ -18,7 +18,7 @@ use crate::log::Log;
 use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::worktree::{Fate, Link, Owner, Worktree, is_unfinished, link_of, persons_lock};
+use crate::worktree::{Fate, Link, Tenant, Worktree, is_unfinished, link_of, persons_lock};
 
 /// Something about a worktree that is worth a word.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -196,7 +196,9 @@ impl Look<'_> {
         let handle = &self.log.run().opened.handle;
         // The list has an entry for this path: the files may be the work, and only the link is lost.
         let then = match self.tree.is_listed() && self.tree.path().is_dir() {
-            true => "leaves it alone and asks; if the files are the step's work: `git worktree repair`",
+            true => {
+                "leaves it alone and asks; if the files are the step's work: `git worktree repair`"
+            }
             false => "leaves it alone and asks",
         };
         Condition {
@@ -209,14 +211,14 @@ impl Look<'_> {
 
     /// Why a worktree of this repository is not the one that belongs here.
     fn misplaced(&self) -> Option<String> {
-        let owner = self.tree.owner()?;
+        let tenant = self.tree.tenant()?;
         let run = self.log.run();
         let apart = run.plan().isolation == Isolation::Step;
-        match owner {
-            Owner { run: other, .. } if other != run.opened.run => {
+        match tenant {
+            Tenant { run: other, .. } if other != run.opened.run => {
                 Some(format!("its files are the work of another run, {other}"))
             }
-            Owner { step, .. } if apart && step != *self.step && self.tree.is_displaced() => {
+            Tenant { step, .. } if apart && step != *self.step && self.tree.is_displaced() => {
                 Some(format!("its files are the work of step {step}"))
             }
             _ => None,
@@ -267,8 +269,8 @@ impl Look<'_> {
 
     fn elsewhere(&self, what: &str, other: &Path) -> Condition {
         let (place, other) = (self.place(), other.display().to_string());
-        let whose = Worktree::at(self.tree.git(), Path::new(&other)).owner();
-        let is_own = whose.is_some_and(|owner| owner.step == *self.step);
+        let whose = Worktree::at(self.tree.git(), Path::new(&other)).tenant();
+        let is_own = whose.is_some_and(|tenant| tenant.step == *self.step);
         let way = match is_own && !self.tree.path().exists() {
             true => format!("git worktree move {other} {place}"),
             false => format!("git -C {other} switch --detach"),
@@ -300,7 +302,7 @@ impl Look<'_> {
         if let Some(lock) = persons_lock(dir) {
             found.push(self.locked(&lock));
         }
-        if let Some(other) = self.tree.owner().filter(|owner| owner.step != *self.step) {
+        if let Some(other) = self.tree.tenant().filter(|tenant| tenant.step != *self.step) {
             if self.has_begun() {
                 found.push(self.swapped(&other));
             }
@@ -361,7 +363,7 @@ impl Look<'_> {
         }
     }
 
-    fn swapped(&self, other: &Owner) -> Condition {
+    fn swapped(&self, other: &Tenant) -> Condition {
         let then = match self.state.to_go_on_from() {
             Some(_) => {
                 "keeps what is there and puts this step's files, staged or not, back".to_owned()

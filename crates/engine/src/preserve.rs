@@ -17,7 +17,7 @@ use crate::keeper::{reason_in, snapshot_message, snapshot_ref};
 use crate::log::{Log, LogError};
 use crate::project::Project;
 use crate::snapshot;
-use crate::worktree::{Owner, TreeState, Worktree};
+use crate::worktree::{Tenant, TreeState, Worktree};
 
 /// What became of the bytes of a holder whose claim ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -108,9 +108,9 @@ pub(crate) fn of_previous(
     project: &Project,
     log: &Log,
     tree: &Worktree,
-    owner: &Owner,
+    tenant: &Tenant,
 ) -> Result<Snapshot, EngineError> {
-    let Owner { step, fence, .. } = owner;
+    let Tenant { step, fence, .. } = tenant;
     let (reason, author, path) = (SnapshotReason::End, Author::Piton, tree.path());
     let keep = Keep { step, fence: *fence, path, reason, author, report: None };
     let stem = stem(log, step, *fence, author);

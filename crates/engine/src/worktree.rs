@@ -25,10 +25,10 @@ mod bring;
 mod create;
 mod link;
 mod listed;
-mod owner;
 mod position;
 mod remove;
 mod scratch;
+mod tenant;
 mod underway;
 
 pub(crate) use advance::{Dirt, Stand};
@@ -37,9 +37,9 @@ pub use create::Made;
 pub(crate) use create::{is_unfinished, persons_lock};
 pub(crate) use link::{Link, link as link_of, place_of};
 pub(crate) use listed::{Listed, listed, obstacle_in};
-pub use owner::Owner;
 pub(crate) use position::forget_positions;
 pub(crate) use scratch::Bench;
+pub use tenant::Tenant;
 pub(crate) use underway::Operation;
 use underway::{MERGES, SEQUENCERS};
 
@@ -371,8 +371,8 @@ impl Worktree {
     }
 
     /// Whose the worktree was whose folder is gone from here.
-    pub(crate) fn left_by(&self) -> Option<Owner> {
-        Owner::of(&self.entry().ok()??)
+    pub(crate) fn left_by(&self) -> Option<Tenant> {
+        Tenant::of(&self.entry().ok()??)
     }
 
     /// The commit that HEAD is at, whether there is a folder or not.

@@ -11,28 +11,30 @@ use crate::crash;
 use crate::land;
 use crate::preserve;
 use crate::snapshot;
-use crate::worktree::{Owner, TreeState};
+use crate::worktree::{Tenant, TreeState};
 
 /// Whose work is in the tree.
 enum Whose {
     /// This step's: of this attempt or an earlier one.
     Own,
     /// Another step's of this run.
-    Other(Owner),
+    Other(Tenant),
     /// Nobody has said: made for somebody who claims, or by an older piton.
     Unknown,
 }
 
 impl Keeper {
-    fn owner(&self) -> Owner {
-        Owner { run: self.log.run().opened.run, step: self.step.clone(), fence: self.fence }
+    fn tenant(&self) -> Tenant {
+        Tenant { run: self.log.run().opened.run, step: self.step.clone(), fence: self.fence }
     }
 
     fn whose(&self) -> Whose {
-        match self.tree.owner() {
-            Some(owner) if owner.step == self.step => Whose::Own,
+        match self.tree.tenant() {
+            Some(tenant) if tenant.step == self.step => Whose::Own,
             // A changed plan may have lost the step.
-            Some(owner) if self.log.run().step(&owner.step.step).is_some() => Whose::Other(owner),
+            Some(tenant) if self.log.run().step(&tenant.step.step).is_some() => {
+                Whose::Other(tenant)
+            }
             _ => Whose::Unknown,
         }
     }
@@ -56,7 +58,7 @@ impl Keeper {
                 }
             }
         }
-        self.tree.give(&self.owner(), &self.branch(), tip)?;
+        self.tree.give(&self.tenant(), &self.branch(), tip)?;
         self.has_tree = true;
         Ok(())
     }
@@ -91,7 +93,7 @@ impl Keeper {
                 self.tree.settle(&branch, known.as_ref())?;
             }
         }
-        self.tree.mark_owner(&self.owner())?;
+        self.tree.mark_tenant(&self.tenant())?;
         self.has_tree = true;
         Ok(())
     }
@@ -99,13 +101,13 @@ impl Keeper {
     /// The worktree of another run, or of another step, that somebody has moved to this place is left
     /// alone; one that was moved together with the repository is told where it is now.
     fn take_place(&self) -> Result<(), End> {
-        if let Some(owner) = self.tree.owner() {
-            let own_run = owner.run == self.log.run().opened.run;
+        if let Some(tenant) = self.tree.tenant() {
+            let own_run = tenant.run == self.log.run().opened.run;
             let apart = self.log.run().plan().isolation == Isolation::Step;
-            if !own_run || (apart && owner.step != self.step && self.tree.is_displaced()) {
+            if !own_run || (apart && tenant.step != self.step && self.tree.is_displaced()) {
                 let whose = match own_run {
-                    true => format!("step {}", owner.step),
-                    false => format!("another run, {}", owner.run),
+                    true => format!("step {}", tenant.step),
+                    false => format!("another run, {}", tenant.run),
                 };
                 return Err(self.foreign(&format!("its files are the work of {whose}")));
             }
@@ -121,14 +123,14 @@ impl Keeper {
             self.tree.keep_position(branch, kept)?;
         }
         let (start, kept) = self.start_of(branch, kept)?;
-        self.tree.hand_to(&self.owner())?;
+        self.tree.hand_to(&self.tenant())?;
         Ok(snapshot::rebuild(&self.tree, branch, &start, kept.as_ref())?)
     }
 
     /// Whether git's entry for a folder that is gone still stands where this step's snapshot was taken.
     fn is_left_at(&self, kept: &Oid) -> Result<bool, End> {
         let is_own =
-            |owner: Owner| owner.run == self.log.run().opened.run && owner.step == self.step;
+            |tenant: Tenant| tenant.run == self.log.run().opened.run && tenant.step == self.step;
         if !self.tree.left_by().is_some_and(is_own) {
             return Ok(false);
         }
@@ -201,10 +203,10 @@ impl Keeper {
     /// fence of the step whose work it is, where that is another's; else under this one.
     fn keep_before_reset(&mut self) -> Result<(), End> {
         let kept = match self.whose() {
-            Whose::Other(owner) => {
-                let kept = preserve::of_previous(&self.project, &self.log, &self.tree, &owner)?;
+            Whose::Other(tenant) => {
+                let kept = preserve::of_previous(&self.project, &self.log, &self.tree, &tenant)?;
                 let handle = &self.log.run().opened.handle;
-                let branch = piton_core::view::step_branch(handle, &owner.step);
+                let branch = piton_core::view::step_branch(handle, &tenant.step);
                 self.tree.keep_position(&branch, &kept.commit)?;
                 Some(kept)
             }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use piton_core::ids::{Hash, Oid};
 
 use super::link::{Link, entry_for, link, place_of, pointed_to};
-use super::{Owner, Worktree};
+use super::{Tenant, Worktree};
 use crate::attempt::private;
 use crate::crash;
 use crate::git::{GitError, flush, locks};
@@ -46,8 +46,8 @@ impl Worktree {
     }
 
     /// Gives the worktree, whose bytes are kept, to another attempt: nobody's from before the mark of the
-    /// new owner to after the last file of its start.
-    pub(crate) fn give(&self, to: &Owner, branch: &str, start: &Oid) -> Result<(), GitError> {
+    /// new tenant to after the last file of its start.
+    pub(crate) fn give(&self, to: &Tenant, branch: &str, start: &Oid) -> Result<(), GitError> {
         // Before anything is made that would be in the way of the one who has it.
         self.refuse_elsewhere(branch)?;
         let entry = self.entered(start)?;
@@ -64,9 +64,9 @@ impl Worktree {
 
     /// Says whose the worktree is to be, before it is remade for them: it counts as missing until then.
     /// One that git does not know yet has no mark.
-    pub(crate) fn hand_to(&self, owner: &Owner) -> Result<(), GitError> {
+    pub(crate) fn hand_to(&self, tenant: &Tenant) -> Result<(), GitError> {
         match self.entry()? {
-            Some(entry) => hand_over(&entry, owner),
+            Some(entry) => hand_over(&entry, tenant),
             None => Ok(()),
         }
     }
@@ -279,7 +279,7 @@ impl Worktree {
 }
 
 /// Whatever is in it is kept elsewhere: it is nobody's before it is somebody else's.
-fn hand_over(entry: &Path, to: &Owner) -> Result<(), GitError> {
+fn hand_over(entry: &Path, to: &Tenant) -> Result<(), GitError> {
     write(&entry.join(BEING_RESTORED), "")?;
     crash::point("tree.nobodys");
     to.mark(entry)?;

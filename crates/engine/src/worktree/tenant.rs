@@ -12,15 +12,15 @@ use super::Worktree;
 use crate::git::GitError;
 
 /// The mark's file in a worktree's git directory.
-const OWNER: &str = "piton-owner";
+const TENANT: &str = "piton-tenant";
 /// What it is called until it is whole.
-const HALF: &str = "piton-owner.new";
+const HALF: &str = "piton-tenant.new";
 /// The first word of a mark that this version reads.
 const VERSION: &str = "1";
 
 /// The attempt that a worktree's files are the work of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owner {
+pub struct Tenant {
     pub run: RunId,
     pub step: StepRef,
     pub fence: Fence,
@@ -28,25 +28,25 @@ pub struct Owner {
 
 impl Worktree {
     /// Whose work is here; nobody's where there is no mark, or none that can be read.
-    pub fn owner(&self) -> Option<Owner> {
-        Owner::of(&self.git_dir().ok()?)
+    pub fn tenant(&self) -> Option<Tenant> {
+        Tenant::of(&self.git_dir().ok()?)
     }
 
     /// Says whose work it is from now on.
-    pub(crate) fn mark_owner(&self, owner: &Owner) -> Result<(), GitError> {
-        owner.mark(&self.git_dir()?)
+    pub(crate) fn mark_tenant(&self, tenant: &Tenant) -> Result<(), GitError> {
+        tenant.mark(&self.git_dir()?)
     }
 }
 
-impl Owner {
+impl Tenant {
     /// By the mark in a worktree's git directory.
-    pub(super) fn of(dir: &Path) -> Option<Owner> {
-        Owner::read(&fs::read_to_string(dir.join(OWNER)).ok()?)
+    pub(super) fn of(dir: &Path) -> Option<Tenant> {
+        Tenant::read(&fs::read_to_string(dir.join(TENANT)).ok()?)
     }
 
     /// Whole or not at all.
     pub(super) fn mark(&self, dir: &Path) -> Result<(), GitError> {
-        let (half, whole) = (dir.join(HALF), dir.join(OWNER));
+        let (half, whole) = (dir.join(HALF), dir.join(TENANT));
         let written = fs::write(&half, self.text()).and_then(|()| fs::rename(&half, &whole));
         written.map_err(|source| GitError::io("write", &whole, source))
     }
@@ -56,11 +56,11 @@ impl Owner {
         format!("{VERSION} {} {step} {iteration} {}\n", self.run, self.fence)
     }
 
-    fn read(text: &str) -> Option<Owner> {
+    fn read(text: &str) -> Option<Tenant> {
         let words: Vec<&str> = text.strip_suffix('\n')?.split(' ').collect();
         let &[VERSION, run, step, iteration, fence] = words.as_slice() else { return None };
         let step = StepRef { step: StepId::new(step).ok()?, iteration: iteration.parse().ok()? };
-        Some(Owner { run: RunId::from_str(run).ok()?, step, fence: Fence(fence.parse().ok()?) })
+        Some(Tenant { run: RunId::from_str(run).ok()?, step, fence: Fence(fence.parse().ok()?) })
     }
 }
 
@@ -73,12 +73,12 @@ mod tests {
 
     #[test]
     fn a_mark_is_read_as_it_was_written() {
-        let owner = Owner::read(SAMPLE).expect("a mark");
+        let tenant = Tenant::read(SAMPLE).expect("a mark");
         assert_eq!(
-            (owner.step.to_string(), owner.fence.to_string()),
+            (tenant.step.to_string(), tenant.fence.to_string()),
             ("jwt#3".into(), "17".into())
         );
-        assert_eq!(owner.text(), SAMPLE);
+        assert_eq!(tenant.text(), SAMPLE);
     }
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
         let cut = &SAMPLE[..SAMPLE.len() - 1];
         let newer = SAMPLE.replacen('1', "2", 1);
         for text in ["", cut, newer.as_str(), "1 x jwt 1 17\n", "1\n", "garbage\n"] {
-            assert_eq!(Owner::read(text), None, "{text:?}");
+            assert_eq!(Tenant::read(text), None, "{text:?}");
         }
     }
 }
