@@ -64,6 +64,10 @@ impl Left {
         let worker = start.spawn();
         sandbox.wait_exists(sandbox.mark("ready"));
         wait_event(&sandbox, "checkpointed");
+        if first.contains("work.txt") {
+            // Its last file: a snapshot that has it has everything.
+            sandbox.wait_until("a snapshot of everything", || has_it(&sandbox));
+        }
         let agent = sandbox.wait_pid(sandbox.mark("agent"));
         let keepers = keepers(&sandbox);
         drop(worker.kill9());
@@ -140,6 +144,13 @@ impl Left {
         }
         self.sandbox.wait_no_processes();
     }
+}
+
+/// Whether the newest snapshot has the last file that an agent writes.
+fn has_it(sandbox: &Sandbox) -> bool {
+    let run = view(sandbox);
+    let name = step(&run, "work")["snapshot"]["refname"].as_str().unwrap_or_default().to_owned();
+    sandbox.try_git(&["cat-file", "-e", &format!("{name}:work.txt")]).is_ok()
 }
 
 #[track_caller]
