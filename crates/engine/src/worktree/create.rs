@@ -35,8 +35,7 @@ impl Worktree {
     /// Makes the worktree with `branch` checked out at `start`. A finished worktree is left as it is;
     /// a half-made one is finished; a folder that is not ours is an error.
     pub fn create(&self, branch: &str, start: &Oid) -> Result<Made, GitError> {
-        // Before anything is made that would be in the way of the one who has it.
-        self.refuse_elsewhere(branch)?;
+        self.refuse_taken(branch)?;
         let entry = self.entered(start)?;
         let _alone = self.lock_making()?;
         match is_unfinished(&entry) {
@@ -48,8 +47,7 @@ impl Worktree {
     /// Gives the worktree, whose bytes are kept, to another attempt: nobody's from before the mark of the
     /// new tenant to after the last file of its start.
     pub(crate) fn give(&self, to: &Tenant, branch: &str, start: &Oid) -> Result<(), GitError> {
-        // Before anything is made that would be in the way of the one who has it.
-        self.refuse_elsewhere(branch)?;
+        self.refuse_taken(branch)?;
         let entry = self.entered(start)?;
         let _alone = self.lock_making()?;
         let is_new = is_unfinished(&entry);
@@ -88,8 +86,7 @@ impl Worktree {
         start: &Oid,
         fill: impl FnOnce() -> Result<(), GitError>,
     ) -> Result<(), GitError> {
-        // Before anything is made that would be in the way of the one who has it.
-        self.refuse_elsewhere(branch)?;
+        self.refuse_taken(branch)?;
         let entry = self.entered(start)?;
         let _alone = self.lock_making()?;
         let mark = entry.join(BEING_RESTORED);
@@ -112,6 +109,15 @@ impl Worktree {
         crash::point("tree.filled");
         flush::files(&self.path)?;
         unmark(entry)
+    }
+
+    /// A branch that somebody else has, before anything is made that would be in their way. What is at the
+    /// path and not ours is told first.
+    fn refuse_taken(&self, branch: &str) -> Result<(), GitError> {
+        match link(self)? {
+            Link::Foreign(_) | Link::Broken(_) => Ok(()),
+            Link::Nothing | Link::Ours(_) | Link::Moved(_) => self.refuse_elsewhere(branch),
+        }
     }
 
     /// The worktree's entry in git's list, made or mended where it has to be. Only this is done under the
