@@ -371,7 +371,7 @@ fn shown<T: ToString>(all: &[T]) -> String {
 /// Opens a run: its first event, with the texts it refers to.
 pub fn open(plan: &Plan, settings: &[u8], opened: RunOpened) -> Decided {
     assert_eq!(opened.plan, plan.hash(), "a run is opened with the plan it names");
-    Decided::new(vec![Event::RunOpened(opened).to_body()])
+    Decided::new(vec![Event::RunOpened(opened)])
         .with_text(plan.to_bytes())
         .with_text(settings.to_vec())
 }
@@ -545,7 +545,7 @@ fn is_to_go_on(command: &Command) -> bool {
 }
 
 pub(crate) fn one(event: Event) -> Decided {
-    Decided::new(vec![event.to_body()])
+    Decided::new(vec![event])
 }
 
 /// The event that ends an attempt; its lease is over with it, so that leases do not pile up.
@@ -572,8 +572,8 @@ fn interrupted(
         }
         _ => None,
     };
-    let bodies = [&event].into_iter().chain(&asked).map(Event::to_body).collect();
-    Decided::new(bodies).with_lease(Lease { key: lease_key(step), fence, until: now.clone() })
+    let events = [event].into_iter().chain(asked).collect();
+    Decided::new(events).with_lease(Lease { key: lease_key(step), fence, until: now.clone() })
 }
 
 /// Only where it would be asked about: else the claim that takes the step ends the attempt.
@@ -887,7 +887,7 @@ fn decide_resume(run: &Run, host: &HostId, confirmed: bool) -> Decided {
     }
     let resumed = Event::Resumed { host: host.clone(), confirmed };
     let questions = asked_again(run);
-    Decided::new([resumed].iter().chain(&questions).map(Event::to_body).collect())
+    Decided::new([resumed].into_iter().chain(questions).collect())
 }
 
 fn decide_abandon(

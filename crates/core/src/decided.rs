@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cache::Packed;
+use crate::event::Event;
 use crate::ids::Fence;
 use crate::time::Moment;
 
@@ -30,6 +31,7 @@ pub enum KeyFate {
 /// what spares the next reader a fold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided {
+    events: Vec<Event>,
     bodies: Vec<Vec<u8>>,
     leases: Vec<Lease>,
     texts: Vec<Vec<u8>>,
@@ -38,9 +40,10 @@ pub struct Decided {
 }
 
 impl Decided {
-    pub(crate) fn new(bodies: Vec<Vec<u8>>) -> Decided {
+    pub(crate) fn new(events: Vec<Event>) -> Decided {
         Decided {
-            bodies,
+            bodies: events.iter().map(Event::to_body).collect(),
+            events,
             leases: Vec::new(),
             texts: Vec::new(),
             cache: Vec::new(),
@@ -82,7 +85,12 @@ impl Decided {
         texts: Vec<Vec<u8>>,
         key: KeyFate,
     ) -> Decided {
-        Decided { bodies, leases, texts, cache: Vec::new(), key }
+        Decided { events: Vec::new(), bodies, leases, texts, cache: Vec::new(), key }
+    }
+
+    /// What the bodies say, for whoever folds them in once they are kept: they need not be read again.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
     }
 
     pub fn bodies(&self) -> &[Vec<u8>] {

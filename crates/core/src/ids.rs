@@ -1,6 +1,7 @@
 //! Names and ids. Each is checked once, where it enters; inside, a `StepId` is valid by construction.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -30,15 +31,15 @@ fn is_name(text: &str) -> bool {
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $kind:literal) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $type(String);
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+        #[serde(try_from = "String")]
+        pub struct $type(Arc<str>);
 
         impl $type {
             pub fn new(text: impl Into<String>) -> Result<Self, BadName> {
                 let text = text.into();
                 if is_name(&text) {
-                    Ok(Self(text))
+                    Ok(Self(text.into()))
                 } else {
                     Err(BadName { kind: $kind, text, rule: NAME_RULE })
                 }
@@ -56,9 +57,9 @@ macro_rules! name {
             }
         }
 
-        impl From<$type> for String {
-            fn from(name: $type) -> String {
-                name.0
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
             }
         }
 

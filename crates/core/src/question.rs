@@ -256,7 +256,7 @@ pub(crate) fn decide_conflict(
         Holder::Keeper { .. } => {
             let suspended = Event::Suspended { step: step.clone(), fence };
             let over = Lease { key: lease_key(step), fence, until: now.clone() };
-            Decided::new(vec![asked.to_body(), suspended.to_body()]).with_lease(over)
+            Decided::new(vec![asked, suspended]).with_lease(over)
         }
         Holder::External { .. } => one(asked),
     })
@@ -384,7 +384,7 @@ pub(crate) fn decide_answer(
             let (cause, haste) = (Cause::UserInterrupt, Haste::Graceful);
             let stop = Event::StopRequested { scope: Scope::Run, cause, haste };
             let stop = stops.then_some(stop);
-            Ok(Decided::new([Some(answered), stop].iter().flatten().map(Event::to_body).collect()))
+            Ok(Decided::new([Some(answered), stop].into_iter().flatten().collect()))
         }
     }
 }

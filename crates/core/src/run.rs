@@ -518,9 +518,16 @@ impl Run {
 
     /// Folds one more record. An error leaves the run as it was.
     pub fn apply(&mut self, record: &Record) -> Result<Event, FoldError> {
+        let illegal = |bad: BadEvent| FoldError { position: record.position.0, what: bad.into() };
+        let event = Event::from_body(&record.body).map_err(illegal)?;
+        self.apply_read(&event, record)?;
+        Ok(event)
+    }
+
+    /// The same where it is known already what the record says.
+    pub fn apply_read(&mut self, event: &Event, record: &Record) -> Result<(), FoldError> {
         let illegal = |what| FoldError { position: record.position.0, what };
-        let event = Event::from_body(&record.body).map_err(|bad| illegal(bad.into()))?;
-        match &event {
+        match event {
             Event::RunOpened(_) => return Err(illegal(Illegal::OpenedTwice)),
             Event::StopRequested { scope: Scope::Run, cause, haste } => {
                 self.stop = Some(Stop { cause: *cause, haste: *haste, at: record.at });
@@ -560,7 +567,7 @@ impl Run {
         }
         self.cursor = record.cursor();
         self.changed_at = record.at;
-        Ok(event)
+        Ok(())
     }
 
     /// Steps that are claimed or completed, and that this plan has otherwise or not at all.

@@ -138,16 +138,18 @@ impl Log {
         let (id, after) = (self.run.opened.run, self.run.cursor);
         let (run, remember) = (&mut self.run, &self.remember);
         let mut decided_at = None;
-        let mut events = Vec::new();
+        let (mut events, mut own) = (Vec::new(), Vec::new());
         let mut refused: Result<(), LogError> = Ok(());
         let records = self.store.transact(id, after, &mut |tail| {
+            own.clear();
             // What others appended stands, whatever becomes of this command.
             let decided = catch_up(run, tail.records, &mut events)
                 .and_then(|()| Ok(decide(run, command, tail.leases, tail.now)?));
             match decided {
                 // Nothing is written for the sake of the cache alone.
                 Ok(decided) if decided.bodies().is_empty() => Some(decided),
-                Ok(decided) => {
+                Ok(mut decided) => {
+                    own = decided.take_events();
                     decided_at = Some(run.cursor.position);
                     Some(decided.with_cache(remember.clone()))
                 }
@@ -157,7 +159,12 @@ impl Log {
                 }
             }
         })?;
-        catch_up(run, &records, &mut events)?;
+        let (others, ours) = records.split_at(records.len() - own.len());
+        catch_up(run, others, &mut events)?;
+        for (event, record) in own.into_iter().zip(ours) {
+            run.apply_read(&event, record).map_err(|source| damaged(id, source))?;
+            events.push(event);
+        }
         if !events.is_empty() {
             self.remember.clear();
         }
