@@ -186,10 +186,27 @@ pub struct PlanSubstep {
 pub enum Work {
     /// Nothing that piton could start: it is claimed by agents and people themselves.
     ByHand,
+    /// The same, with a text for whoever claims it.
+    Told(String),
     /// A plain command for `sh -c`.
     Run(String),
     /// A prompt for an agent.
     Agent { agent: AgentName, prompt: String },
+}
+
+impl Work {
+    /// What whoever works on it is told.
+    pub fn prompt(&self) -> Option<&str> {
+        match self {
+            Work::Told(prompt) | Work::Agent { prompt, .. } => Some(prompt),
+            Work::ByHand | Work::Run(_) => None,
+        }
+    }
+
+    /// Whether piton has nothing to start.
+    pub fn is_by_hand(&self) -> bool {
+        matches!(self, Work::ByHand | Work::Told(_))
+    }
 }
 
 /// An edge of the graph, met by `Completed` alone.

@@ -301,7 +301,7 @@ fn interruption_text(
 ) -> String {
     let [at_work, going_on, again] = match work {
         Work::Agent { .. } => ["agent worked", "the agent goes on", "the agent begins again"],
-        Work::Run(_) | Work::ByHand => {
+        Work::Run(_) | Work::ByHand | Work::Told(_) => {
             ["command ran", "the command is run again", "the command is run again"]
         }
     };

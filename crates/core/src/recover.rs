@@ -9,7 +9,7 @@ use crate::decide::{Command, Corpse, Refusal, decide};
 use crate::decided::Lease;
 use crate::event::{Cause, Entry, Failure, Holder};
 use crate::ids::{AttemptId, BootId, Fence, HostId, LockName, QuestionId, StepId, StepRef};
-use crate::plan::{Isolation, PlanStep, Work};
+use crate::plan::{Isolation, PlanStep};
 use crate::record::Record;
 use crate::run::{Attempt, Phase, Run, Step};
 use crate::time::Moment;
@@ -185,7 +185,7 @@ fn action_for(
     asker: &Asker<'_>,
 ) -> Action {
     match claimable(run, step, asker) {
-        Ok(_) if plan.work == Work::ByHand => Action::AwaitHolder,
+        Ok(_) if plan.work.is_by_hand() => Action::AwaitHolder,
         Ok(Granted { entry, .. }) => Action::Enter { entry, because: because(state) },
         Err(Refusal::HeldDead { fence, .. }) => {
             let attempt = state.attempt().expect("a held step has an attempt");

@@ -796,7 +796,7 @@ impl Step {
         match work {
             Work::Agent { .. } if self.outdated || self.base.is_none() => Entry::Fresh,
             Work::Agent { .. } if self.has_enough_done() => Entry::Continue,
-            Work::Agent { .. } | Work::Run(_) | Work::ByHand => Entry::Fresh,
+            _ => Entry::Fresh,
         }
     }
 

@@ -515,7 +515,7 @@ fn step_view(
         group: plan.group.clone(),
         kind: match &plan.work {
             Work::Run(_) => StepKind::Command,
-            Work::ByHand => StepKind::ByHand,
+            Work::ByHand | Work::Told(_) => StepKind::ByHand,
             Work::Agent { agent, .. } => StepKind::Agent(agent.clone()),
         },
         status: step_status(seen, index, (plan, state), was_held),
@@ -541,7 +541,7 @@ fn step_view(
 /// Nothing is attempted in a worktree that somebody outside has.
 fn awaits_tree(run: &Run, (plan, state): (&PlanStep, &Step), by: &Seen<'_>) -> Option<StepId> {
     let attempted = !matches!(state.phase, Phase::Held(_) | Phase::Completed { .. });
-    if by.observed.outside.is_empty() || plan.work == Work::ByHand || !attempted {
+    if by.observed.outside.is_empty() || plan.work.is_by_hand() || !attempted {
         return None;
     }
     let (worker, Seen { observed, leases, now }) = (worker(by.observed), *by);

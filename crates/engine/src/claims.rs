@@ -19,8 +19,9 @@ use piton_core::ids::{
 use piton_core::plan::PlanStep;
 use piton_core::question::Question;
 use piton_core::recover::{Observed, Sighting, Workplace};
-use piton_core::run::{Attempt, Phase, Run, Step};
+use piton_core::run::{Attempt, Ending, Phase, Run, Step};
 use piton_core::time::Millis;
+use piton_core::view::timestamp;
 use piton_store::Renewal;
 use serde::Serialize;
 
@@ -82,6 +83,9 @@ pub struct ClaimAnswer {
 pub struct ClaimView {
     pub step: StepId,
     pub title: String,
+    /// What the plan tells whoever works on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
     pub index: usize,
     pub fence: Fence,
     pub lease_expires: String,
@@ -161,7 +165,11 @@ pub fn claim(
         _ => answer(project, log, &holder, None)?,
     };
     match (ask.step, heard) {
-        (Some(step), Err(refusal)) if !told.blocked.contains_key(step) => {
+        // Whoever insists is not kept from it by its holder, but perhaps by whoever is in the tree.
+        (Some(step), Err(refusal))
+            if !told.blocked.contains_key(step)
+                || ask.insist == Insist::Force && !matches!(refusal, Refusal::TreeBusy { .. }) =>
+        {
             told.blocked.insert(step.clone(), refusal.to_string());
         }
         (None, Ok(_)) if ask.insist == Insist::Force => {
@@ -230,8 +238,29 @@ pub fn own_claim(
 ) -> Result<Option<ClaimAnswer>, EngineError> {
     let held = log.run().held().find(|(_, attempt)| attempt.fence == fence);
     let Some((step, attempt)) = held else { return Ok(None) };
-    let claim = ClaimView { snapshots: true, ..given(log, &step, attempt) };
+    let snapshots = match &attempt.holder {
+        Holder::Keeper { .. } => true,
+        Holder::External { worktree, .. } => {
+            Worktree::at(&project.git, Path::new(worktree)).is_ours()
+        }
+    };
+    let leases = log.store().leases(log.run().opened.run)?;
+    let claim = ClaimView {
+        // It may have been renewed since.
+        lease_expires: timestamp(believed_until(&step, attempt, &leases).wall),
+        reclaimed: was_in_progress(log, &step),
+        snapshots,
+        ..given(log, &step, attempt)
+    };
     Ok(Some(answer(project, log, &attempt.holder.clone(), Some(claim))?))
+}
+
+/// Whether the step was claimed or in progress when its present attempt began.
+fn was_in_progress(log: &Log, step: &StepRef) -> bool {
+    let last = log.run().step(&step.step).and_then(|(_, state)| state.history.last());
+    last.is_some_and(|past| {
+        matches!(past.ending, Ending::Interrupted { .. } | Ending::Displaced | Ending::Suspended)
+    })
 }
 
 /// Steps that are held, were interrupted, or waited for an answer: claiming one of these is a re-claim.
@@ -354,9 +383,10 @@ fn given(log: &Log, step: &StepRef, attempt: &Attempt) -> ClaimView {
     ClaimView {
         step: step.step.clone(),
         title: plan.title.clone(),
+        prompt: plan.work.prompt().map(str::to_owned),
         index,
         fence: attempt.fence,
-        lease_expires: piton_core::view::timestamp(attempt.until.wall),
+        lease_expires: timestamp(attempt.until.wall),
         reclaimed: false,
         grounds: attempt.grounds,
         displaces,
@@ -375,8 +405,9 @@ fn answer(
     let leases = log.store().leases(run.opened.run)?;
     let (observed, now) = (observed_by(project, log, holder), log.now()?);
     let asker = Asker { holder, observed: &observed, leases: &leases, now: &now };
-    let own = claim.as_ref().map(|claim| StepRef::first(claim.step.clone()));
-    let again = own.is_some_and(|step| claimable(run, &step, &asker).is_ok());
+    // What is theirs already is nothing more to be had.
+    let theirs = run.held().filter(|(_, attempt)| attempt.holder == *holder);
+    let again = theirs.filter(|(step, _)| claimable(run, step, &asker).is_ok()).count();
     let blocked = match &claim {
         Some(_) => Blocked::default(),
         None => blocked(run, &asker),
@@ -386,7 +417,7 @@ fn answer(
         run: run.opened.run,
         handle: run.opened.handle.clone(),
         claim,
-        remaining_ready: count_ready(run, &asker) - usize::from(again),
+        remaining_ready: count_ready(run, &asker) - again,
         total_remaining: run.count_remaining(),
         all_completed: run.is_completed(),
         blocked: blocked.listed,
@@ -418,9 +449,12 @@ fn why_not(run: &Run, plan: &PlanStep, state: &Step, asker: &Asker<'_>) -> Optio
     let step = StepRef::first(plan.id.clone());
     let refusal = claimable(run, &step, asker).err()?;
     let held = match &refusal {
-        Refusal::QuestionOpen { .. } => None,
         Refusal::TreeBusy { by } => run.step(by).and_then(|(_, state)| state.attempt()),
-        _ => state.attempt(),
+        Refusal::HeldAlive { .. } | Refusal::HeldElsewhere { .. } | Refusal::HeldDead { .. } => {
+            state.attempt()
+        }
+        // Whoever has it is not what is in the way.
+        _ => None,
     };
     let by = match &refusal {
         Refusal::TreeBusy { by } => by,
@@ -429,7 +463,7 @@ fn why_not(run: &Run, plan: &PlanStep, state: &Step, asker: &Asker<'_>) -> Optio
     Some(match held.map(|attempt| (attempt, &attempt.holder)) {
         Some((attempt, Holder::External { worktree, host })) => {
             let until = believed_until(&step, attempt, asker.leases).wall;
-            let until = piton_core::view::timestamp(until);
+            let until = timestamp(until);
             format!("claimed from {worktree} on {host} until {until}")
         }
         Some((_, Holder::Keeper { host, .. })) => {
@@ -547,6 +581,10 @@ pub fn lost(log: &Log, step: &StepId, given: Fence) -> Refusal {
     let newest = past.chain(state.attempt()).map(|attempt| attempt.fence).max();
     match newest {
         Some(current) if current > given => {
+            Refusal::StaleFence { step: step.clone(), given, current }
+        }
+        // Perhaps that of another step.
+        Some(current) if current != given && state.attempt().is_some() => {
             Refusal::StaleFence { step: step.clone(), given, current }
         }
         _ if state.is_completed() => Refusal::Completed(step.clone()),

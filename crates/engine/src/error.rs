@@ -200,7 +200,7 @@ impl EngineError {
             | EngineError::CompletedOtherwise { .. }
             | EngineError::KeeperLost { .. } => None,
             EngineError::Plan { path, .. } => {
-                Some(format!("correct it, then `piton plan check {}`", path.display()))
+                Some(format!("correct it, then `piton plan check '{}'`", path.display()))
             }
             EngineError::PlanFile { path, source } => Some(match source.kind() {
                 io::ErrorKind::NotFound => missing_plan(path),

@@ -374,7 +374,7 @@ impl Found<'_> {
 
 /// piton can only run what it can start.
 pub fn check_startable(plan: &Plan) -> Result<(), EngineError> {
-    let by_hand = plan.steps.iter().filter(|step| step.work == Work::ByHand);
+    let by_hand = plan.steps.iter().filter(|step| step.work.is_by_hand());
     let steps: Vec<StepId> = by_hand.map(|step| step.id.clone()).collect();
     if steps.is_empty() { Ok(()) } else { Err(EngineError::NothingToStart { steps }) }
 }
@@ -382,7 +382,7 @@ pub fn check_startable(plan: &Plan) -> Result<(), EngineError> {
 /// As [`check_startable`], for the steps of a run that are not completed.
 pub fn check_rest_startable(run: &Run) -> Result<(), EngineError> {
     let by_hand = run.steps().filter(|(plan, state)| {
-        plan.work == Work::ByHand && !state.is_completed() && state.attempt().is_none()
+        plan.work.is_by_hand() && !state.is_completed() && state.attempt().is_none()
     });
     let steps: Vec<StepId> = by_hand.map(|(plan, _)| plan.id.clone()).collect();
     if steps.is_empty() { Ok(()) } else { Err(EngineError::NothingToStart { steps }) }

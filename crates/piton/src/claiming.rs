@@ -161,7 +161,7 @@ impl Target {
 
     fn own_fence(&self) -> Result<Option<Fence>, Problem> {
         let inside = Inside::of_process();
-        let run = inside.run.as_deref().is_some_and(|run| is_run(&self.log, run));
+        let run = inside.run.as_deref().is_none_or(|run| begins(&self.log, run));
         let step = inside.step.as_deref().is_none_or(|step| step == self.step.as_str());
         if run && step { inside.fence() } else { Ok(None) }
     }
@@ -214,6 +214,12 @@ pub(crate) fn tell_kept(ui: &Ui, kept: &Kept) {
         let message = format!("what is in the worktree could not be kept: {}", plain(why));
         ui.warn(Kind::Noticed, message, None);
     }
+}
+
+/// Whether a text names this run, perhaps by how its name begins.
+fn begins(log: &Log, text: &str) -> bool {
+    let opened = &log.run().opened;
+    opened.handle.as_str().starts_with(text) || opened.run.to_string().starts_with(text)
 }
 
 /// Whether a text names this run.

@@ -6,7 +6,6 @@ use std::path::Path;
 use piton_core::decide::Refusal;
 use piton_core::event::Holder;
 use piton_core::ids::{Fence, QuestionId, StepId};
-use piton_core::plan::Work;
 use piton_core::run::{Phase, Run, Step};
 use piton_core::view::{RunView, StepKind};
 use piton_engine::error::EngineError;
@@ -326,7 +325,7 @@ pub(crate) fn start_over_shown(project: &Project, view: &RunView) -> String {
 }
 
 fn begin(project: &Project, run: &Run) -> String {
-    let by_hand = run.plan().steps.iter().any(|step| step.work == Work::ByHand);
+    let by_hand = run.plan().steps.iter().any(|step| step.work.is_by_hand());
     begin_as(project, &run.opened.plan_path, by_hand)
 }
 

@@ -984,3 +984,81 @@ fn inside_an_attempt_no_arguments_are_needed() {
     let name = own["snapshot"]["refname"].as_str().expect("its bytes are kept");
     assert_eq!(sandbox.git(&["cat-file", "blob", &format!("{name}:work.txt")]), "ähm");
 }
+
+#[test]
+fn what_is_claimed_inside_is_told_as_it_is_now() {
+    let sandbox = sandbox();
+    let elsewhere = sandbox.root().join("elsewhere").to_str().expect("text").to_owned();
+    std::fs::create_dir_all(&elsewhere).expect("a folder");
+    let inside = |claimed: &Value| {
+        let run = claimed["run"].as_str().expect("an id").to_owned();
+        let piton = sandbox.piton(&["claim", "--json"]).env("PITON_RUN", run);
+        let piton = piton.env("PITON_STEP", "jwt").env("PITON_FENCE", fence(claimed));
+        piton.output().success().json()["data"].clone()
+    };
+    let first = claim(&sandbox, &elsewhere, &["--lease", "1h"]);
+    assert_eq!((&inside(&first)["reclaimed"], &first["reclaimed"]), (&false.into(), &false.into()));
+    let again = claim(&sandbox, &elsewhere, &["--lease", "1h"]);
+    data(&sandbox, &["heartbeat", "plan.toml", "jwt", "--worktree", &elsewhere, "--lease", "5h"]);
+    let told = inside(&again);
+    assert_eq!(told["fence"], again["fence"]);
+    assert_eq!((&told["reclaimed"], &told["snapshots"]), (&true.into(), &false.into()), "{told}");
+    let until = |claim: &Value| claim["lease_expires"].as_str().expect("a time").to_owned();
+    assert!(until(&told) > until(&again), "the lease was renewed since: {told}");
+}
+
+#[test]
+fn what_is_in_the_way_is_told_and_not_who_has_the_step() {
+    let sandbox = sandbox();
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    claim(&sandbox, &one, &["--step", "jwt"]);
+    let why = |told: &Value| told["blocked"]["jwt"].as_str().expect("why").to_owned();
+    data(&sandbox, &["ask", "plan.toml", "jwt", "which one?", "--worktree", &one]);
+    let told = claim(&sandbox, &two, &["--step", "jwt", "--force"]);
+    assert_eq!(told["claimed"], false);
+    assert!(why(&told).contains("which one?"), "{told}");
+    data(&sandbox, &["stop", "plan.toml"]);
+    let told = claim(&sandbox, &one, &["--step", "jwt"]);
+    assert!(why(&told).contains("stopped"), "{told}");
+}
+
+#[test]
+fn a_fence_of_another_step_is_told_to_be_stale() {
+    let sandbox = sandbox();
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    claim(&sandbox, &one, &["--step", "jwt"]);
+    let later = fence(&claim(&sandbox, &two, &["--step", "docs"]));
+    let out = sandbox.piton(&["start", "plan.toml", "jwt", "--fence", &later, "--json"]).output();
+    let told = out.expect_code(5).json();
+    assert_eq!(told["issues"][0]["code"], "E049", "{told}");
+}
+
+#[test]
+fn what_one_has_already_is_not_counted_as_ready() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    assert_eq!(claim(&sandbox, &one, &["--step", "jwt"])["remaining_ready"], 1, "docs");
+    assert_eq!(claim(&sandbox, &one, &["--step", "docs"])["remaining_ready"], 0);
+}
+
+#[test]
+fn a_prompt_without_an_agent_is_for_whoever_claims_the_step() {
+    let text = "[plan]\nname = 'told'\n[[step]]\nid = 'a'\nprompt = 'write it down'\n";
+    let sandbox = sandbox_of(text);
+    let told = claim(&sandbox, &tree(&sandbox, "one"), &[]);
+    assert_eq!((&told["step"], &told["prompt"]), (&"a".into(), &"write it down".into()));
+    let (_, code, message) = refused(&sandbox, &["run", "plan.toml", "--auto-continue", "--trust"]);
+    assert!(code == "E060" && message.contains("nothing to start"), "{message}");
+}
+
+#[test]
+fn the_environment_names_a_run_as_an_argument_does() {
+    let sandbox = sandbox();
+    let claimed = claim(&sandbox, &tree(&sandbox, "one"), &[]);
+    for run in ["auth-", ""] {
+        let piton = sandbox.piton(&["heartbeat", "--json"]).env("PITON_STEP", "jwt");
+        let piton = piton.env("PITON_FENCE", fence(&claimed));
+        let piton = if run.is_empty() { piton } else { piton.env("PITON_RUN", run) };
+        assert_eq!(piton.output().success().json()["data"]["beat"], "continue", "{run:?}");
+    }
+}

@@ -147,8 +147,12 @@ fn compare_steps(lines: &mut Lines, old: &PlanStep, new: &PlanStep) {
         (Work::Run(_), Work::Agent { .. }) => lines.say("run → prompt"),
         (Work::Agent { .. }, Work::Run(_)) => lines.say("prompt → run"),
         (Work::ByHand, Work::ByHand) => {}
-        (Work::ByHand, _) => lines.say("can be started now"),
-        (_, Work::ByHand) => lines.say("has nothing to start any more"),
+        (Work::Told(before), Work::Told(after)) => lines.texts("prompt", before, after),
+        (Work::ByHand | Work::Told(_), Work::ByHand | Work::Told(_)) => {
+            lines.say(if new.work == Work::ByHand { "prompt removed" } else { "prompt added" });
+        }
+        (Work::ByHand | Work::Told(_), _) => lines.say("can be started now"),
+        (_, Work::ByHand | Work::Told(_)) => lines.say("has nothing to start any more"),
     }
     lines.texts("verify", &old.verify, &new.verify);
     lines.values("timeout", old.timeout.map(friendly), new.timeout.map(friendly));

@@ -393,8 +393,13 @@ fn work(fields: &mut Fields<'_, '_>, default_agent: &DefaultAgent) -> Option<Wor
             run.map(Work::Run)
         }
         (false, true) => {
+            let prompt = prompt?;
+            if matches!(default_agent, DefaultAgent::None) && !fields.has("agent") {
+                nothing_is_started(fields, "agent");
+                return Some(Work::Told(prompt));
+            }
             let agent = agent_or_default(agent, fields, default_agent);
-            Some(Work::Agent { agent: agent?, prompt: prompt? })
+            Some(Work::Agent { agent: agent?, prompt })
         }
     }
 }
@@ -407,14 +412,19 @@ fn by_hand(fields: &mut Fields<'_, '_>) -> Option<Work> {
         fields.findings.add(fields.place_of("agent"), message, hint);
         return None;
     }
+    nothing_is_started(fields, "run` or `prompt");
+    Some(Work::ByHand)
+}
+
+/// Finds what is only meant for something that piton starts.
+fn nothing_is_started(fields: &mut Fields<'_, '_>, missing: &str) {
     for key in ["timeout", "env", "on_interrupt", "idempotent"] {
         if fields.has(key) {
             let message = format!("nothing is started for this step, so `{key}` has no meaning");
-            let hint = format!("add `run` or `prompt`, or remove `{key}`");
+            let hint = format!("add `{missing}`, or remove `{key}`");
             fields.findings.add(fields.place_of(key), message, hint);
         }
     }
-    Some(Work::ByHand)
 }
 
 fn agent_or_default(
@@ -427,13 +437,7 @@ fn agent_or_default(
     }
     match default_agent {
         DefaultAgent::Named(name) => Some(name.clone()),
-        DefaultAgent::Bad => None,
-        DefaultAgent::None => {
-            let hint = "add agent = \"…\" to the step or to [plan]";
-            let message = "the step has a prompt, but no agent";
-            fields.findings.add(fields.place_of("prompt"), message, hint);
-            None
-        }
+        DefaultAgent::Bad | DefaultAgent::None => None,
     }
 }
 

@@ -523,8 +523,6 @@ fn what_a_step_does() {
     assert_snapshot!(found("[plan]\nname = 'x'\n[[step]]\nid = 'a'\nagent = 'x'\n[[step]]\nid = 'b'\nprompt = 'x'\n[[step]]\nid = 'c'\nrun = ''"), @r#"
     5:9 the step has an agent, but no prompt
         add prompt = "what the agent shall do", or remove `agent`
-    8:10 the step has a prompt, but no agent
-        add agent = "…" to the step or to [plan]
     11:7 `run` is empty
         give it a text; an optional key can be left out
     "#);

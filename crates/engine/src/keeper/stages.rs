@@ -176,7 +176,7 @@ impl Keeper {
         let max = self.settings.transcript_max;
         let folder = self.tree.path().to_owned();
         match &self.plan.work {
-            Work::ByHand => {
+            Work::ByHand | Work::Told(_) => {
                 Err(End::trouble("there is nothing to start: the step is claimed by others"))
             }
             Work::Run(command) => {
@@ -264,7 +264,7 @@ impl Keeper {
         crash::point("keeper.verify-ran");
         let truth = match (&check, &self.plan.work) {
             (Some(_), _) | (None, Work::Run(_)) => Truth::Verified,
-            (None, Work::Agent { .. } | Work::ByHand) => Truth::Claimed,
+            (None, Work::Agent { .. } | Work::ByHand | Work::Told(_)) => Truth::Claimed,
         };
         let tree = self.project.git.tree_of(&commit)?;
         let commits = match &self.state().base {

@@ -57,7 +57,9 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let (plan, state) = log.run().step(&step).expect("it has asked");
     if state.attempt().is_none() && answered.is_unread() {
         ui.hint(match plan.work {
-            Work::ByHand => format!("`piton claim {handle} --step {step} --worktree .` goes on"),
+            Work::ByHand | Work::Told(_) => {
+                format!("`piton claim {handle} --step {step} --worktree .` goes on")
+            }
             _ => format!("`piton resume {handle}` goes on, unless a worker is there"),
         });
     } else if given == STOP && !answered.is_unread() && answered.about.is_some() {

@@ -132,6 +132,9 @@ fn lines(ui: &Ui, answer: &ClaimAnswer) -> Result<(), Problem> {
         let again = if claim.reclaimed { "claimed again" } else { "claimed" };
         let step = bold(claim.step.as_str());
         ui.line(format!("{handle}: {again} {step}  {}", plain(&claim.title)))?;
+        for line in claim.prompt.iter().flat_map(|prompt| prompt.lines()) {
+            ui.line(format!("  {}", plain(line)))?;
+        }
         ui.line(format!("  fence {}, lease until {}", claim.fence, claim.lease_expires))?;
         if !claim.snapshots {
             ui.line("  the worktree is not one of this repository: checkpoints keep no bytes")?;

@@ -659,11 +659,11 @@ fn random_plan(rng: &mut Rng, outside: usize) -> (Plan, Vec<Size>) {
     let mut sizes = Vec::new();
     for number in 0..count {
         let mut step = random_step(rng, number);
-        if outside == 0 && step.work == Work::ByHand {
+        if outside == 0 && step.work.is_by_hand() {
             step.work = Work::Run("make".to_owned());
         }
         let files = match step.work {
-            Work::ByHand => rng.index(3),
+            Work::ByHand | Work::Told(_) => rng.index(3),
             Work::Run(_) | Work::Agent { .. } => 1 + rng.index(6),
         };
         sizes.push(Size { files, shared: rng.one_in(3) });
@@ -709,7 +709,7 @@ fn random_step(rng: &mut Rng, number: usize) -> PlanStep {
         _ => Work::Agent { agent, prompt: "work".to_owned() },
     };
     let on_interrupt = match rng.below(6) {
-        _ if work == Work::ByHand => None,
+        _ if work.is_by_hand() => None,
         0 => Some(OnInterrupt::Continue),
         1 => Some(OnInterrupt::Restart),
         2 | 3 => Some(OnInterrupt::Ask),

@@ -32,7 +32,7 @@ pub(super) fn of_step(
     let (own, idempotent) = (on_interrupt(fields), fields.truth("idempotent"));
     match work {
         // Nothing is started for it, and findings say so.
-        Some(Work::ByHand) => return None,
+        Some(work) if work.is_by_hand() => return None,
         Some(Work::Agent { .. }) if fields.has("idempotent") => {
             let message = "`idempotent` is about plain commands, and this step has an agent";
             let hint = "remove it; on_interrupt = \"ask\" asks before an agent goes on";
