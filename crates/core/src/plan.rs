@@ -186,12 +186,12 @@ pub struct PlanSubstep {
 pub enum Work {
     /// Nothing that piton could start: it is claimed by agents and people themselves.
     ByHand,
-    /// The same, with a text for whoever claims it.
-    Told(String),
     /// A plain command for `sh -c`.
     Run(String),
     /// A prompt for an agent.
     Agent { agent: AgentName, prompt: String },
+    /// A prompt for whoever claims the step: piton could start nothing.
+    Told(String),
 }
 
 impl Work {

@@ -335,6 +335,14 @@ fn unknown_locks_without_end_are_counted() {
 fn steps_that_others_claim() {
     let plan = parse(by_hand("verify = 'make test'\nretries = 2\nitems = ['x']").as_bytes());
     assert_eq!(plan.unwrap().steps[0].work, Work::ByHand);
+    let told = "[plan]\nname = 'x'\n[[step]]\nid = 'a'\nprompt = 'think'\n";
+    let plan = parse(told.as_bytes()).unwrap();
+    assert_eq!(plan.steps[0].work, Work::Told("think".to_owned()));
+    assert_eq!(Plan::from_bytes(&plan.to_bytes()).unwrap(), plan);
+    assert_snapshot!(found(&format!("{told}timeout = '1h'")), @"
+    6:11 nothing is started for this step, so `timeout` has no meaning
+        add `agent`, or remove `timeout`
+    ");
     assert_snapshot!(found(by_hand("agent = 'claude'\ntimeout = '1h'")), @r#"
     6:9 the step has an agent, but no prompt
         add prompt = "what the agent shall do", or remove `agent`
