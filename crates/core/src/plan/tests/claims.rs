@@ -339,7 +339,7 @@ fn steps_that_others_claim() {
     let plan = parse(told.as_bytes()).unwrap();
     assert_eq!(plan.steps[0].work, Work::Told("think".to_owned()));
     assert_eq!(Plan::from_bytes(&plan.to_bytes()).unwrap(), plan);
-    assert_snapshot!(found(&format!("{told}timeout = '1h'")), @"
+    assert_snapshot!(found(format!("{told}timeout = '1h'")), @"
     6:11 nothing is started for this step, so `timeout` has no meaning
         add `agent`, or remove `timeout`
     ");
