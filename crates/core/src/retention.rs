@@ -1,5 +1,6 @@
 //! Which snapshots may go. Of a step that is not completed none does; of the others the last of every
-//! attempt stays, whatever its age, and so does what the run would go on from.
+//! attempt stays, whatever its age, so does the last that the log names of it, and what the run would go
+//! on from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -33,12 +34,12 @@ pub fn expendable<'a>(
     retention: Retention,
     now: Millis,
 ) -> Vec<&'a Aging> {
-    let last: BTreeSet<&str> = all
-        .iter()
-        .map(|aging| ((&aging.step, aging.fence), aging.refname.as_str()))
-        .collect::<BTreeMap<_, _>>()
-        .into_values()
-        .collect();
+    // One that only a ref names does not take the place of the last that the log names.
+    let of_attempt = |aging: &'a Aging| ((&aging.step, aging.fence), aging.refname.as_str());
+    let last: BTreeMap<_, _> = all.iter().map(of_attempt).collect();
+    let named = all.iter().filter(|aging| aging.recorded);
+    let last_named: BTreeMap<_, _> = named.map(of_attempt).collect();
+    let last: BTreeSet<&str> = last.into_values().chain(last_named.into_values()).collect();
     let stays = |aging: &Aging| match run.step(&aging.step.step) {
         Some((_, state)) => {
             let named = state.snapshot.as_ref().map(|kept| kept.snapshot.refname.as_str());

@@ -59,3 +59,9 @@ fn what_only_a_ref_names_goes_by_its_age_alone() {
     check(1, "!a/2/1 9, !a/2/2 8, a/2/3 7, !a/2/4 1", "");
     check(1, "!a/2/1 90, !a/2/2 8, a/2/3 7, a/2/4 6, a/2/5 1", "a/2/1, a/2/3, a/2/4");
 }
+
+#[test]
+fn the_last_that_the_log_names_stays_beside_a_later_one_that_only_a_ref_names() {
+    check(9, "a/2/1 60, a/2/2 50, !a/2/3 1", "a/2/1");
+    check(0, "a/2/1 4, a/2/2 3, !a/2/3 50, !a/2/4 1", "a/2/1, a/2/3");
+}
