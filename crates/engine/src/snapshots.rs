@@ -389,7 +389,8 @@ fn restore_into(
         return restore_present(project, log, tree, (kept, again), acts);
     }
     if edits == NewerEdits::Refuse {
-        refuse_newer_edits(tree, among, kept, paths)?;
+        let known: Vec<&KnownSnapshot> = among.iter().filter(|other| is_of_work(other)).collect();
+        refuse_newer_edits(tree, &known, kept, paths)?;
     }
     restore_present(project, log, tree, (kept, putting(to.clone())), acts)
 }
@@ -464,7 +465,10 @@ pub(crate) fn undo_restore(
     };
     if edits == NewerEdits::Refuse {
         refuse_in_use(project, &mut log, &tree)?;
-        match refuse_newer_edits(&tree, &all, &kept, &paths) {
+        // What was put back may be any that there was then.
+        let is_known = |other: &&KnownSnapshot| is_of_work(other) || other.at <= act.at;
+        let known: Vec<&KnownSnapshot> = all.iter().filter(is_known).collect();
+        match refuse_newer_edits(&tree, &known, &kept, &paths) {
             Err(EngineError::NewerEdits { paths: what }) => {
                 return Err(NotUndone::InTheWay { act: act.act, what }.into());
             }
@@ -603,14 +607,23 @@ fn refuse_others_work(
     }
 }
 
-/// What somebody did since the last snapshot is theirs to decide about.
+/// Whether it was taken while an attempt lived. One that was taken afterwards has what people did since,
+/// too, and nobody has decided about that by finding the attempt dead.
+fn is_of_work(kept: &KnownSnapshot) -> bool {
+    match kept.reason {
+        Some(SnapshotReason::Cadence | SnapshotReason::End) => true,
+        Some(SnapshotReason::Recovery | SnapshotReason::Reset) | None => false,
+    }
+}
+
+/// What somebody did since the known snapshots is theirs to decide about.
 fn refuse_newer_edits(
     tree: &Worktree,
-    among: &[KnownSnapshot],
+    known: &[&KnownSnapshot],
     kept: &KnownSnapshot,
     paths: &[Vec<u8>],
 ) -> Result<(), EngineError> {
-    let own = among.iter().rev().filter(|other| other.step == kept.step);
+    let own = known.iter().rev().filter(|other| other.step == kept.step);
     let known: Vec<Oid> = own.map(|other| other.commit.clone()).collect();
     let edited = snapshot::unkept_edits(tree, &kept.commit, &known)?;
     let edited = edited.iter().filter(|path| snapshot::is_meant(path, paths));

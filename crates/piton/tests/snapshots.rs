@@ -261,6 +261,39 @@ fn newer_edits_are_listed_and_replaced_only_on_request() {
 }
 
 #[test]
+fn edits_after_a_crash_are_refused_however_often_it_is_said() {
+    let (sandbox, run) = begun();
+    let early =
+        step(&view(&sandbox), "a")["snapshot"]["commit"].as_str().expect("an id").to_owned();
+    let keeper = keeper(&sandbox);
+    kill9(run.pid());
+    kill9(keeper);
+    drop(run);
+    let tree = worktree(&sandbox);
+    for path in ["one", "mine"] {
+        fs::write(tree.join(path), "by a person\n").expect("writable");
+    }
+    // The first time buries the attempt, and keeps what is there; that is no leave to replace it.
+    for _ in 0..2 {
+        let args = ["snapshot", "restore", "--at", &early, "--json"];
+        let out = sandbox.piton(&args).output().expect_code(4).json();
+        assert_eq!(out["data"]["edited"], serde_json::json!(["mine", "one"]));
+        assert_eq!(kept(&sandbox, "a", "mine"), "by a person", "buried, and kept");
+    }
+    data(&sandbox, &["snapshot", "restore", "--at", &early, "--yes"]);
+    assert_eq!(fs::read_to_string(tree.join("one")).expect("there"), "first\n");
+    // Nor does undoing take what came later for its own.
+    fs::write(tree.join("one"), "by a person again\n").expect("writable");
+    for _ in 0..2 {
+        assert_eq!(refused(&sandbox, &["undo"]).1, "E101");
+    }
+    fs::write(tree.join("one"), "first\n").expect("writable");
+    data(&sandbox, &["undo"]);
+    assert_eq!(fs::read_to_string(tree.join("mine")).expect("there"), "by a person\n");
+    sandbox.wait_no_processes();
+}
+
+#[test]
 fn whoever_works_there_is_not_disturbed() {
     let (sandbox, run) = begun();
     let (exit, code, message) = refused(&sandbox, &["snapshot", "restore", "--yes"]);
