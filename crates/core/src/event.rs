@@ -206,6 +206,9 @@ pub struct RunOpened {
     pub repository: Repository,
     /// The commit the run starts from.
     pub base: Oid,
+    /// The branch that had it: where `merge` brings what was landed. Absent where HEAD was detached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_branch: Option<String>,
     /// Values in force for this run, defaults of the plan included.
     pub inputs: BTreeMap<String, String>,
     /// The effective settings, as a kept text.

@@ -163,12 +163,17 @@ fn squashed(project: &Project, log: &Log, tip: &Oid, onto: &Oid) -> Result<bool,
     })
 }
 
-/// The branch that is meant: the one that is named, the one that the plan names as its base, or what is
-/// checked out here.
+/// The branch that is meant: the one that is named, or the one that the run began from. An older run does
+/// not know that: then it is the one that the plan names as its base, or what is checked out here.
 fn branch(project: &Project, log: &Log, asked: Option<&str>) -> Result<String, EngineError> {
     let is_branch = |name: &str| project.git.ref_target(&format!("refs/heads/{name}"));
     if let Some(name) = asked {
         return Ok(name.to_owned());
+    }
+    if let Some(name) = &log.run().opened.base_branch {
+        let why = || format!("{name}, from which the run began, is gone");
+        is_branch(name)?.ok_or_else(|| Unmerged::NoBranch { why: why() })?;
+        return Ok(name.clone());
     }
     if let Some(base) = log.run().plan().base.as_deref()
         && is_branch(base)?.is_some()
@@ -183,7 +188,7 @@ fn branch(project: &Project, log: &Log, asked: Option<&str>) -> Result<String, E
             _ => {}
         }
     }
-    let why = "the plan names none as its base, and none is checked out here".to_owned();
+    let why = "the run began from none, the plan names none, and none is checked out here".to_owned();
     Err(Unmerged::NoBranch { why }.into())
 }
 

@@ -24,6 +24,7 @@ use crate::error::EngineError;
 use crate::log::{Log, LogError, Opened};
 use crate::observe::{Depth, observe};
 use crate::project::Project;
+use crate::worktree::{TreeState, Worktree};
 
 /// What `run` asks for.
 pub struct OpenAsk<'a> {
@@ -44,6 +45,7 @@ pub struct Opening {
     settings: Settings,
     repository: Repository,
     base: Oid,
+    base_branch: Option<String>,
 }
 
 /// What to do about an unfinished run of the same plan.
@@ -180,6 +182,7 @@ pub fn prepare(project: &Project, ask: OpenAsk<'_>) -> Result<Opening, EngineErr
     let placed = placed(project, ask.plan_path)?;
     let is_main = placed.root == canonical(project.git.main_root());
     let base = project.git.commit(plan.base.as_deref().unwrap_or("HEAD"))?;
+    let base_branch = base_branch(project, &plan)?;
     let repository = Repository { root: project.git.root_of(&base)?, remote: project.git.remote() };
     Ok(Opening {
         plan,
@@ -191,6 +194,18 @@ pub fn prepare(project: &Project, ask: OpenAsk<'_>) -> Result<Opening, EngineErr
         settings: ask.settings,
         repository,
         base,
+        base_branch,
+    })
+}
+
+/// The branch that a run of the plan begins from: the one that it names, or what is checked out here.
+fn base_branch(project: &Project, plan: &Plan) -> Result<Option<String>, EngineError> {
+    if let Some(base) = &plan.base {
+        return Ok(project.git.ref_target(&format!("refs/heads/{base}"))?.map(|_| base.clone()));
+    }
+    Ok(match Worktree::at(&project.git, project.git.here()).state()? {
+        TreeState::Present { branch, .. } => branch.filter(|name| !name.starts_with("piton/")),
+        TreeState::Missing | TreeState::Foreign { .. } => None,
     })
 }
 
@@ -227,6 +242,7 @@ pub fn open(
         opened_in: opening.opened_in,
         repository,
         base: opening.base,
+        base_branch: opening.base_branch,
         inputs: opening.inputs,
         settings: Hash::of(&settings),
         host: project.host.clone(),

@@ -109,17 +109,25 @@ fn both_sides_are_brought_together() {
 }
 
 #[test]
-fn a_branch_that_nobody_has_checked_out_is_moved_alone() {
+fn what_the_run_began_from_is_moved_whatever_is_checked_out() {
     let sandbox = ran();
     sandbox.git(&["switch", "--quiet", "-c", "elsewhere"]);
     sandbox.write("README.md", "somebody's own work\n");
-    let merged = data(&sandbox, &["merge", "--into", "main"]);
+    let elsewhere = tip(&sandbox, "elsewhere");
+    let would = sandbox.piton(&["merge", "--dry-run"]).output().success();
+    assert!(would.stdout.contains("not checked out: `git switch main`"), "{}", would.stdout);
+    let merged = data(&sandbox, &["merge"]);
+    assert_eq!((&merged["into"], tip(&sandbox, "elsewhere")), (&json!("main"), elsewhere));
     assert_eq!((&merged["way"], &merged["checkout"]), (&json!("fast_forward"), &Value::Null));
     assert_eq!(tip(&sandbox, "main"), run_tip(&sandbox));
     assert_eq!(sandbox.read("README.md"), "somebody's own work\n");
     assert!(!sandbox.exists("one.txt"));
     let (exit, code, _) = refused(&sandbox, &["merge", "--into", "nowhere"]);
     assert_eq!((exit, code.as_str()), (2, "E071"));
+    sandbox.git(&["branch", "--quiet", "-D", "main"]);
+    let (exit, code, message) = refused(&sandbox, &["merge"]);
+    assert_eq!((exit, code.as_str()), (2, "E071"));
+    assert!(message.contains("main, from which the run began, is gone"), "{message}");
 }
 
 #[test]

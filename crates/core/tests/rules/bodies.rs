@@ -183,9 +183,10 @@ fn first_samples() -> Vec<Event> {
     let step = StepRef::first(id("jwt"));
     let fence = Fence(7);
     let mut all = vec![
-        opened(Some("https://example.org/repo.git".to_owned()), None),
-        opened(None, None),
-        opened(None, Some("/home/somebody/side".to_owned())),
+        opened(Some("https://example.org/repo.git"), None, None),
+        opened(None, None, None),
+        opened(None, Some("/home/somebody/side"), None),
+        opened(Some("https://example.org/repo.git"), None, Some("main")),
         Event::Started {
             step: step.clone(),
             fence,
@@ -425,15 +426,17 @@ fn kind(event: &Event) -> u8 {
     }
 }
 
-fn opened(remote: Option<String>, opened_in: Option<String>) -> Event {
+fn opened(remote: Option<&str>, opened_in: Option<&str>, base_branch: Option<&str>) -> Event {
+    let owned = |text: Option<&str>| text.map(str::to_owned);
     Event::RunOpened(RunOpened {
         run: RunId(Uuid::from_u128(1)),
         handle: Handle::new("auth-system-steady-otter").unwrap(),
         plan: Hash::of(b"plan"),
         plan_path: "plans/auth.toml".to_owned(),
-        opened_in,
-        repository: Repository { root: oid(1), remote },
+        opened_in: owned(opened_in),
+        repository: Repository { root: oid(1), remote: owned(remote) },
         base: oid(2),
+        base_branch: owned(base_branch),
         inputs: BTreeMap::from([("focus".to_owned(), "security".to_owned())]),
         settings: Hash::of(b"settings"),
         host: host("here"),

@@ -67,6 +67,7 @@ impl History {
             opened_in: None,
             repository: Repository { root: oid(1), remote: None },
             base: oid(2),
+            base_branch: Some("main".to_owned()),
             inputs: BTreeMap::new(),
             settings: Hash::of(b"settings"),
             host: host("here"),

@@ -20,11 +20,12 @@ Examples:
   piton merge auth-calm-otter              forward, or by a merge commit
   piton merge auth-calm-otter --squash     as one commit
 
-The branch is the one that the plan names as its base, or what is checked out
-here. It is moved only as a whole: both sides changing the same is E087 and
-changes nothing. Where it is checked out, files and index come along; a checkout
-with work that is not committed is left alone (E088). Killed on the way and said
-again it ends the same. The run's own branch and snapshots stay.")]
+The branch is the one that the run began from: the plan's base, or what was
+checked out when it was opened. It is moved only as a whole: both sides changing
+the same is E087 and changes nothing. Where it is checked out, files and index
+come along; a checkout with work that is not committed is left alone (E088).
+Killed on the way and said again it ends the same. The run's own branch and
+snapshots stay.")]
 pub(crate) struct Args {
     /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
     run: Option<String>,
@@ -104,7 +105,7 @@ pub(crate) fn told(handle: &str, done: &Merge, asked: Telling) -> String {
             "; this checkout comes along".to_owned()
         }
         Some(place) => format!("; the checkout {} comes along", from_here(place).display()),
-        None => String::new(),
+        None => format!("; it is not checked out: `git switch {}` shows it", done.into),
     };
     match &done.way {
         Way::Nothing => format!("{handle}: {into} has it already"),

@@ -748,6 +748,7 @@ fn open_run(store: &Arc<dyn Store>, run: RunId, plan: &Arc<Plan>, base: &Oid) {
         opened_in: None,
         repository: RepositoryId { root: base.clone(), remote: None },
         base: base.clone(),
+        base_branch: None,
         inputs: BTreeMap::new(),
         settings: Hash::of(b"settings"),
         host: HostId("host-0".to_owned()),

@@ -88,6 +88,7 @@ impl Lab {
             opened_in: None,
             repository: Repository { root: self.base.clone(), remote: None },
             base: self.base.clone(),
+            base_branch: None,
             inputs: plan.inputs.clone(),
             settings: Hash::of(&settings),
             host: self.project.host.clone(),
