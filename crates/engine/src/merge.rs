@@ -188,7 +188,8 @@ fn branch(project: &Project, log: &Log, asked: Option<&str>) -> Result<String, E
             _ => {}
         }
     }
-    let why = "the run began from none, the plan names none, and none is checked out here".to_owned();
+    let why =
+        "the run began from none, the plan names none, and none is checked out here".to_owned();
     Err(Unmerged::NoBranch { why }.into())
 }
 
