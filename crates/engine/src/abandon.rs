@@ -200,6 +200,8 @@ pub fn is_untouched(run: &piton_core::run::Run) -> bool {
 
 fn in_the_way(act: u64, other: &Log) -> NotUndone {
     let handle = &other.run().opened.handle;
-    let what = format!("{handle} is the run of this plan by now: `piton abandon {handle}`");
+    let what = format!(
+        "{handle} is the run of this plan by now: `piton abandon {handle}`, then `piton undo {act}`"
+    );
     NotUndone::InTheWay { act, what: vec![what] }
 }

@@ -284,7 +284,9 @@ fn not_undone_hint(why: &NotUndone) -> Option<String> {
         NotUndone::Nothing | NotUndone::Unknown { .. } | NotUndone::Already { .. } => {
             "`piton undo --list` shows what was done".into()
         }
-        NotUndone::InTheWay { .. } => "move it away, then say it again; nothing was changed".into(),
+        NotUndone::InTheWay { act, .. } => {
+            format!("move it away, then `piton undo {act}`; nothing was changed")
+        }
         NotUndone::Purged { handle, .. } => format!(
             "its records are gone; its work stays: `git for-each-ref refs/piton/{handle} \
              refs/piton/purged/{handle}`"

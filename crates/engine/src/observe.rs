@@ -12,7 +12,7 @@ use piton_core::recover::{Observed, Sighting, Workplace};
 use piton_core::run::{Attempt, Run};
 use piton_core::time::Millis;
 use piton_core::view::{
-    AtRisk, RunView, StepStatus, StepView, UnknownRisk, WorkAtRisk, step_branch, view,
+    AtRisk, RunView, SnapshotView, StepStatus, StepView, UnknownRisk, WorkAtRisk, step_branch, view,
 };
 
 use crate::attempt::{Folder, Lock};
@@ -21,6 +21,7 @@ use crate::log::Log;
 use crate::machine;
 use crate::project::Project;
 use crate::runs::settings_of;
+use crate::snapshots::{KnownSnapshot, unrecorded};
 use crate::worktree::{Worktree, differing};
 
 /// How closely to look.
@@ -67,9 +68,27 @@ pub fn look(project: &Project, log: &Log, depth: Depth) -> Result<RunView, Engin
     for (step, attempt) in run.held() {
         if let Some(shown) = view.steps.iter_mut().find(|shown| shown.step == step.step) {
             shown.at_risk = at_risk(project, (shown, attempt), now.wall);
+            if matches!(shown.status, StepStatus::Interrupted { .. }) {
+                found_by_ref(project, log, (&step, attempt), shown);
+            }
         }
     }
     Ok(view)
+}
+
+/// A keeper that was killed between keeping bytes and telling the log has kept them all the same.
+fn found_by_ref(
+    project: &Project,
+    log: &Log,
+    (step, attempt): (&StepRef, &Attempt),
+    shown: &mut StepView,
+) {
+    let recorded = shown.snapshot.as_ref().map(|kept| kept.refname.as_str());
+    // Looking goes on without it: the log's own snapshot is shown.
+    if let Ok(Some(found)) = unrecorded(project, log, (step, attempt.fence), recorded) {
+        let KnownSnapshot { commit, refname, at, changed, omitted, .. } = found;
+        shown.snapshot = Some(SnapshotView { commit, refname, at, changed, omitted });
+    }
 }
 
 /// What a held step has that no snapshot has, as far as anybody has said.

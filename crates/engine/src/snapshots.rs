@@ -159,6 +159,24 @@ fn by_ref(
     Ok(KnownSnapshot { step, fence, n, at, reason, changed, omitted, commit, refname, known_by })
 }
 
+/// The newest snapshot of an attempt that died before its log could name it.
+pub(crate) fn unrecorded(
+    project: &Project,
+    log: &Log,
+    (step, fence): (&StepRef, Fence),
+    recorded: Option<&str>,
+) -> Result<Option<KnownSnapshot>, EngineError> {
+    let own = |(_, found): &(String, FoundRef)| found.step == *step && found.fence == fence;
+    let newest = refs(project, log)?.into_iter().filter(own);
+    let newest = newest.max_by_key(|(_, found)| (found.n.len(), found.n.clone()));
+    match newest {
+        Some((refname, found)) if recorded != Some(refname.as_str()) => {
+            by_ref(project, log, refname, found).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
 /// What a step's files are held against.
 fn base(log: &Log, step: &StepRef) -> Oid {
     let state = log.run().step(&step.step).map(|(_, state)| state);

@@ -54,7 +54,7 @@ pub enum Going {
 #[derive(Debug, Clone)]
 pub enum Notice {
     /// Something was recorded, by this worker or anybody else.
-    Event(Event),
+    Event(Box<Event>),
     /// An attempt that this worker did not start is alive and watched.
     Adopted {
         step: StepRef,
@@ -219,7 +219,7 @@ impl<'a> Worker<'a> {
 
     fn pass_on(&mut self, events: Vec<Event>) {
         for event in events {
-            (self.hear)(self.log.run(), Notice::Event(event));
+            (self.hear)(self.log.run(), Notice::Event(Box::new(event)));
         }
         if let Some(follower) = &self.follower {
             follower.seen(self.log.run().cursor.position);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use piton_core::event::{Priority, Report, Stage, Truth};
 use piton_core::time::Millis;
 use piton_core::view::{
-    AttemptView, ItemState, QuestionView, RunStatus, RunView, StepStatus, StepView, WorkAtRisk,
-    timestamp,
+    AtRisk, AttemptView, ItemState, QuestionView, RunStatus, RunView, StepStatus, StepView,
+    WorkAtRisk, timestamp,
 };
 use piton_engine::condition::Condition;
 
@@ -429,7 +429,20 @@ pub(crate) fn at_risk(step: &StepView) -> String {
 fn saved(step: &StepView, left_at: Stage) -> String {
     match &step.snapshot {
         _ if left_at == Stage::Unstarted => String::new(),
-        None => "; saved: unknown".to_owned(),
+        // Its agent had ended: what there was is committed, or in the worktree as it was left.
+        None if left_at != Stage::Agent => String::new(),
+        None => match &step.at_risk {
+            Some(WorkAtRisk::Known(AtRisk { files: Some(0), .. })) => {
+                "; saved: nothing yet, and no changed file was seen".to_owned()
+            }
+            Some(WorkAtRisk::Known(AtRisk { files: Some(files), .. })) => {
+                let files = count(*files, "changed file");
+                format!("; saved: nothing yet; {files} in its worktree alone")
+            }
+            Some(_) => "; saved: nothing yet".to_owned(),
+            // Recorded: its tree was looked at then.
+            None => "; saved: nothing".to_owned(),
+        },
         Some(kept) => format!(
             "; saved: {} at {} by {}",
             count(kept.changed, "changed file"),

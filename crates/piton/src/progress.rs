@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use piton_core::event::{Cause, Claimed, Entry, Event, Failure, Haste, Holder, Tr
 use piton_core::ids::StepRef;
 use piton_core::run::{Phase, Run};
 use piton_core::time::Millis;
+use piton_engine::attempt::{Folder, RiskRecord};
 use piton_engine::condition::Condition;
 use piton_engine::project::Project;
 use piton_engine::worker::Notice;
@@ -45,7 +46,7 @@ pub(crate) struct Progress<'a> {
 /// A moving line.
 struct Line {
     bar: ProgressBar,
-    transcript: PathBuf,
+    folder: Folder,
     stage: &'static str,
     kept: Option<(Millis, u64)>,
 }
@@ -299,8 +300,8 @@ impl<'a> Progress<'a> {
             None => self.ui.live().add(bar),
         };
         bar.enable_steady_tick(Duration::from_millis(100));
-        let transcript = self.project.folder(attempt.id).transcript();
-        let line = Line { bar, transcript, stage, kept: None };
+        let folder = self.project.folder(attempt.id);
+        let line = Line { bar, folder, stage, kept: None };
         held(&self.lines).insert(step.clone(), line);
     }
 
@@ -326,7 +327,9 @@ impl Line {
         if let Some((at, changed)) = self.kept {
             parts.push(format!("{} kept {}", count(changed, "changed file"), ago(at, now)));
         }
-        if let Some(last) = last_line(&self.transcript) {
+        let risk = self.folder.read_risk().filter(|_| self.folder.read_exit().is_none());
+        parts.extend(risk.and_then(|risk| at_risk(&risk, now)));
+        if let Some(last) = last_line(&self.folder.transcript()) {
             parts.push(last);
         }
         self.bar.set_message(parts.join(" · "));
@@ -353,6 +356,19 @@ fn refresh(lines: Arc<Mutex<BTreeMap<StepRef, Line>>>) -> Refresher {
         }
     });
     Refresher { stop, thread }
+}
+
+/// What would be lost with the machine, as the keeper last saw it; nothing where everything is kept.
+fn at_risk(risk: &RiskRecord, now: Millis) -> Option<String> {
+    let since = span(now.since(risk.saved_at));
+    match (risk.files, &risk.failing) {
+        (Some(0), None) => None,
+        (Some(files), None) => Some(format!("{} at risk for {since}", count(files, "file"))),
+        (_, Some(why)) => {
+            Some(format!("at risk for {since}: snapshots fail: {}", clipped(why, 80)))
+        }
+        (None, None) => Some(format!("at risk for {since}")),
+    }
 }
 
 /// The last line of a growing file.

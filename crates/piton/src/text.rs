@@ -154,11 +154,18 @@ pub(crate) fn clipped(text: &str, max: usize) -> String {
     }
 }
 
-/// An agent's output without escape sequences and control characters.
+/// An agent's output without escape sequences and control characters. Of a line that was written over,
+/// what was written last.
 pub(crate) fn stripped(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let visible = anstream::adapter::strip_str(&text).to_string();
-    visible.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+    let last = |line: &str| {
+        let (text, end) = line.strip_suffix('\n').map_or((line, ""), |text| (text, "\n"));
+        let text = text.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default();
+        let shown = text.chars().filter(|c| !c.is_control() || *c == '\t');
+        shown.chain(end.chars()).collect::<String>()
+    };
+    visible.split_inclusive('\n').map(last).collect()
 }
 
 /// A word as a shell reads it back unchanged; as it is where that is safe.
@@ -197,6 +204,7 @@ mod tests {
         assert_eq!(harmless("\u{1b}[2Jx\u{1b}]0;title\u{7}"), "\\u{1b}[2Jx\\u{1b}]0;title\\u{7}");
         assert_eq!(plain("rm \u{202e}x\u{1b}[8m"), "rm \\u{202e}x\\u{1b}[8m");
         assert_eq!(stripped(b"\x1b[1mhi\x1b[0m\r\n\x07"), "hi\n");
+        assert_eq!(stripped(b"a\r\n10 %\r20 %\r30 %\r"), "a\n30 %", "written over");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use piton_testkit::runs::{
     OnDisk, agent_step, data, events_named, keeper, kept, lay_plan, plan, refused, step, view,
     worktree,
 };
-use piton_testkit::{Running, Sandbox, kill9};
+use piton_testkit::{Running, Sandbox, Terminal, kill9};
 use serde_json::Value;
 
 /// A run whose one step was stopped after it had gone through two states, each in a snapshot. In between
@@ -402,7 +402,7 @@ fn work_at_risk_is_told_while_it_runs_and_what_was_saved_afterwards() {
     sandbox.wait_until("the keeper's look", || risk()["files"] == 2);
     let before = OnDisk::of(&sandbox.path(".git/piton/attempts"));
     let seen = risk();
-    assert!(seen["seconds"].as_u64().is_some_and(|seconds| seconds >= 4), "{seen:#}");
+    assert!(seen["seconds"].as_u64().is_some_and(|seconds| seconds >= 1), "{seen:#}");
     assert_eq!((&seen["stretched"], &seen["interval_ms"]), (&false.into(), &3_600_000.into()));
     let text = sandbox.piton(&["status", "test"]).output().success().stdout;
     assert!(text.contains("at risk: 2 files in "), "{text}");
@@ -421,7 +421,7 @@ fn work_at_risk_is_told_while_it_runs_and_what_was_saved_afterwards() {
     );
     assert_eq!(step(&dead, "a")["at_risk"]["files"], 2);
     let text = sandbox.piton(&["status", "test"]).output().success().stdout;
-    assert!(text.contains("saved: unknown"), "{text}");
+    assert!(text.contains("saved: nothing yet; 2 changed files in its worktree alone"), "{text}");
     sandbox.piton(&["stop"]).output().success();
     let kept = step(&view(&sandbox), "a")["snapshot"].clone();
     let (name, at) =
@@ -505,6 +505,48 @@ fn a_merge_under_way_is_shown_with_how_to_go_on() {
     let text = lab.sandbox.piton(&args).output().success();
     assert!(text.stdout.contains("a merge was under way: MERGE_HEAD"), "{text}");
     assert!(text.stderr.contains("&& git commit -m"), "{text}");
+}
+
+#[test]
+fn the_moving_line_tells_of_work_at_risk_before_the_first_snapshot() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    sandbox.write("piton.toml", "[snapshot]\nevery = '1h'\n");
+    let script = "write one first; sh printf '10 %%\\r90 %%'; touch {w1}; hang";
+    lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "a", script, "")]));
+    let mut terminal = Terminal::start(&sandbox, &["run", "plan.toml", "--trust"]);
+    sandbox.wait_until("how much is at risk", || terminal.shown().contains("1 file at risk for "));
+    sandbox.wait_until("the last words", || terminal.shown().contains(" · 90 %"));
+    terminal.type_in("\u{3}");
+    terminal.wait();
+}
+
+#[test]
+fn a_snapshot_that_the_log_does_not_name_yet_counts_as_saved() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let script = "write one first; touch {w1}; hang";
+    lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "a", script, "")]));
+    let run = sandbox.piton(&["run", "plan.toml", "--trust"]).env("PITON_SNAPSHOT_EVERY", "1h");
+    let run = run.spawn();
+    sandbox.wait_exists(sandbox.mark("w1"));
+    let keeper = keeper(&sandbox);
+    kill9(run.pid());
+    kill9(keeper);
+    drop(run);
+    let text = || sandbox.piton(&["status", "test"]).output().success().stdout;
+    assert!(text().contains("saved: nothing yet"), "{}", text());
+    // As if it had been killed between the two.
+    sandbox.write(worktree(&sandbox).join("two"), "second\n");
+    let tree = worktree(&sandbox);
+    sandbox.git_in(&tree, &["add", "-A"]);
+    sandbox.git_in(&tree, &["commit", "--quiet", "-m", "kept"]);
+    let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
+    let fence = step(&view(&sandbox), "a")["attempts"][0]["fence"].as_u64().expect("a fence");
+    let name = format!("refs/piton/{handle}/a/{fence}/1");
+    sandbox.git_in(&tree, &["update-ref", &name, "HEAD"]);
+    let saved = format!("by {handle}/a/{fence}/1");
+    assert!(text().contains("saved: 2 changed files at ") && text().contains(&saved), "{}", text());
+    assert!(events_named(&sandbox, "checkpointed").is_empty());
+    sandbox.piton(&["stop"]).output().success();
 }
 
 #[test]

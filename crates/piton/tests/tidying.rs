@@ -542,7 +542,8 @@ fn abandoning_ends_what_lives_and_keeps_all_of_it() {
     assert_ne!(second, handle);
     let (code, error, message) = refused(&lab.sandbox, &["undo"]);
     assert_eq!((code, error.as_str()), (1, "E101"));
-    assert!(message.contains(second), "{message}");
+    let ways = format!("`piton abandon {second}`, then `piton undo 1`");
+    assert!(message.contains(&ways), "{message}");
     lab.data(&["abandon", second, "--yes"]);
     lab.data(&["undo", "1"]);
     assert_eq!(lab.status(&handle), "stopped");

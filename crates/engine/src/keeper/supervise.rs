@@ -22,7 +22,8 @@ use crate::worktree::Worktree;
 
 /// How often the log is looked at for a request to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How often it is counted, between snapshots, what none has.
+/// How soon, and how often, it is counted between snapshots what none has.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
 const RISK_EVERY: Duration = Duration::from_secs(5);
 /// A count, and a snapshot, are followed by so many times as long without.
 const RISK_SHARE: u32 = 400;
@@ -193,7 +194,7 @@ struct Watch {
 impl Watch {
     fn run(&mut self, stopped: &Receiver<()>) {
         let mut pause = self.every;
-        let mut look = RISK_EVERY;
+        let mut look = FIRST_LOOK;
         loop {
             self.publish();
             let due = Instant::now() + pause;
