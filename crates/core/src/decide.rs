@@ -9,7 +9,7 @@ use crate::claim::{Asker, Chosen, asks_first, believed_until, choose, lease_key,
 use crate::decided::{Decided, Lease};
 use crate::event::{
     Cause, Check, Claimed, Conflict, Entry, Event, Exit, Failure, Haste, Holder, Mark, MergeIntent,
-    Priority, ReleasedBy, Report, RunOpened, Scope, Snapshot, Stage, Truth, Waived,
+    Omission, Priority, ReleasedBy, Report, RunOpened, Scope, Snapshot, Stage, Truth, Waived,
 };
 use crate::ids::{
     AttemptId, Fence, HostId, ItemRef, LockName, Oid, QuestionId, StepId, StepRef, SubstepId,
@@ -76,6 +76,7 @@ pub enum Command {
         truth: Truth,
         check: Option<Check>,
         commits: u64,
+        omitted: Vec<Omission>,
     },
     Land {
         step: StepRef,
@@ -450,7 +451,7 @@ pub fn decide(
         }
         Command::Release { step, fence } => decide_release(run, step, *fence, now),
         Command::Reset { step, reason } => decide_reset(run, step, reason.as_deref()),
-        Command::Verify { step, fence, commit, tree, truth, check, commits } => {
+        Command::Verify { step, fence, commit, tree, truth, check, commits, omitted } => {
             let (held, attempt) = own(run, step, *fence)?;
             let kept = matches!(attempt.holder, Holder::Keeper { .. });
             if kept && held.stage(attempt) == Stage::Unstarted {
@@ -470,6 +471,7 @@ pub fn decide(
                 check: check.clone(),
                 commits: *commits,
                 answers: held.directions().map(|question| question.id).collect(),
+                omitted: omitted.clone(),
             }))
         }
         Command::Land { step, fence, onto, to } => {

@@ -85,6 +85,9 @@ pub enum Event {
         /// What a person had said about how the step goes on: it is applied with this.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         answers: Vec<QuestionId>,
+        /// What was in the worktree and is not in the commit, and why; at most a fixed number is listed.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        omitted: Vec<Omission>,
     },
     /// The run's branch is about to be moved from `onto` to `to`.
     LandingIntended {
@@ -488,7 +491,7 @@ pub struct Snapshot {
     pub commits: u64,
 }
 
-/// A path that a snapshot left out.
+/// A path that a snapshot, or a step's commit, left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Omission {
     pub path: String,

@@ -12,7 +12,7 @@ use crate::checklist::{Checklist, Gap};
 use crate::claim::entry_of;
 use crate::event::{
     About, BadEvent, Cause, Claimed, Entry, Event, Failure, Grounds, Haste, Holder, MergeIntent,
-    Report, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
+    Omission, Report, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
 };
 use crate::graph::Graph;
 use crate::ids::{AttemptId, Fence, Hash, LockName, Oid, Position, StepId, StepRef};
@@ -235,6 +235,8 @@ pub struct Trace {
     pub commits: u64,
     /// The commit that piton saw pass.
     pub verified: Option<Oid>,
+    /// What was in its worktree and is not in its commit.
+    pub omitted: Vec<Omission>,
     pub checkout: Option<Box<CheckoutChanges>>,
 }
 
@@ -923,13 +925,14 @@ impl Step {
                 self.void_questions();
             }
             Event::Reset { .. } => self.reset().ok_or("reset")?,
-            Event::Verified { fence, commit, tree, truth, commits, answers, .. } => {
+            Event::Verified { fence, commit, tree, truth, commits, answers, omitted, .. } => {
                 self.own(*fence).ok_or("verified")?;
                 self.apply_answers(answers, *fence).ok_or("verified")?;
                 self.void_asked_by_piton();
                 let attempt = self.own(*fence).ok_or("verified")?;
                 attempt.trace.head = Some(commit.clone());
                 attempt.trace.commits = *commits;
+                attempt.trace.omitted.clone_from(omitted);
                 if *truth == Truth::Verified {
                     attempt.trace.verified = Some(commit.clone());
                 }

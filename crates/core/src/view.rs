@@ -356,6 +356,9 @@ pub struct AttemptView {
     pub commits: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<Oid>,
+    /// What was in its worktree and did not land, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_landed: Vec<Omission>,
     /// Files of the user's checkout that changed meanwhile; by whom is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkout_changed: Option<Box<CheckoutChanges>>,
@@ -656,6 +659,7 @@ fn attempts(step: &StepRef, state: &Step, by: &Seen<'_>) -> Vec<AttemptView> {
         to,
         commits: attempt.trace.commits,
         head: attempt.trace.head.clone(),
+        not_landed: attempt.trace.omitted.clone(),
         checkout_changed: attempt.trace.checkout.clone(),
         state,
         lease_expires: believed_until(step, attempt, by.leases).wall,

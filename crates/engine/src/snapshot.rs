@@ -18,7 +18,7 @@ use piton_core::limits::OMISSIONS_MAX;
 use crate::git::hash::Format;
 use crate::git::keep::{TRIES, check, is_about_an_object};
 use crate::git::pack::{Change, Entry, Mode, Packed, Parent, Start};
-use crate::git::{Call, Git, GitError, flush, names};
+use crate::git::{Call, Git, GitError, flush, names, plain};
 use crate::worktree::{Worktree, differing, is_unfinished};
 
 mod beneath;
@@ -599,6 +599,22 @@ fn trailers(seen: &mut Seen) -> Vec<String> {
     let more = named.into_iter().skip(EMPTY_FOLDERS_MAX).chain(unnamed);
     seen.left_out.extend(more.map(|path| LeftOut::new(path, "an empty folder")));
     lines
+}
+
+/// What a commit of everything has nothing of, as it is told.
+pub(crate) fn apart(tree: &Worktree, repositories: Vec<Vec<u8>>) -> Vec<Omission> {
+    let is_ours = |path: &[u8]| {
+        plain::git_dirs(&tree.path().join(names::path(path)))
+            .is_some_and(|(_, common)| common == tree.git().common_dir())
+    };
+    let told = |path: Vec<u8>| {
+        let why = match is_ours(&path) {
+            true => "another worktree of this repository",
+            false => "a repository of its own",
+        };
+        LeftOut::new(&path, why)
+    };
+    omissions(repositories.into_iter().map(told).collect())
 }
 
 /// Not more than an event may hold.

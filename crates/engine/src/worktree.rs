@@ -198,7 +198,7 @@ impl Worktree {
     /// Everything uncommitted as one commit on HEAD; `branch` is then that commit and checked out,
     /// wherever HEAD was. Without anything to commit it is HEAD's commit. When this returns, the
     /// commit is on disk. Nothing may run in the tree.
-    pub fn commit_all(&self, branch: &str, message: &str) -> Result<Oid, GitError> {
+    pub fn commit_all(&self, branch: &str, message: &str) -> Result<Committed, GitError> {
         let dir = self.git_dir()?;
         self.clear_locks(&dir)?;
         let drivers = drivers::overrides(self.call_in(&dir))?;
@@ -211,7 +211,7 @@ impl Worktree {
             flush::objects(&self.git)?;
             self.put_branch(&dir, branch, &seen, &head)?;
             self.end_merges(&dir)?;
-            return Ok(head);
+            return Ok(Committed { commit: head, apart: seen.into_repositories() });
         }
         let held = format!("{HELD}/{branch}");
         let old = self.git.ref_target(&held)?;
@@ -232,7 +232,7 @@ impl Worktree {
         self.put_branch(&dir, branch, &seen, &commit)?;
         self.end_merges(&dir)?;
         let _the_next_one_replaces_it = self.git.drop_ref(&held);
-        Ok(commit)
+        Ok(Committed { commit, apart: seen.into_repositories() })
     }
 
     /// Points `branch` at a commit whose tree the index has, and HEAD at `branch`.
@@ -455,6 +455,14 @@ impl Worktree {
     fn holds_repository(&self, path: &Path) -> bool {
         self.path.join(path).join(".git").exists()
     }
+}
+
+/// What became of a step's leftovers.
+#[derive(Debug)]
+pub struct Committed {
+    pub commit: Oid,
+    /// Repositories of their own within the worktree, of which the commit has nothing.
+    pub apart: Vec<Vec<u8>>,
 }
 
 /// A new folder in piton's own, made when the first path is moved there.

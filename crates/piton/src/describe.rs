@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use piton_core::event::{Priority, Report, Stage, Truth};
+use piton_core::event::{Omission, Priority, Report, Stage, Truth};
 use piton_core::time::Millis;
 use piton_core::view::{
     AtRisk, AttemptView, ItemState, QuestionView, RunStatus, RunView, StepStatus, StepView,
@@ -273,6 +273,11 @@ pub(crate) fn changed_meanwhile(files: &[String], more: u64) -> String {
     let more = more + files.len().saturating_sub(FILES_SHOWN) as u64;
     let more = (more > 0).then(|| format!("and {more} more"));
     named.chain(more).collect::<Vec<_>>().join(", ")
+}
+
+/// A path that was left out, and why.
+pub(crate) fn omission(left_out: &Omission) -> String {
+    format!("{} ({})", plain(&left_out.path), plain(&left_out.why))
 }
 
 /// What holders said about their work, in their words; empty where they said nothing.

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use piton_core::event::{Cause, Claimed, Entry, Event, Failure, Haste, Holder, Truth};
+use piton_core::event::{Cause, Claimed, Entry, Event, Failure, Haste, Holder, Omission, Truth};
 use piton_core::ids::StepRef;
 use piton_core::run::{Phase, Run};
 use piton_core::time::Millis;
@@ -20,7 +20,7 @@ use piton_engine::condition::Condition;
 use piton_engine::project::Project;
 use piton_engine::worker::Notice;
 
-use crate::describe::changed_meanwhile;
+use crate::describe::{changed_meanwhile, omission};
 use crate::error::Kind;
 use crate::hints;
 use crate::text::{self, ago, bold, clipped, count, dim, green, now, plain, red, span, yellow};
@@ -159,9 +159,10 @@ impl<'a> Progress<'a> {
                 let hint = "piton does not know who it was; `git status` shows them";
                 self.ui.warn(Kind::Noticed, message, Some(hint.to_owned()));
             }
-            Event::Verified { step, truth, check, .. } => {
+            Event::Verified { step, truth, check, omitted, .. } => {
                 self.stage(step, "landing");
                 self.say(step, "●", &verified(*truth, check.is_some()));
+                self.not_landing(run, step, omitted);
             }
             Event::Completed { step, .. } => {
                 let took = took(run, step).map(|took| format!(" in {}", span(took)));
@@ -204,6 +205,22 @@ impl<'a> Progress<'a> {
                 self.say(step, "●", &format!("landing (attempt {number}; it was verified)"));
             }
         }
+    }
+
+    /// What is done without something that was made is told, and where that is.
+    fn not_landing(&self, run: &Run, step: &StepRef, omitted: &[Omission]) {
+        if omitted.is_empty() {
+            return;
+        }
+        let what = omitted.iter().map(omission).collect::<Vec<_>>().join(", ");
+        let kept = run.step(&step.step).and_then(|(_, state)| state.snapshot.as_ref());
+        let hint = kept.map(|kept| {
+            let (run, name) = (&run.opened.handle, &kept.snapshot.refname);
+            format!(
+                "their files are kept in {name}; `piton snapshot restore {run}/{step} --to FOLDER` brings them back"
+            )
+        });
+        self.ui.warn(Kind::Noticed, format!("step {step}: not landed: {what}"), hint);
     }
 
     fn failed(&mut self, run: &Run, step: &StepRef, why: &Failure) {

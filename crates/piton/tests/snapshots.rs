@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use piton_engine::crash::{POINTS, Who};
 use piton_testkit::runs::{
-    OnDisk, agent_step, data, events_named, keeper, kept, lay_plan, plan, refused, step, view,
-    worktree,
+    OnDisk, agent_step, command_step, data, events_named, keeper, kept, lay_plan, plan, refused,
+    step, view, worktree,
 };
 use piton_testkit::{Running, Sandbox, Terminal, kill9};
 use serde_json::Value;
@@ -291,6 +291,36 @@ fn edits_after_a_crash_are_refused_however_often_it_is_said() {
     data(&sandbox, &["undo"]);
     assert_eq!(fs::read_to_string(tree.join("mine")).expect("there"), "by a person\n");
     sandbox.wait_no_processes();
+}
+
+#[test]
+fn a_repository_within_the_worktree_is_kept_and_told_as_not_landed() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let made = "git init -q vendor; cd vendor; echo a > a; git add a; \
+        git -c user.name=x -c user.email=x commit -qm i; echo d > b; cd ..; \
+        git init -q unborn; echo u > unborn/u; echo top > top";
+    lay_plan(&sandbox, &plan(&sandbox, &[command_step(&sandbox, "a", made, "")]));
+    let out = sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
+    let shown = view(&sandbox);
+    let handle = shown["handle"].as_str().expect("a handle").to_owned();
+    let landed = sandbox.git(&["ls-tree", "-r", "--name-only", &format!("piton/{handle}/run")]);
+    assert!(landed.contains("top") && !landed.contains("vendor"), "{landed}");
+    for path in ["vendor/a", "vendor/b", "unborn/u", "top"] {
+        assert!(!kept(&sandbox, "a", path).is_empty(), "{path}");
+    }
+    let told = "not landed: unborn/ (a repository of its own), vendor/ (a repository of its own)";
+    let name = step(&shown, "a")["snapshot"]["refname"].as_str().expect("a snapshot");
+    assert!(out.stderr.contains(told) && out.stderr.contains(name), "{}", out.stderr);
+    let attempt = &step(&shown, "a")["attempts"][0];
+    assert_eq!(attempt["not_landed"][1]["path"], "vendor/");
+    let show = sandbox.piton(&["show", &handle, "a"]).output().success().stdout;
+    assert!(show.contains("not landed: vendor/ (a repository of its own)"), "{show}");
+    assert_eq!(events_named(&sandbox, "checkpointed").len(), 1);
+    // The command that was told brings them back.
+    let to = sandbox.root().join("back");
+    let step = format!("{handle}/a");
+    data(&sandbox, &["snapshot", "restore", &step, "--to", to.to_str().expect("text")]);
+    assert_eq!(fs::read_to_string(to.join("vendor/b")).expect("there"), "d\n");
 }
 
 #[test]

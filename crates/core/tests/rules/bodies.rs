@@ -88,7 +88,23 @@ fn samples() -> Vec<Event> {
     all.extend(samples_of_worktrees());
     all.extend(samples_of_abandoning());
     all.extend(samples_of_interruptions());
+    all.push(sample_of_nested_repositories());
     all
+}
+
+fn sample_of_nested_repositories() -> Event {
+    let why = "a repository of its own".to_owned();
+    Event::Verified {
+        step: StepRef::first(id("jwt")),
+        fence: Fence(7),
+        commit: oid(4),
+        tree: oid(5),
+        truth: Truth::Claimed,
+        check: None,
+        commits: 2,
+        answers: Vec::new(),
+        omitted: vec![Omission { path: "vendor/".to_owned(), why }],
+    }
 }
 
 fn samples_of_interruptions() -> Vec<Event> {
@@ -135,6 +151,7 @@ fn samples_with_traces() -> Vec<Event> {
             check: None,
             commits: 2,
             answers: Vec::new(),
+            omitted: Vec::new(),
         },
     ]
 }
@@ -167,6 +184,7 @@ fn samples_of_worktrees() -> Vec<Event> {
             check: None,
             commits: 2,
             answers: vec![QuestionId(12)],
+            omitted: Vec::new(),
         },
         Event::Failed {
             step: StepRef::first(id("jwt")),
@@ -230,6 +248,7 @@ fn first_samples() -> Vec<Event> {
             check,
             commits: 0,
             answers: Vec::new(),
+            omitted: Vec::new(),
         });
     }
     for why in [

@@ -236,7 +236,8 @@ impl History {
             "verify" => {
                 let (commit, tree) = (oid(4), oid(5));
                 let (truth, check, commits) = (Truth::Verified, None, 0);
-                Command::Verify { step, fence, commit, tree, truth, check, commits }
+                let omitted = Vec::new();
+                Command::Verify { step, fence, commit, tree, truth, check, commits, omitted }
             }
             "park" => Command::Park { step, fence, conflict: conflict() },
             "land" => Command::Land { step, fence, onto: oid(3), to: oid(4) },

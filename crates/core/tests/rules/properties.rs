@@ -327,7 +327,8 @@ fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
             Command::MarkItems { step, fence, items, mark }
         }
         Ask::Verify { truth, check } => {
-            Command::Verify { step, fence, commit: oid(4), tree: oid(5), truth, check, commits: 0 }
+            let (commit, tree, commits, omitted) = (oid(4), oid(5), 0, Vec::new());
+            Command::Verify { step, fence, commit, tree, truth, check, commits, omitted }
         }
         Ask::Land => Command::Land { step, fence, onto: oid(3), to: oid(4) },
         Ask::Complete { landed, waive } => {

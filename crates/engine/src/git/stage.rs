@@ -1,7 +1,7 @@
 //! Brings an index up to what is on disk, for the commit of a step's leftovers: everything or nothing,
 //! except nested repositories, which are never taken in.
 
-use super::status::Status;
+use super::status::{Status, is_repository};
 use super::{Call, GitError, names};
 
 /// What an index lacks to be as the worktree.
@@ -24,8 +24,7 @@ impl Changes {
             }
         }
         for path in &status.untracked {
-            // One that ends in a slash is a repository of its own.
-            if !path.ends_with(b"/") {
+            if !is_repository(path) {
                 changes.put.push(path.clone());
             }
         }

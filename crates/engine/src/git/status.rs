@@ -29,6 +29,19 @@ pub(crate) struct Status {
     pub(crate) ignored: Vec<Vec<u8>>,
 }
 
+impl Status {
+    /// The untracked repositories within the worktree, where every file was asked for.
+    pub(crate) fn into_repositories(self) -> Vec<Vec<u8>> {
+        self.untracked.into_iter().filter(|path| is_repository(path)).collect()
+    }
+}
+
+/// Whether an untracked path is a repository of its own, where every file was asked for: git names no
+/// other folder then.
+pub(crate) fn is_repository(path: &[u8]) -> bool {
+    path.ends_with(b"/")
+}
+
 /// A tracked path that differs between HEAD, index and worktree.
 pub(crate) struct Tracked {
     pub(crate) path: Vec<u8>,

@@ -24,7 +24,7 @@ use crate::error::{EngineError, chain};
 use crate::land;
 use crate::machine;
 use crate::snapshot;
-use crate::worktree::Operation;
+use crate::worktree::{Committed, Operation};
 
 impl Keeper {
     /// From the attempt's entry to `Completed`.
@@ -255,8 +255,12 @@ impl Keeper {
         let handle = &self.log.run().opened.handle;
         let message =
             format!("{}\n\nPiton-Run: {handle}\nPiton-Step: {}\n", self.plan.title, self.step);
-        let commit = self.tree.commit_all(&self.branch(), &message)?;
+        let Committed { commit, apart } = self.tree.commit_all(&self.branch(), &message)?;
         crash::point("keeper.leftovers-committed");
+        if !apart.is_empty() {
+            // Nothing of them lands: a snapshot has their files before anybody calls the step done.
+            self.keep_snapshot(SnapshotReason::End)?;
+        }
         let check = match self.plan.verify.clone() {
             Some(command) => Some(self.check(command)?),
             None => None,
@@ -272,7 +276,17 @@ impl Keeper {
             None => 0,
         };
         let (step, fence) = (self.step.clone(), self.fence);
-        self.log.submit(&Command::Verify { step, fence, commit, tree, truth, check, commits })?;
+        let omitted = snapshot::apart(&self.tree, apart);
+        self.log.submit(&Command::Verify {
+            step,
+            fence,
+            commit,
+            tree,
+            truth,
+            check,
+            commits,
+            omitted,
+        })?;
         crash::point("keeper.verified");
         Ok(())
     }

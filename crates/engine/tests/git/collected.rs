@@ -179,7 +179,7 @@ lab_test! {
             let kept = lab.taken(&tree, n);
             read_back(&git, &kept).expect("readable");
             if n % 3 == 0 {
-                let commit = tree.commit_all(BRANCH, "leftovers").expect("committed");
+                let commit = tree.commit_all(BRANCH, "leftovers").expect("committed").commit;
                 let landing = prepare(&git, RUN, &commit, "land").expect("known");
                 let Landing::FastForward { onto, to } = landing else { panic!("{landing:?}") };
                 git.move_ref(&format!("refs/heads/{RUN}"), &to, Some(&onto), "land").expect("moved");

@@ -156,7 +156,7 @@ fn everything(lab: &Lab, base: &piton_core::ids::Oid) {
     assert_eq!(read(&tree.path().join("a.x")), "1\n");
     rebuild(&tree, BRANCH, base, Some(&kept.commit)).expect("restored");
     assert_eq!(read(&tree.path().join("a.x")), "by the agent\n");
-    let commit = tree.commit_all(BRANCH, "leftovers").expect("committed");
+    let commit = tree.commit_all(BRANCH, "leftovers").expect("committed").commit;
     tree.facts(base).expect("known");
     let Landing::FastForward { .. } = prepare(&git, "piton/x/run", &commit, "land").expect("known")
     else {
@@ -165,7 +165,7 @@ fn everything(lab: &Lab, base: &piton_core::ids::Oid) {
     let other = lab.tree_at("other");
     other.create("piton/x/step/b", base).expect("created");
     put(&other.path().join("a.x"), "by another\n");
-    let theirs = other.commit_all("piton/x/step/b", "leftovers").expect("committed");
+    let theirs = other.commit_all("piton/x/step/b", "leftovers").expect("committed").commit;
     git.move_ref(run, &commit, Some(base), "land").expect("moved");
     let Landing::Conflict { paths, .. } =
         prepare(&git, "piton/x/run", &theirs, "land").expect("known")
@@ -200,7 +200,7 @@ lab_test! {
         tree.reset_to(BRANCH, &head).expect("reset");
         rebuild(&tree, BRANCH, &head, Some(&kept.commit)).expect("restored");
         assert_eq!(crate::lab::files(tree.path(), false), before);
-        let commit = tree.commit_all(BRANCH, "leftovers").expect("committed");
+        let commit = tree.commit_all(BRANCH, "leftovers").expect("committed").commit;
         assert_eq!(lab.git(&["show", &format!("{commit}:a.up")]), "SECOND");
     }
 }
@@ -217,7 +217,7 @@ lab_test! {
         put(&tree.path().join("work"), "x");
         let plain = lab.git_in(tree.path(), &["rev-parse", "--git-common-dir"]);
         assert_eq!(plain, evil.to_str().expect("text"), "the trap works on plain git");
-        let commit = tree.commit_all(BRANCH, "leftovers").expect("committed");
+        let commit = tree.commit_all(BRANCH, "leftovers").expect("committed").commit;
         let kept = lab.found().ref_target(&format!("refs/heads/{BRANCH}")).expect("known");
         assert_eq!(kept, Some(commit));
         put(&tree.path().join(".git"), format!("gitdir: {}\n", evil.display()));

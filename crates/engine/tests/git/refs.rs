@@ -49,7 +49,7 @@ fn runs_in(bare: &Path, linked: &Path) {
     let within = Git::discover(tree.path()).expect("found");
     assert_eq!((within.main_root(), within.here()), (bare, tree.path()));
     put(&tree.path().join("work"), "x");
-    let commit = tree.commit_all(BRANCH, "leftovers").expect("committed");
+    let commit = tree.commit_all(BRANCH, "leftovers").expect("committed").commit;
     let landing = prepare(&again, "piton/x/run", &commit, "land").expect("known");
     assert_eq!(landing, Landing::FastForward { onto: base, to: commit });
 }
@@ -318,7 +318,7 @@ lab_test! {
         put(&tree.path().join("b"), "b");
         let kept = lab.taken(&tree, 1);
         piton_engine::snapshot::read_back(&git, &kept).expect("readable");
-        let commit: Oid = tree.commit_all(BRANCH, "leftovers").expect("committed");
+        let commit: Oid = tree.commit_all(BRANCH, "leftovers").expect("committed").commit;
         assert_eq!(git.ref_target(&format!("refs/heads/{BRANCH}")).expect("known"), Some(commit));
     }
 }

@@ -397,7 +397,7 @@ lab_test! {
         for torn in [&b""[..], b"DIRC\0\0\0\x02\0\0\0\x09torn"] {
             fs::write(&index, torn).expect("writable");
             assert!(lab.try_git_in(tree.path(), &["status"]).is_err(), "the fault");
-            let commit = tree.commit_all(BRANCH, "leftovers").expect("committed");
+            let commit = tree.commit_all(BRANCH, "leftovers").expect("committed").commit;
             assert_eq!(lab.paths_of(&commit), [".gitignore", "README.md", "new", "src/main.rs"]);
             fs::write(&index, torn).expect("writable");
             tree.reset_to(BRANCH, &commit).expect("reset");
@@ -425,7 +425,7 @@ lab_test! {
     fn leftovers_become_one_commit(lab) {
         let tree = lab.tree();
         let base = lab.head(&lab.repo());
-        assert_eq!(tree.commit_all(BRANCH, "nothing").expect("nothing to do"), base);
+        assert_eq!(tree.commit_all(BRANCH, "nothing").expect("nothing to do").commit, base);
         put(&tree.path().join("README.md"), "changed\n");
         put(&tree.path().join("new/file"), "x");
         put(&tree.path().join("target/out"), "built");
@@ -435,7 +435,7 @@ lab_test! {
         fs::create_dir(tree.path().join("nested")).expect("writable");
         lab.git_in(&tree.path().join("nested"), &["init", "-q"]);
         let message = "jwt: leftovers\n\nPiton-Run: x\nPiton-Step: a";
-        let commit = tree.commit_all(BRANCH, message).expect("committed");
+        let commit = tree.commit_all(BRANCH, message).expect("committed").commit;
         let expected = ["-rf", ".gitignore", "README.md", "new/file", "src/main.rs/now-a-folder"];
         assert_eq!(lab.paths_of(&commit), expected);
         assert_eq!(lab.head(tree.path()), commit);
@@ -443,7 +443,7 @@ lab_test! {
         assert_eq!(lab.git_in(tree.path(), &["rev-parse", "HEAD^"]), base.as_str());
         assert_eq!(lab.git_in(tree.path(), &["log", "-1", "--format=%B"]), message);
         assert_eq!(lab.git_in(tree.path(), &["status", "--porcelain"]), "?? nested/");
-        assert_eq!(tree.commit_all(BRANCH, "again").expect("nothing to do"), commit);
+        assert_eq!(tree.commit_all(BRANCH, "again").expect("nothing to do").commit, commit);
     }
 }
 
@@ -455,7 +455,7 @@ lab_test! {
             put(&tree.path().join("committed"), words.join(" "));
             let made = lab.commit_in(tree.path(), "by the agent");
             put(&tree.path().join("left"), words.join(" "));
-            let commit = tree.commit_all(BRANCH, "leftovers").expect("committed");
+            let commit = tree.commit_all(BRANCH, "leftovers").expect("committed").commit;
             assert_eq!(branch_of(&tree).as_deref(), Some(BRANCH));
             assert_eq!(oid(&lab.git(&["rev-parse", BRANCH])), commit);
             assert_eq!(oid(&lab.git(&["rev-parse", &format!("{BRANCH}^")])), made);
@@ -470,7 +470,7 @@ lab_test! {
         conflict(lab, &tree);
         let (ours, theirs) = (lab.head(tree.path()), lab.head(&lab.repo()));
         assert!(lab.try_git_in(tree.path(), &["merge", "main"]).is_err(), "the fault");
-        let commit = tree.commit_all(BRANCH, "leftovers").expect("committed");
+        let commit = tree.commit_all(BRANCH, "leftovers").expect("committed").commit;
         let parents = lab.git(&["log", "-1", "--format=%P", commit.as_str()]);
         assert_eq!(parents, format!("{ours} {theirs}"));
         assert!(lab.git(&["show", &format!("{commit}:README.md")]).contains("<<<<<<<"));

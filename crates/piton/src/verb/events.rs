@@ -147,8 +147,11 @@ fn detail(event: &Event) -> String {
             ReleasedBy::Force => "by force".to_owned(),
         },
         Event::Reset { reason, .. } => reason.clone().unwrap_or_default(),
-        Event::Verified { commit, truth, .. } => {
-            format!("{} ({})", commit.short(), crate::describe::truth(*truth))
+        Event::Verified { commit, truth, omitted, .. } => {
+            let verified = format!("{} ({})", commit.short(), crate::describe::truth(*truth));
+            let without =
+                omitted.iter().map(|path| format!("without {}", crate::describe::omission(path)));
+            std::iter::once(verified).chain(without).collect::<Vec<_>>().join(", ")
         }
         Event::LandingIntended { onto, to, .. } => format!("{} → {}", onto.short(), to.short()),
         Event::Completed { commit, waived, .. } => {

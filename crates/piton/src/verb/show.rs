@@ -11,8 +11,8 @@ use piton_engine::runs;
 use serde_json::json;
 
 use crate::describe::{
-    changed_meanwhile, checklist, condition_lines, lease, mark, question_lines, reported, run_head,
-    step_phrase, waived,
+    changed_meanwhile, checklist, condition_lines, lease, mark, omission, question_lines, reported,
+    run_head, step_phrase, waived,
 };
 use crate::error::Problem;
 use crate::text::{bold, count, dim, now, plain, span, word};
@@ -115,6 +115,9 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
     }
     for (number, attempt) in step.attempts.iter().enumerate() {
         lines.push(format!("    {}", attempt_line(number + 1, attempt, now)));
+        for left_out in &attempt.not_landed {
+            lines.push(format!("      not landed: {}", omission(left_out)));
+        }
         if let Some(changes) = &attempt.checkout_changed {
             let files = changed_meanwhile(&changes.files, changes.more);
             lines.push(format!("      meanwhile in your checkout, by whom is unknown: {files}"));

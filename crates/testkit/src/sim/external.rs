@@ -365,7 +365,8 @@ impl External {
         let truth = if check.is_some() { Truth::Verified } else { Truth::Claimed };
         let tree = named(world.repository.files(&commit), &[]);
         let (step, fence) = (held.step.clone(), held.fence);
-        let command = Command::Verify { step, fence, commit, tree, truth, check, commits: 0 };
+        let (commits, omitted) = (0, Vec::new());
+        let command = Command::Verify { step, fence, commit, tree, truth, check, commits, omitted };
         match self.submit(world, log, &held, &command) {
             Ok(()) => Next::Intend(held),
             Err(next) => next,

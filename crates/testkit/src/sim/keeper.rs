@@ -403,7 +403,8 @@ impl Keeper {
         let truth = if check.is_some() { Truth::Verified } else { Truth::Claimed };
         let tree = named(world.repository.files(&commit), &[]);
         let (step, fence) = (self.step.clone(), self.fence);
-        let command = Command::Verify { step, fence, commit, tree, truth, check, commits: 0 };
+        let (commits, omitted) = (0, Vec::new());
+        let command = Command::Verify { step, fence, commit, tree, truth, check, commits, omitted };
         if self.submit(world, &command).is_none() {
             self.next = Next::Intend;
         }

@@ -168,7 +168,10 @@ impl Lab {
         let (commit, tree) = (self.base.clone(), self.base.clone());
         let (truth, check) = (Truth::Verified, None);
         let step = || step.clone();
-        tell(log, Command::Verify { step: step(), fence, commit, tree, truth, check, commits: 0 });
+        let (step_ref, commits, omitted) = (step(), 0, Vec::new());
+        let verify =
+            Command::Verify { step: step_ref, fence, commit, tree, truth, check, commits, omitted };
+        tell(log, verify);
         let (onto, to) = (self.base.clone(), self.base.clone());
         tell(log, Command::Land { step: step(), fence, onto, to });
         let commit = Some(self.base.clone());
