@@ -459,8 +459,13 @@ impl Taking<'_> {
                 let again = GitError::unexpected("git fast-import", stderr.clone());
                 git.clear_ref_locks(refname, error).map(|()| again)
             }
-            // A prune takes the file away into which the pack is written; an object may be gone.
-            GitError::Failed { stderr, .. } if says(stderr, &["tmp_", " not found: "]) => Ok(error),
+            // A prune takes the file away into which the pack is written; an object may be gone; an equal
+            // pack may just be held by another process.
+            GitError::Failed { stderr, .. }
+                if says(stderr, &["tmp_", " not found: ", "cannot create keep file"]) =>
+            {
+                Ok(error)
+            }
             error_about if is_about_an_object(error_about) => Ok(error),
             _ => Err(error),
         }
