@@ -149,7 +149,8 @@ impl Log {
                 // Nothing is written for the sake of the cache alone.
                 Ok(decided) if decided.bodies().is_empty() => Some(decided),
                 Ok(mut decided) => {
-                    own = decided.take_events();
+                    let said = decided.take_events();
+                    own = said.into_iter().zip(decided.bodies().to_vec()).collect();
                     decided_at = Some(run.cursor.position);
                     Some(decided.with_cache(remember.clone()))
                 }
@@ -159,12 +160,7 @@ impl Log {
                 }
             }
         })?;
-        let (others, ours) = records.split_at(records.len() - own.len());
-        catch_up(run, others, &mut events)?;
-        for (event, record) in own.into_iter().zip(ours) {
-            run.apply_read(&event, record).map_err(|source| damaged(id, source))?;
-            events.push(event);
-        }
+        catch_up_knowing(run, &records, own, &mut events)?;
         if !events.is_empty() {
             self.remember.clear();
         }
@@ -271,8 +267,26 @@ fn kept(store: &Arc<dyn Store>, id: RunId) -> Result<Option<Run>, LogError> {
 
 /// Folds the records that the run does not have yet.
 fn catch_up(run: &mut Run, records: &[Record], events: &mut Vec<Event>) -> Result<(), LogError> {
+    catch_up_knowing(run, records, Vec::new(), events)
+}
+
+/// The same, where it is known what some bodies say: they need not be read again.
+fn catch_up_knowing(
+    run: &mut Run,
+    records: &[Record],
+    mut said: Vec<(Event, Vec<u8>)>,
+    events: &mut Vec<Event>,
+) -> Result<(), LogError> {
+    let id = run.opened.run;
     let known = records.partition_point(|record| record.position <= run.cursor.position);
-    events.extend(fold(run, &records[known..])?);
+    for record in &records[known..] {
+        let own = said.iter().position(|(_, body)| *body == record.body);
+        let event = match own.map(|at| said.swap_remove(at)) {
+            Some((event, _)) => run.apply_read(&event, record).map(|()| event),
+            None => run.apply(record),
+        };
+        events.push(event.map_err(|source| damaged(id, source))?);
+    }
     Ok(())
 }
 
