@@ -37,6 +37,8 @@ pub struct TreeRow {
     pub handle: Option<Handle>,
     /// None: the run's own worktree.
     pub step: Option<StepId>,
+    /// Whose attempt is, or was last seen, in the worktree that the run's steps share.
+    pub at_work: Option<StepId>,
     /// Nothing when HEAD is detached, or there is none.
     pub branch: Option<String>,
     pub head: Option<Oid>,

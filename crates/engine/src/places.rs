@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use piton_core::event::Holder;
 use piton_core::ids::{Oid, StepId, StepRef};
 use piton_core::view::{idle_branch, step_branch};
 use serde::Serialize;
@@ -24,8 +25,26 @@ pub struct Place {
     pub created: bool,
 }
 
-/// Where the worktree of a run, or of one of its steps, is or would be.
+/// Where a run, or one of its steps, is worked on: by whoever has or had it, else in a worktree that was
+/// made for it, else where piton would.
 pub fn path(project: &Project, log: &Log, step: Option<&StepId>) -> Result<PathBuf, EngineError> {
+    let own = own_path(project, log, step)?;
+    let Some((id, (plan, state))) = step.and_then(|id| Some((id, log.run().step(id)?))) else {
+        return Ok(own);
+    };
+    let last = state.attempt().or_else(|| state.history.last().map(|past| &past.attempt));
+    match last.map(|attempt| &attempt.holder) {
+        Some(Holder::External { host, worktree }) if *host == project.host => Ok(worktree.into()),
+        None if plan.work.is_by_hand() || Worktree::at(&project.git, &own).is_ours() => Ok(own),
+        _ => {
+            let root = settings_of(log)?.worktree_root;
+            Ok(project.place_of(&root, log.run(), &StepRef::first(id.clone())))
+        }
+    }
+}
+
+/// The worktree that is made for a run, or for one of its steps alone.
+fn own_path(project: &Project, log: &Log, step: Option<&StepId>) -> Result<PathBuf, EngineError> {
     let root = settings_of(log)?.worktree_root;
     let handle = &log.run().opened.handle;
     Ok(match step {
@@ -36,7 +55,7 @@ pub fn path(project: &Project, log: &Log, step: Option<&StepId>) -> Result<PathB
 
 /// Makes that worktree from what the run has landed, or finds it as it is.
 pub fn create(project: &Project, log: &Log, step: Option<&StepId>) -> Result<Place, EngineError> {
-    let path = path(project, log, step)?;
+    let path = own_path(project, log, step)?;
     project.exclude_worktrees(&settings_of(log)?.worktree_root)?;
     let tree = Worktree::at(&project.git, &path);
     tree.mend()?;

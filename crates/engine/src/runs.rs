@@ -290,7 +290,14 @@ fn leave_aside(
 /// of a plan with the same name. A run that cannot be read is none of the others.
 pub struct Unended {
     pub own: Option<Result<Log, Box<Unreadable>>>,
-    pub near: Vec<Log>,
+    pub near: Vec<NearRun>,
+}
+
+/// An unfinished run that looks like one of a plan, which is in another file.
+pub struct NearRun {
+    pub log: Log,
+    /// Whether it says the same to the letter; else only its name is the same.
+    pub is_same: bool,
 }
 
 /// Looks for unfinished runs before another one is opened.
@@ -298,13 +305,14 @@ pub fn unended(store: &Arc<dyn Store>, opening: &Opening) -> Result<Unended, Eng
     let key = key_of(&opening.repository, &opening.plan_path);
     let (own, others): (Vec<RunRow>, Vec<RunRow>) =
         store.runs(&Runs::Active)?.into_iter().partition(|row| row.key == key);
-    let near = |log: &Log| {
-        let plan = log.run().plan();
-        log.run().graph().hash() == opening.plan.hash() || plan.name == opening.plan.name
+    let near = |log: Log| {
+        let is_same = log.run().graph().hash() == opening.plan.hash();
+        let is_near = is_same || log.run().plan().name == opening.plan.name;
+        is_near.then_some(NearRun { log, is_same })
     };
     let others = others.into_iter().filter_map(|row| load(store, row).ok());
     let own = own.into_iter().next().map(|row| load(store, row));
-    Ok(Unended { own, near: others.filter(near).collect() })
+    Ok(Unended { own, near: others.filter_map(near).collect() })
 }
 
 /// The steps of a run whose attempts are alive on this host.

@@ -498,7 +498,8 @@ pub(crate) fn undo_restore(
     let (among, edits) = ((all.as_slice(), &kept), NewerEdits::Replace);
     let done = restore_into(project, &mut log, &tree, among, (&paths, edits), None)?;
     let files = done.written.len() + done.removed.len();
-    Ok(vec![format!("{}: {files} files as they were before", done.path.display())])
+    let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
+    Ok(vec![format!("{}: {files} as before", done.path.display())])
 }
 
 /// Puts back what a ref has into a worktree that is there; what was there before is kept first.

@@ -9,7 +9,7 @@ use piton_engine::log::Log;
 use piton_engine::merge::{self, How, Merge, MergeAsk, OpenSteps, Way};
 use piton_engine::observe::{Depth, look};
 use piton_engine::project::Project;
-use piton_engine::runs::{Unended, Unfinished};
+use piton_engine::runs::{NearRun, Unended, Unfinished};
 
 use crate::describe::{run_head, step_row};
 use crate::error::{Detail, Kind, Problem};
@@ -180,14 +180,30 @@ fn review(ui: &Ui, project: &Project, view: &RunView) -> Result<(), Problem> {
 }
 
 /// A run of a plan that was moved or renamed may be the one that is meant.
-fn offer(ui: &Ui, project: &Project, near: Vec<Log>, wish: &Wish<'_>) -> Result<Chosen, Problem> {
-    let open = |log: &Log| !is_untouched(log.run());
-    for log in near.into_iter().filter(open) {
+fn offer(
+    ui: &Ui,
+    project: &Project,
+    near: Vec<NearRun>,
+    wish: &Wish<'_>,
+) -> Result<Chosen, Problem> {
+    let open = |near: &NearRun| !is_untouched(near.log.run());
+    for NearRun { log, is_same } in near.into_iter().filter(open) {
         let view = look(project, &log, Depth::Locks)?;
         let message = format!(
             "{} is an unfinished run of what looks like the same plan, from {}",
             view.handle, view.plan_path
         );
+        if !ui.can_ask() && is_same {
+            let message = format!(
+                "{} is an unfinished run of the same plan, from {}, and nobody is there to ask",
+                view.handle, view.plan_path
+            );
+            return Err(Problem::new(Kind::UnfinishedRun, message).hint(format!(
+                "go on with it: `piton resume {}`; or a run beside it: `piton run {} --fresh --yes`",
+                view.handle,
+                word(wish.plan)
+            )));
+        }
         if !ui.can_ask() {
             let hint = format!("to go on with it instead: `piton resume {}`", view.handle);
             ui.warn(Kind::Noticed, message, Some(hint));

@@ -250,6 +250,34 @@ fn no_command_of_piton_runs_what_the_repository_defines() {
     fs::write(sandbox.mark("n1"), "").expect("writable");
     sandbox.piton(&["resume"]).output().success();
     assert_eq!(view(&sandbox)["status"], "completed");
+    quiet("resume");
+
+    // What comes afterwards: looked at, merged, tidied up and undone, given up, deleted.
+    data(&sandbox, &["diff", &handle]);
+    quiet("diff");
+    data(&sandbox, &["worktree", "list"]);
+    quiet("worktree list");
+    sandbox.write("mine.txt", "somebody's own\n");
+    data(&sandbox, &["merge", &handle, "--dry-run"]);
+    quiet("merge --dry-run");
+    data(&sandbox, &["merge", &handle, "--no-ff"]);
+    quiet("merge");
+    data(&sandbox, &["clean", "--completed", "--apply"]);
+    quiet("clean --apply");
+    data(&sandbox, &["undo"]);
+    quiet("undo of a clean-up");
+    let second = data(&sandbox, &["open", "plan.toml"])["run"]["handle"].clone();
+    let second = second.as_str().expect("a handle");
+    data(&sandbox, &["claim", second, "--worktree", at, "--step", "hand"]);
+    data(&sandbox, &["release", second, "hand", "--force"]);
+    data(&sandbox, &["reset", second, "hand"]);
+    quiet("reset");
+    data(&sandbox, &["abandon", second, "--yes"]);
+    quiet("abandon");
+    data(&sandbox, &["undo"]);
+    quiet("undo of an abandoning");
+    data(&sandbox, &["abandon", second, "--purge", "--yes"]);
+    quiet("abandon --purge");
     assert_eq!(traps.snapped(), Vec::<String>::new(), "after everything");
 }
 

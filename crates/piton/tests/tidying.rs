@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use piton_engine::crash::{POINTS, Who};
-use piton_testkit::runs::{OnDisk, command_step, lay_plan, plan, refused, view};
+use piton_testkit::runs::{OnDisk, command_step, lay_plan, plan, refused, view, worktree};
 use piton_testkit::{Sandbox, Terminal, kill9};
 use serde_json::Value;
 
@@ -560,11 +560,49 @@ fn without_a_terminal_an_unfinished_run_is_an_error_with_the_commands_to_paste()
     let out = lab.sandbox.piton(&["run", "plan.toml", "--fresh"]).output().expect_code(4);
     assert!(out.stderr.contains("error[E104]") && out.stderr.contains("attic"), "{out}");
     assert_eq!(lab.status(&handle), "stopped");
-    // The same plan in another file is told of, and does not stand in the way.
+    // The same plan in another file, to the letter, is as much a reason to ask.
     lab.sandbox.write("moved.toml", &lab.sandbox.read("plan.toml"));
-    let out = lab.sandbox.piton(&["run", "moved.toml", "--trust"]).output().success();
+    let out = lab.sandbox.piton(&["run", "moved.toml", "--trust"]).output().expect_code(4);
+    let resume = format!("`piton resume {handle}`");
+    for part in ["error[E105]", &resume, "`piton run moved.toml --fresh --yes`"] {
+        assert!(out.stderr.contains(part), "{part}: {out}");
+    }
+    let beside = ["run", "moved.toml", "--trust", "--fresh", "--yes"];
+    lab.sandbox.piton(&beside).output().success();
+    assert_eq!(lab.status(&handle), "stopped");
+    // One that only has its name is told of, and does not stand in the way.
+    let other = lab.sandbox.read("plan.toml").replace("'first'", "'before'");
+    lab.sandbox.write("other.toml", &other);
+    let out = lab.sandbox.piton(&["run", "other.toml", "--trust"]).output().success();
     assert!(out.stderr.contains("looks like the same plan"), "{out}");
     lab.sandbox.piton(&["run", "plan.toml", "--auto-continue"]).output().success();
+    assert_eq!(lab.status(&handle), "completed");
+}
+
+#[test]
+fn a_step_is_found_where_it_is_worked_on_and_named_there() {
+    let (lab, handle) = stopped();
+    let run = worktree(&lab.sandbox);
+    let ready = lab.sandbox.mark("ready");
+    fs::remove_file(&ready).expect("there");
+    let resumed = lab.sandbox.piton(&["resume"]).spawn();
+    lab.sandbox.wait_exists(&ready);
+    let at = |args: &[&str]| lab.data(&[&["worktree", "path"], args].concat())["path"].clone();
+    assert_eq!(at(&[&handle, "second"]), run.to_str().expect("text"));
+    assert_eq!(at(&[&format!("{handle}/second")]), run.to_str().expect("text"));
+    let row = lab.data(&["worktree", "list"])["worktrees"][0].clone();
+    assert_eq!((&row["step"], &row["at_work"]), (&Value::Null, &"second".into()), "{row:#}");
+    lab.data(&["stop"]);
+    resumed.wait();
+
+    // As after moving the repository: git's list names a place that is no more.
+    let entry = lab.sandbox.git_in(&run, &["rev-parse", "--absolute-git-dir"]);
+    lab.sandbox.write(Path::new(&entry).join("gitdir"), "/nowhere/run/.git\n");
+    let out = lab.sandbox.piton(&["clean"]).output().success();
+    assert!(!out.stdout.contains("prune"), "it would lose what can be mended: {out}");
+    assert!(out.stdout.contains(&format!("`piton resume {handle}` mends it")), "{out}");
+    lab.open_gate();
+    lab.sandbox.piton(&["resume"]).output().success();
     assert_eq!(lab.status(&handle), "completed");
 }
 

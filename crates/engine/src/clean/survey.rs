@@ -12,6 +12,7 @@ use piton_core::claim::believed_until;
 use piton_core::decided::Lease;
 use piton_core::event::Holder;
 use piton_core::ids::{Handle, StepId, StepRef};
+use piton_core::plan::Isolation;
 use piton_core::recover::{Observed, Sighting};
 use piton_core::run::Attempt;
 use piton_core::time::{Millis, Moment};
@@ -48,8 +49,16 @@ pub fn list(
         known.push(Owner::of(project, log, root)?);
     }
     let entries = listed(&project.git);
-    let present =
-        Present { project, owners: &known, entries: &entries, at_work: machine::folders() };
+    let all = roots.iter().flat_map(|root| places(root));
+    let moved = all.filter_map(|place| {
+        match crate::worktree::link_of(&Worktree::at(&project.git, &place.path)) {
+            Ok(Link::Moved(dir)) => Some((name(&dir), place.path)),
+            _ => None,
+        }
+    });
+    let moved = moved.collect();
+    let at_work = machine::folders();
+    let present = Present { project, owners: &known, entries: &entries, at_work, moved };
     let mut rows: BTreeMap<PathBuf, TreeRow> = BTreeMap::new();
     for root in &roots {
         for place in places(root) {
@@ -176,6 +185,7 @@ impl Owner {
             run: Some(self.log.run().opened.run),
             handle: Some(self.handle().clone()),
             step: Some(step.step.clone()),
+            at_work: None,
             branch: None,
             head: None,
             status: TreeStatus::Missing,
@@ -201,6 +211,19 @@ impl Owner {
             here.then(|| self.held(&at, attempt))
         });
         held.next()
+    }
+
+    /// The step that is worked on in the worktree that the run's steps share.
+    fn at_work(&self, project: &Project, row: &TreeRow) -> Option<StepId> {
+        let run = self.log.run();
+        let here = |attempt: &Attempt| match &attempt.holder {
+            Holder::External { host, worktree } => {
+                *host == project.host && Path::new(worktree).starts_with(&row.path)
+            }
+            Holder::Keeper { .. } => run.plan().isolation == Isolation::Run,
+        };
+        let mut held = run.held().filter(|(_, attempt)| row.step.is_none() && here(attempt));
+        held.next().map(|(step, _)| step.step)
     }
 
     fn held(&self, step: &StepRef, attempt: &Attempt) -> Held {
@@ -287,6 +310,8 @@ struct Present<'a> {
     entries: &'a [Listed],
     /// Processes and the folders they work in.
     at_work: Vec<(i32, PathBuf)>,
+    /// Entries of git's list that name another place than the worktree is in, and where it is.
+    moved: BTreeMap<String, PathBuf>,
 }
 
 impl Present<'_> {
@@ -309,6 +334,7 @@ impl Present<'_> {
             run: owner.map(|owner| owner.log.run().opened.run),
             handle: owner.map(|owner| owner.handle().clone()),
             step: step.clone(),
+            at_work: None,
             branch: None,
             head: None,
             status: owner.map_or(TreeStatus::Unknown, |owner| owner.status(step.as_ref())),
@@ -324,7 +350,8 @@ impl Present<'_> {
         match crate::worktree::link_of(&tree) {
             Ok(Link::Ours(dir)) => self.look_inside(&tree, &dir, &mut row),
             Ok(Link::Moved(_)) => {
-                row.obstacle = Some("it was moved: git's list names another place".into());
+                let mends = mends(owner, &path);
+                row.obstacle = Some(format!("it was moved: {mends}"));
             }
             Ok(Link::Nothing) => {
                 row.status = TreeStatus::Foreign;
@@ -384,6 +411,7 @@ impl Present<'_> {
     }
 
     fn look_for_holders(&self, owner: &Owner, row: &mut TreeRow) {
+        row.at_work = owner.at_work(self.project, row);
         let held = owner.holds(self.project, &row.path, row.step.as_ref());
         let other = || {
             let others = self.owners.iter().filter(|other| other.handle() != owner.handle());
@@ -420,28 +448,47 @@ impl Present<'_> {
     /// An entry of git's list that is not where a worktree of piton's would be, or has no folder.
     fn astray(&self, entry: &Listed) -> TreeRow {
         let gone = fs::symlink_metadata(&entry.place).is_err();
-        let (status, why) = match gone {
-            true => (TreeStatus::Missing, "there is nothing: `git worktree prune` forgets it"),
-            false => (TreeStatus::Unknown, "it is not where piton has its worktrees"),
-        };
         let handle = entry.branch.as_deref().and_then(|branch| branch.split('/').nth(1));
         let owner = handle
             .and_then(|handle| self.owners.iter().find(|owner| owner.handle().as_str() == handle));
+        let (status, why) = match (gone, self.moved.get(&entry.name)) {
+            (true, Some(to)) => {
+                // To forget it would break what is only to be mended.
+                let why = format!("it is in {} by now: {}", to.display(), mends(owner, to));
+                (TreeStatus::Missing, why)
+            }
+            (true, None) => {
+                (TreeStatus::Missing, "there is nothing: `git worktree prune` forgets it".into())
+            }
+            (false, _) => (TreeStatus::Unknown, "it is not where piton has its worktrees".into()),
+        };
         TreeRow {
             path: entry.place.clone(),
             run: owner.map(|owner| owner.log.run().opened.run),
             handle: owner.map(|owner| owner.handle().clone()),
             step: None,
+            at_work: None,
             branch: entry.branch.clone(),
             head: entry.head.clone(),
             status,
             changed_at: None,
             counts: None,
             conditions: Vec::new(),
-            obstacle: Some(why.to_owned()),
+            obstacle: Some(why),
             entry: Some(entry.name.clone()),
             attic_until: None,
         }
+    }
+}
+
+/// What makes a worktree that was moved, or whose repository was, git's again.
+fn mends(owner: Option<&Owner>, path: &Path) -> String {
+    let open = owner.filter(|owner| {
+        !matches!(owner.view.status, RunStatus::Completed | RunStatus::Abandoned { .. })
+    });
+    match open {
+        Some(owner) => format!("`piton resume {}` mends it", owner.handle()),
+        None => format!("`git worktree repair {}` mends it", path.display()),
     }
 }
 

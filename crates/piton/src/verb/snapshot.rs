@@ -229,7 +229,7 @@ impl Found {
     }
 }
 
-fn is_file(asked: Option<&str>) -> bool {
+pub(crate) fn is_file(asked: Option<&str>) -> bool {
     asked.is_some_and(|text| Path::new(text).is_file())
 }
 
@@ -337,7 +337,7 @@ fn why(reason: Option<SnapshotReason>) -> &'static str {
         Some(SnapshotReason::Cadence) => "in progress",
         Some(SnapshotReason::End) => "end",
         Some(SnapshotReason::Recovery) => "recovery",
-        Some(SnapshotReason::Reset) => "before a reset",
+        Some(SnapshotReason::Reset) => "before a reset or restore",
         None => "unknown",
     }
 }

@@ -10,7 +10,7 @@ use crate::describe::condition_lines;
 use crate::error::Problem;
 use crate::text::{self, dim, now, table, yellow};
 use crate::ui::Ui;
-use crate::verb::{self, Answer, clean, stop::step_of};
+use crate::verb::{self, Answer, clean, snapshot::is_file, stop::step_of};
 
 /// Make, find, list and remove worktrees
 #[derive(Debug, clap::Args)]
@@ -33,10 +33,14 @@ has more. A worktree that is there stays as it is. Without a step it is the one
 that `piton run` works in.")]
     Create(Which),
 
-    /// Print where the worktree of a step is, or would be
+    /// Print where a step is worked on, or would be
     #[command(after_help = "\
-Example:
-  cd $(piton worktree path auth-calm-otter jwt)")]
+Examples:
+  cd $(piton worktree path auth-calm-otter jwt)
+  cd $(piton worktree path auth-calm-otter/jwt)
+
+The steps of a run share its worktree unless the plan says `isolation = \"step\"`,
+one was made for the step (`create`), or it was claimed from elsewhere.")]
     Path(Which),
 
     /// List every worktree: whose it is, how that stands, and what is in it
@@ -107,13 +111,25 @@ fn create(which: &Which, ui: &Ui) -> Result<Answer, Problem> {
 fn path(which: &Which, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     let store = verb::store_with_runs(&project, piton_engine::Access::Look)?;
-    let log = claiming::find(&project, &store, which.run.as_deref())?;
-    let step = which.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
+    let (run, step) = parted(which);
+    let log = claiming::find(&project, &store, run)?;
+    let step = step.map(|text| step_of(&log, text)).transpose()?;
     let path = places::path(&project, &log, step.as_ref())?;
     ui.line(path.display().to_string())?;
     let opened = &log.run().opened;
     let data = json!({ "run": opened.run, "handle": opened.handle, "step": step, "path": path });
     Ok(Answer::new(data))
+}
+
+/// `RUN/STEP` in one word, as elsewhere; a plan's path has slashes, too.
+fn parted(which: &Which) -> (Option<&str>, Option<&str>) {
+    let (run, step) = (which.run.as_deref(), which.step.as_deref());
+    match run.and_then(|text| text.rsplit_once('/')) {
+        Some((run, of)) if step.is_none() && !is_file(which.run.as_deref()) => {
+            (Some(run).filter(|run| !run.is_empty()), Some(of))
+        }
+        _ => (run, step),
+    }
 }
 
 fn list(ui: &Ui) -> Result<Answer, Problem> {
@@ -155,7 +171,7 @@ fn shown(row: &TreeRow) -> Vec<String> {
     vec![
         if interrupted { yellow("!") } else { String::new() },
         row.handle.as_ref().map(ToString::to_string).unwrap_or_else(|| "-".to_owned()),
-        row.step.as_ref().map(ToString::to_string).unwrap_or_default(),
+        row.step.as_ref().or(row.at_work.as_ref()).map(ToString::to_string).unwrap_or_default(),
         if interrupted { yellow(word) } else { word.to_owned() },
         cause,
         row.changed_at.map(|at| text::ago(at, now())).unwrap_or_default(),
