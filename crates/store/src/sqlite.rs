@@ -399,11 +399,14 @@ impl Store for SqliteStore {
         let entries = self.reading(|conn| match filter {
             Runs::HoldingKey(key) => Ok(rows::find_holder(conn, key)?.into_iter().collect()),
             Runs::Named(name) => rows::find_named(conn, name),
-            Runs::All | Runs::Active => rows::all_runs(conn),
+            Runs::All | Runs::Active => {
+                let wanted = |entry: &RunEntry| *filter == Runs::All || entry.active;
+                let runs = rows::all_runs(conn)?.into_iter().filter(wanted);
+                runs.map(|entry| rows::with_head(conn, entry)).collect()
+            }
         })?;
-        let wanted =
-            |entry: &RunEntry| !entry.is_forgotten() && (*filter != Runs::Active || entry.active);
-        Ok(entries.into_iter().filter(wanted).map(RunEntry::into_row).collect())
+        let known = entries.into_iter().filter(|entry| !entry.is_forgotten());
+        Ok(known.map(RunEntry::into_row).collect())
     }
 
     fn read(&self, run: RunId, after: Cursor) -> Result<Vec<Record>, StoreError> {

@@ -143,24 +143,29 @@ impl RunEntry {
 }
 
 /// A row as it was kept, with its head.
-fn checked(conn: &Connection, (entry, seal): (RunEntry, Seal)) -> Result<RunEntry, Flaw> {
-    if entry.seal() != seal {
-        return Err(Damage::Seal("a run's row").into());
-    }
+fn checked(conn: &Connection, found: (RunEntry, Seal)) -> Result<RunEntry, Flaw> {
+    with_head(conn, sealed(found)?)
+}
+
+fn sealed((entry, seal): (RunEntry, Seal)) -> Result<RunEntry, Flaw> {
+    if entry.seal() == seal { Ok(entry) } else { Err(Damage::Seal("a run's row").into()) }
+}
+
+/// With the head of its log, which is elsewhere.
+pub(super) fn with_head(conn: &Connection, entry: RunEntry) -> Result<RunEntry, Flaw> {
     if entry.is_forgotten() {
         return Ok(entry);
     }
     Ok(RunEntry { log: head_of(conn, entry.log)?, ..entry })
 }
 
-/// Every run, oldest first; a missing, doubled or moved row is damage.
+/// Every run, oldest first, without the heads of their logs; a missing, doubled or moved row is damage.
 pub(super) fn all_runs(conn: &Connection) -> Result<Vec<RunEntry>, Flaw> {
     let meta = Meta::load(conn)?;
     let mut select = conn.prepare_cached(named_runs!("ORDER BY r.seq"))?;
     let mut runs = Vec::new();
     for found in select.query_map([], RunEntry::from_row)? {
-        let entry = checked(conn, found?)?;
-        runs.push(entry);
+        runs.push(sealed(found?)?);
         let count = i64::try_from(runs.len()).unwrap_or(i64::MAX);
         if runs.last().map(|entry| entry.log.seq) != Some(count) {
             return Err(Damage::Seal("the number of runs").into());
