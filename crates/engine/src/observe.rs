@@ -29,6 +29,8 @@ use crate::worktree::{Worktree, differing};
 pub enum Depth {
     /// Kernel locks and records only.
     Locks,
+    /// Also what dead attempts kept that the log does not name: git is asked for each.
+    Refs,
     /// Also how many files the worktrees of dead attempts have changed.
     Trees,
 }
@@ -68,7 +70,7 @@ pub fn look(project: &Project, log: &Log, depth: Depth) -> Result<RunView, Engin
     for (step, attempt) in run.held() {
         if let Some(shown) = view.steps.iter_mut().find(|shown| shown.step == step.step) {
             shown.at_risk = at_risk(project, (shown, attempt), now.wall);
-            if matches!(shown.status, StepStatus::Interrupted { .. }) {
+            if depth != Depth::Locks && matches!(shown.status, StepStatus::Interrupted { .. }) {
                 found_by_ref(project, log, (&step, attempt), shown);
             }
         }
@@ -145,7 +147,7 @@ fn any_dead(observed: &Observed) -> bool {
 fn sightings(project: &Project, log: &Log, run: &Run, depth: Depth) -> Observed {
     let attempts = run.held().map(|(step, attempt)| {
         let changed = || match depth {
-            Depth::Locks => None,
+            Depth::Locks | Depth::Refs => None,
             Depth::Trees => changed(project, log, run, &step),
         };
         (attempt.id, sight(project, attempt, changed))

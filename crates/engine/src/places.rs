@@ -64,7 +64,7 @@ pub fn create(project: &Project, log: &Log, step: Option<&StepId>) -> Result<Pla
         None => idle_branch(handle),
         Some(step) => step_branch(handle, &StepRef::first(step.clone())),
     };
-    let made = match tree.state()? {
+    let made = match tree.settled()? {
         TreeState::Present { .. } => Made::Before,
         TreeState::Foreign { why } => return Err(GitError::Foreign { path, why }.into()),
         TreeState::Missing => {

@@ -108,6 +108,18 @@ impl Worktree {
         }
     }
 
+    /// What is there once nobody is making it: git writes what links a new worktree piece by piece, and
+    /// until the last one it looks like somebody else's.
+    pub(crate) fn settled(&self) -> Result<TreeState, GitError> {
+        match self.state()? {
+            TreeState::Foreign { .. } => {
+                let _alone = self.lock_list()?;
+                self.state()
+            }
+            known => Ok(known),
+        }
+    }
+
     /// Whether there is a worktree of this repository, whatever it stands at: asks no git.
     pub fn is_ours(&self) -> bool {
         match link::link(self) {

@@ -42,7 +42,7 @@ impl Keeper {
     /// A tree at the tip of the run's branch, with whatever else was in it kept first.
     pub(super) fn start_over(&mut self, tip: &Oid) -> Result<(), End> {
         self.take_place()?;
-        match self.tree.state()? {
+        match self.tree.settled()? {
             TreeState::Foreign { why } => return Err(self.foreign(&why)),
             TreeState::Missing => {
                 self.keep_moved(SnapshotReason::Reset)?;
@@ -68,7 +68,7 @@ impl Keeper {
     pub(super) fn ensure_tree(&mut self) -> Result<(), End> {
         self.take_place()?;
         let branch = self.branch();
-        let (state, whose) = (self.tree.state()?, self.whose());
+        let (state, whose) = (self.tree.settled()?, self.whose());
         let is_anothers = |on: &str| on != branch && on.starts_with("piton/");
         match (state, whose) {
             (TreeState::Foreign { why }, _) => return Err(self.foreign(&why)),

@@ -138,10 +138,15 @@ impl Worktree {
     /// else does not find the repository before that.
     pub fn mend(&self) -> Result<(), GitError> {
         match link(self)? {
-            Link::Moved(_) => {
-                let _alone = self.lock_list()?;
-                self.relinked().map(drop)
-            }
+            Link::Moved(_) => self.mend_alone(),
+            _ => Ok(()),
+        }
+    }
+
+    fn mend_alone(&self) -> Result<(), GitError> {
+        let _alone = self.lock_list()?;
+        match link(self)? {
+            Link::Moved(_) => self.relinked().map(drop),
             _ => Ok(()),
         }
     }

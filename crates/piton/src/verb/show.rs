@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     let store = verb::store_with_runs(&project, Access::Look)?;
     let log = verb::find(&project, &store, args.run.as_deref())?;
-    let mut view = look(&project, &log, Depth::Locks)?;
+    let mut view = look(&project, &log, Depth::Refs)?;
     let next = next_commands(&project, &view);
     if let Some(text) = &args.step {
         let step = step_of(&log, text)?;
