@@ -91,8 +91,8 @@ pub enum EngineError {
     },
     #[error("step {step} of {handle} is at work in {}", path.display())]
     TreeInUse { handle: Handle, step: StepId, path: PathBuf },
-    #[error("the run's worktree has the unfinished work of step {other}")]
-    TreeOfOther { step: StepId, other: StepId },
+    #[error("the run's worktree has the work of step {other}")]
+    TreeOfOther { handle: Handle, step: StepId, other: StepId },
     #[error("there is no worktree at {}", path.display())]
     NoTree { path: PathBuf },
     #[error("its worktree is on another host: {host}")]
@@ -257,8 +257,9 @@ impl EngineError {
             EngineError::TreeInUse { handle, step, .. } => Some(format!(
                 "stop it first: `piton stop {handle} {step}`; or put the files elsewhere: --to DIR"
             )),
-            EngineError::TreeOfOther { other, .. } => Some(format!(
-                "put the files elsewhere: --to DIR; or finish or reset step {other} first"
+            EngineError::TreeOfOther { handle, step, other } => Some(format!(
+                "put the files elsewhere: `piton snapshot restore {handle}/{step} --to DIR`; or let \
+                 step {other} finish first: `piton resume {handle}`"
             )),
             EngineError::NoTree { .. } | EngineError::OtherHost { .. } => {
                 Some("put the files elsewhere: --to DIR".into())
@@ -287,6 +288,7 @@ fn not_undone_hint(why: &NotUndone) -> Option<String> {
         NotUndone::InTheWay { act, .. } => {
             format!("move it away, then `piton undo {act}`; nothing was changed")
         }
+        NotUndone::UsedSince { next, .. } => format!("{next}; nothing was changed"),
         NotUndone::Purged { handle, .. } => format!(
             "its records are gone; its work stays: `git for-each-ref refs/piton/{handle} \
              refs/piton/purged/{handle}`"

@@ -21,13 +21,14 @@ use crate::crash;
 use crate::error::EngineError;
 use crate::git::GitError;
 use crate::keeper::{reason_in, snapshot_message, snapshot_ref};
+use crate::land;
 use crate::log::Log;
 use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::snapshot::{self, FileChange, Operation, PutBack, PutError, Putting};
 use crate::undo::{self, Act, ActStage, Deed, Journal, NotUndone};
-use crate::worktree::{TreeState, Worktree};
+use crate::worktree::{Tenant, TreeState, Worktree};
 
 /// A snapshot that has its ref.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -347,6 +348,12 @@ pub struct RestoredFrom {
     pub commit: Oid,
     /// The files and folders that were meant, as hexadecimal digits; everything when there are none.
     pub paths: Vec<String>,
+    /// The step's last claim then: whoever claims it later works on what was put back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<Fence>,
+    /// What was checked out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
 }
 
 /// Whether edits that are newer than the last snapshot may be replaced; they are kept in any case.
@@ -386,10 +393,15 @@ fn restore_into(
         TreeState::Foreign { why } => {
             return Err(GitError::Foreign { path: tree.path().to_owned(), why }.into());
         }
-        TreeState::Missing => return rebuilt(project, log, tree, kept, paths),
+        TreeState::Missing => {
+            refuse_others_work(log, kept, tree, None)?;
+            return rebuilt(project, log, tree, kept, paths);
+        }
         TreeState::Present { branch, .. } => branch,
     };
-    refuse_others_work(log, kept, on.as_deref())?;
+    if let Some(other) = refuse_others_work(log, kept, tree, on.as_deref())? {
+        return taken_over(project, log, tree, (kept, other), paths);
+    }
     let whole = paths.is_empty() && on.as_ref() == Some(&branch);
     let to = kept.commit.clone();
     let branch = whole.then_some(branch);
@@ -435,6 +447,8 @@ impl Acts<'_> {
             before: before.refname.clone(),
             commit: before.commit.clone(),
             paths: putting.paths.iter().map(hex).collect(),
+            fence: last_fence(self.log, step),
+            branch: branch_of(tree)?,
         };
         self.journal.begin(self.log.now()?.wall, Deed::Restore(from))
     }
@@ -472,10 +486,11 @@ pub(crate) fn undo_restore(
         || NotUndone::InTheWay { act: act.act, what: vec![format!("{} is gone", from.before)] };
     let kept = all.iter().find(|kept| kept.refname == from.before && kept.commit == from.commit);
     let kept = kept.ok_or_else(gone)?.clone();
+    let tree = Worktree::at(&project.git, &from.path);
+    refuse_used_since(&log, &tree, (act, &from), &kept)?;
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     let path = |hex: &String| hex.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>();
     let paths: Vec<Vec<u8>> = from.paths.iter().filter_map(path).collect();
-    let tree = Worktree::at(&project.git, &from.path);
     let edits = match act.stage {
         // Begun already: it was looked at then.
         ActStage::Undoing => NewerEdits::Replace,
@@ -486,7 +501,11 @@ pub(crate) fn undo_restore(
         // What was put back may be any that there was then.
         let is_known = |other: &&KnownSnapshot| is_of_work(other) || other.at <= act.at;
         let known: Vec<&KnownSnapshot> = all.iter().filter(is_known).collect();
-        match refuse_newer_edits(&tree, &known, &kept, &paths) {
+        let looked = match tree.state()? {
+            TreeState::Missing => Ok(()),
+            _ => refuse_newer_edits(&tree, &known, &kept, &paths),
+        };
+        match looked {
             Err(EngineError::NewerEdits { paths: what }) => {
                 return Err(NotUndone::InTheWay { act: act.act, what }.into());
             }
@@ -500,6 +519,49 @@ pub(crate) fn undo_restore(
     let files = done.written.len() + done.removed.len();
     let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
     Ok(vec![format!("{}: {files} as before", done.path.display())])
+}
+
+/// What was put back may be somebody's work by now: of another step that has got the run's worktree, or
+/// of a later attempt that has gone on from it. Their files are not set back under them.
+fn refuse_used_since(
+    log: &Log,
+    tree: &Worktree,
+    (act, from): (&Act, &RestoredFrom),
+    kept: &KnownSnapshot,
+) -> Result<(), EngineError> {
+    let (handle, step) = (&log.run().opened.handle, &from.step);
+    let (place, number) = (tree.path().display(), act.act);
+    let before = format!("{handle}/{step} --at {}/{}", kept.fence, kept.n);
+    let apart = format!("`piton snapshot restore {before} --to DIR`");
+    let refused = |why: String, next: String| -> Result<(), EngineError> {
+        Err(NotUndone::UsedSince { act: number, why, next }.into())
+    };
+    if let Some(other) = others_work(log, &kept.step, tree, None) {
+        let why = format!("step {} has the worktree {place} by now", other.step);
+        return refused(why, format!("what was there before is kept: {apart}"));
+    }
+    if from.fence.is_some() && last_fence(log, &kept.step) > from.fence {
+        let why = format!("step {step} was worked on since, from what was put back");
+        let there = format!("`piton snapshot restore {before}`");
+        return refused(why, format!("what was there before is kept: {there}, or {apart}"));
+    }
+    let on = branch_of(tree)?;
+    match &from.branch {
+        Some(branch) if act.stage != ActStage::Undoing && tree.is_ours() && on != from.branch => {
+            let on = on.map_or("no branch".to_owned(), |on| format!("branch {on}"));
+            let why = format!("{place} is on {on} by now, not on {branch}");
+            refused(why, format!("`git -C {place} switch {branch}`, then `piton undo {number}`"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is checked out in a worktree.
+fn branch_of(tree: &Worktree) -> Result<Option<String>, EngineError> {
+    Ok(match tree.state()? {
+        TreeState::Present { branch, .. } => branch,
+        TreeState::Missing | TreeState::Foreign { .. } => None,
+    })
 }
 
 /// Puts back what a ref has into a worktree that is there; what was there before is kept first.
@@ -537,6 +599,26 @@ fn told(tree: &Worktree, before: Option<String>, putting: Putting, done: PutBack
     RestoredTree { path, before, branch, written, removed, aside }
 }
 
+/// The run's worktree, whose last step is done: with nothing in it that has not landed, it is made the
+/// worktree of the snapshot's step, as whoever goes on with that one would.
+fn taken_over(
+    project: &Project,
+    log: &Log,
+    tree: &Worktree,
+    (kept, other): (&KnownSnapshot, Tenant),
+    paths: &[Vec<u8>],
+) -> Result<RestoredTree, EngineError> {
+    let tip = land::run_tip(project, log.run())?;
+    let landed = match tree.state()? {
+        TreeState::Present { head: Some(head), .. } => project.git.is_ancestor(&head, &tip)?,
+        _ => false,
+    };
+    if !landed || !paths.is_empty() || tree.dirty()? {
+        return Err(of_other(log, kept, &other.step.step));
+    }
+    rebuilt(project, log, tree, kept, paths)
+}
+
 /// A worktree that is gone is made again: nothing is there to be lost.
 fn rebuilt(
     project: &Project,
@@ -553,7 +635,11 @@ fn rebuilt(
     project.exclude_worktrees(&settings.worktree_root)?;
     let head = project.git.commit(&format!("{}^1", kept.commit))?;
     let branch = step_branch(&log.run().opened.handle, &kept.step);
+    let fence = last_fence(log, &kept.step).unwrap_or(kept.fence);
+    let tenant = Tenant { run: log.run().opened.run, step: kept.step.clone(), fence };
+    tree.hand_to(&tenant)?;
     snapshot::rebuild(tree, &branch, &head, Some(&kept.commit))?;
+    tree.mark_tenant(&tenant)?;
     let files = snapshot::changed_paths(&project.git, &head, &kept.commit)?;
     let (removed, written): (Vec<FileChange>, Vec<FileChange>) =
         files.into_iter().partition(|file| file.change == snapshot::ChangeKind::Removed);
@@ -607,23 +693,46 @@ fn is_lapsed(log: &Log, step: &StepRef, attempt: &Attempt) -> Result<bool, Engin
     Ok(believed_until(step, attempt, &leases).is_over(&now))
 }
 
-/// The run's worktree may have the work of another step in it, which goes on from there.
+/// Another step's work that is in the run's worktree: by the mark of whose it is; where nobody has
+/// marked it, by the branch.
+fn others_work(log: &Log, step: &StepRef, tree: &Worktree, on: Option<&str>) -> Option<Tenant> {
+    let opened = &log.run().opened;
+    let marked = tree.left_by().filter(|tenant| tenant.run == opened.run);
+    let is_on = |other: &StepRef| on == Some(&step_branch(&opened.handle, other));
+    let by_branch = || {
+        let steps = log.run().plan().steps.iter().map(|plan| StepRef::first(plan.id.clone()));
+        let found = steps.into_iter().find(is_on)?;
+        let fence = last_fence(log, &found).unwrap_or(Fence(0));
+        Some(Tenant { run: opened.run, step: found, fence })
+    };
+    let whose = marked.or_else(by_branch);
+    whose.filter(|tenant| tenant.step != *step && log.run().step(&tenant.step.step).is_some())
+}
+
+/// The run's worktree may have the unfinished work of another step in it, which goes on from there; the
+/// step that has it and is done, where there is one.
 fn refuse_others_work(
     log: &Log,
     kept: &KnownSnapshot,
+    tree: &Worktree,
     on: Option<&str>,
-) -> Result<(), EngineError> {
-    let handle = &log.run().opened.handle;
-    let other = log.run().steps().find(|(plan, state)| {
-        let branch = step_branch(handle, &StepRef::first(plan.id.clone()));
-        plan.id != kept.step.step && !state.is_completed() && on == Some(&branch)
-    });
-    match other {
-        Some((plan, _)) => {
-            Err(EngineError::TreeOfOther { step: kept.step.step.clone(), other: plan.id.clone() })
-        }
-        None => Ok(()),
+) -> Result<Option<Tenant>, EngineError> {
+    let Some(other) = others_work(log, &kept.step, tree, on) else { return Ok(None) };
+    let state = log.run().step(&other.step.step).map(|(_, state)| state);
+    match state.is_some_and(Step::is_completed) {
+        true => Ok(Some(other)),
+        false => Err(of_other(log, kept, &other.step.step)),
     }
+}
+
+fn of_other(log: &Log, kept: &KnownSnapshot, other: &StepId) -> EngineError {
+    let (handle, step) = (log.run().opened.handle.clone(), kept.step.step.clone());
+    EngineError::TreeOfOther { handle, step, other: other.clone() }
+}
+
+/// The newest claim of a step.
+fn last_fence(log: &Log, step: &StepRef) -> Option<Fence> {
+    attempts(log, step).iter().map(|attempt| attempt.fence).max()
 }
 
 /// Whether it was taken while an attempt lived. One that was taken afterwards has what people did since,
@@ -655,7 +764,7 @@ fn refuse_newer_edits(
 
 /// A snapshot of what is there now, under the step's last fence.
 fn keep_present(log: &Log, tree: &Worktree, step: &StepRef) -> Result<Snapshot, EngineError> {
-    let fence = attempts(log, step).iter().map(|attempt| attempt.fence).max().unwrap_or(Fence(0));
+    let fence = last_fence(log, step).unwrap_or(Fence(0));
     let reason = SnapshotReason::Reset;
     let message = snapshot_message(log, (step, fence), reason, None);
     let base = base(log, step);

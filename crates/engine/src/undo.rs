@@ -131,6 +131,8 @@ pub enum NotUndone {
     Already { act: u64 },
     #[error("act {act} cannot be undone: something newer is in the way")]
     InTheWay { act: u64, what: Vec<String> },
+    #[error("act {act} cannot be undone: {why}")]
+    UsedSince { act: u64, why: String, next: String },
     #[error("act {act} has expired: what it kept was deleted")]
     Expired { act: u64 },
     #[error("act {act} cannot be undone: {handle} was purged")]

@@ -257,7 +257,7 @@ fn kind_of(error: &EngineError) -> Kind {
             NotUndone::Nothing | NotUndone::Unknown { .. } | NotUndone::Already { .. } => {
                 Kind::NoSuchAct
             }
-            NotUndone::InTheWay { .. } => Kind::InTheWay,
+            NotUndone::InTheWay { .. } | NotUndone::UsedSince { .. } => Kind::InTheWay,
             NotUndone::Purged { .. } | NotUndone::Expired { .. } => Kind::Refused,
             NotUndone::Unreadable { .. } => Kind::JournalDamaged,
         },

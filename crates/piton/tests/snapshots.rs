@@ -690,6 +690,32 @@ fn a_restore_is_undone_unless_something_newer_is_in_the_way() {
     lab.assert_second_state();
 }
 
+#[test]
+fn a_restore_that_was_worked_on_since_is_not_undone_over_that() {
+    let lab = Lab::new();
+    lab.restore(&["--at", &lab.early]);
+    lab.assert_first_state();
+    // Somebody looks around, and comes back.
+    let branch = lab.sandbox.git_in(&lab.tree, &["branch", "--show-current"]);
+    lab.sandbox.git_in(&lab.tree, &["checkout", "-q", "-b", "mine"]);
+    let out = lab.sandbox.piton(&["undo"]).output().expect_code(1);
+    let back = format!("git -C {} switch {branch}`", lab.tree.display());
+    assert!(out.stderr.contains(&back), "{out}");
+    lab.assert_first_state();
+    lab.sandbox.git_in(&lab.tree, &["switch", "-q", &branch]);
+
+    fs::remove_file(lab.sandbox.mark("w2")).expect("it was made");
+    let again = lab.sandbox.piton(&["resume"]).spawn();
+    lab.sandbox.wait_exists(lab.sandbox.mark("w2"));
+    lab.sandbox.piton(&["stop"]).output().success();
+    again.wait();
+    let before = OnDisk::of(&lab.tree);
+    let out = lab.sandbox.piton(&["undo"]).output().expect_code(1);
+    assert!(out.stderr.contains("was worked on since"), "{out}");
+    assert!(out.stderr.contains(&format!("piton snapshot restore {} --at ", lab.step())), "{out}");
+    assert_eq!(before.differences(&OnDisk::of(&lab.tree)), Vec::<PathBuf>::new());
+}
+
 macro_rules! killed_while_restoring {
     ($($test:ident: $point:literal,)*) => {
         $(

@@ -4,7 +4,8 @@
 
 use piton_engine::crash::{POINTS, Who};
 use piton_testkit::runs::{
-    agent_step, data, events_named, keepers, lay_plan, plan, tree, view, wait_event, worktree,
+    OnDisk, agent_step, data, events_named, keepers, lay_plan, plan, refused, tree, view,
+    wait_event, worktree,
 };
 use piton_testkit::{CrashPoint, Running, Sandbox, Signal, alive, kill9};
 
@@ -170,6 +171,75 @@ fn what_a_person_adds_before_the_swap_comes_back_too() {
     let branch = view(&sandbox)["branch"].as_str().expect("a branch").to_owned();
     assert_eq!(sandbox.git(&["show", &format!("{branch}:person-found.txt")]), "a person's");
     assert_eq!(sandbox.git(&["show", &format!("{branch}:work.txt")]), "precious");
+}
+
+/// Answers what `a` has asked.
+fn answered(sandbox: &Sandbox, handle: &str) {
+    let asked = data(sandbox, &["questions"]);
+    let question = asked["questions"][0]["question"].as_str().expect("a question").to_owned();
+    sandbox.piton(&["answer", handle, &question, "this"]).output().success();
+}
+
+#[test]
+fn undoing_a_restore_does_not_write_into_the_tree_of_another_step() {
+    let (sandbox, handle) = a_waits("");
+    let place = worktree(&sandbox);
+    let work = place.join("work.txt");
+    sandbox.write(&work, "by hand\n");
+    let a = format!("{handle}/a");
+    data(&sandbox, &["snapshot", "restore", &a, "--yes"]);
+    assert_eq!(sandbox.read(&work), "precious\n");
+    let resume = sandbox.piton(&["resume", &handle]).spawn();
+    wait_ready(&sandbox, &resume);
+    resume.signal(Signal::INT);
+    resume.wait().expect_code(130);
+    // By the branch alone nobody could tell whose it is.
+    sandbox.git_in(&place, &["checkout", "-q", "--detach"]);
+    let before = OnDisk::of(&place);
+    let (exit, code, message) = refused(&sandbox, &["undo"]);
+    assert_eq!((exit, code.as_str()), (1, "E101"), "{message}");
+    assert!(message.contains("step b has the worktree"), "{message}");
+    let hint = sandbox.piton(&["undo"]).output().expect_code(1).stderr;
+    let next = format!("piton snapshot restore {a} --at ");
+    let (_, next) = hint.split_once(&next).unwrap_or_else(|| panic!("no command: {hint}"));
+    let (at, _) = next.split_once(" --to DIR`").unwrap_or_else(|| panic!("no folder: {hint}"));
+    let (exit, code, message) = refused(&sandbox, &["snapshot", "restore", &a, "--yes"]);
+    assert_eq!((exit, code.as_str()), (1, "E097"), "{message}");
+    assert_eq!(before.differences(&OnDisk::of(&place)), Vec::<std::path::PathBuf>::new());
+    // What was offered, is what helps.
+    let to = tree(&sandbox, "before");
+    std::fs::remove_dir_all(&to).expect("its place is free");
+    data(&sandbox, &["snapshot", "restore", &a, "--at", at, "--to", &to]);
+    assert_eq!(sandbox.read(std::path::Path::new(&to).join("work.txt")), "by hand\n");
+    answered(&sandbox, &handle);
+    sandbox.piton(&["resume", &handle]).output().success();
+    assert_done(&sandbox, "nothing was mixed");
+}
+
+#[test]
+fn a_snapshot_is_put_into_a_tree_that_a_completed_step_has_left() {
+    let (sandbox, handle) = a_waits("");
+    let resume = sandbox.piton(&["resume", &handle]).spawn();
+    wait_ready(&sandbox, &resume);
+    resume.signal(Signal::INT);
+    resume.wait().expect_code(130);
+    sandbox.piton(&["resume", &handle]).output().expect_code(4);
+    let place = worktree(&sandbox);
+    let a = format!("{handle}/a");
+    sandbox.write(place.join("stray.txt"), "a person's\n");
+    let (_, code, message) = refused(&sandbox, &["snapshot", "restore", &a, "--yes"]);
+    assert_eq!(code, "E097", "{message}");
+    std::fs::remove_file(place.join("stray.txt")).expect("it is there");
+    data(&sandbox, &["snapshot", "restore", &a]);
+    assert_eq!(sandbox.git_in(&place, &["status", "--porcelain"]) + "\n", STATUS);
+    assert_eq!(
+        sandbox.git_in(&place, &["branch", "--show-current"]),
+        format!("piton/{handle}/step/a")
+    );
+    sandbox.write(place.join("work.txt"), "precious\n");
+    answered(&sandbox, &handle);
+    sandbox.piton(&["resume", &handle]).output().success();
+    assert_done(&sandbox, "gone on from what was put back");
 }
 
 #[test]
