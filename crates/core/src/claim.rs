@@ -135,15 +135,19 @@ pub fn claimable(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<Granted
     Ok(Granted { entry, grounds })
 }
 
+/// Whether anything stands against every claim on a run.
+pub fn barred(run: &Run) -> Result<(), Refusal> {
+    match (&run.abandoned, &run.stop) {
+        (Some(_), _) => Err(Refusal::RunAbandoned),
+        (None, Some(_)) => Err(Refusal::RunStopped),
+        (None, None) => Ok(()),
+    }
+}
+
 /// Whether anything but its holder stands between a step and whoever asks.
 fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result<Entry, Refusal> {
     let (plan, state) = (&run.plan().steps[index], run.step_at(index));
-    if run.abandoned.is_some() {
-        return Err(Refusal::RunAbandoned);
-    }
-    if run.stop.is_some() {
-        return Err(Refusal::RunStopped);
-    }
+    barred(run)?;
     let entry = entry_of(plan, state)?;
     let kept = matches!(asker.holder, Holder::Keeper { .. });
     if let (true, Phase::Held(lost)) = (kept, &state.phase)
@@ -298,6 +302,11 @@ pub(crate) fn entry_of(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> 
 
 fn entry_by_phase(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
     match &state.phase {
+        Phase::Completed { .. } => Err(Refusal::Completed(plan.id.clone())),
+        Phase::Failed { .. } if state.failures > plan.retries => {
+            Err(Refusal::RetriesUsed(plan.id.clone()))
+        }
+        _ if state.is_stopped() => Err(Refusal::StepStopped(plan.id.clone())),
         // Its agent had ended: it waited only for what becomes of the commit.
         Phase::Suspended { .. } if state.lands_again() => {
             Ok(entry_after(plan, state, Stage::Verify))
@@ -305,18 +314,13 @@ fn entry_by_phase(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
         // Pending again after a release, perhaps: what was done stays.
         Phase::Pending | Phase::Suspended { .. } => Ok(state.work_entry(plan)),
         Phase::Held(lost) => Ok(entry_after(plan, state, directed(state, state.stage(lost)))),
-        Phase::Failed { .. } if state.failures > plan.retries => {
-            Err(Refusal::RetriesUsed(plan.id.clone()))
-        }
         Phase::Failed { why: Failure::Landing { .. }, .. } => Ok(Entry::Fresh),
         Phase::Failed { .. } => Ok(state.work_entry(plan)),
-        Phase::Interrupted(last) if last.held_back => Err(Refusal::StepStopped(plan.id.clone())),
         Phase::Interrupted(last) if state.idle >= IDLE_INTERRUPTIONS_MAX => {
             let why = format!("{}: {}", last.cause, last.evidence);
             Err(Refusal::NeedsPerson { step: plan.id.clone(), times: state.idle, why })
         }
         Phase::Interrupted(last) => Ok(entry_after(plan, state, directed(state, last.left_at))),
-        Phase::Completed { .. } => Err(Refusal::Completed(plan.id.clone())),
     }
 }
 

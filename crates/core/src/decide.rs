@@ -870,7 +870,7 @@ fn decide_stop(run: &Run, scope: &Scope, cause: Cause, haste: Haste) -> Result<D
         Scope::Run => run.stop,
         Scope::Attempt { step, fence } => {
             let (_, attempt) = own(run, step, *fence)?;
-            attempt.stop.filter(|_| !attempt.lifted)
+            attempt.unlifted_stop()
         }
     };
     match present {
@@ -880,9 +880,8 @@ fn decide_stop(run: &Run, scope: &Scope, cause: Cause, haste: Haste) -> Result<D
 }
 
 fn decide_resume(run: &Run, host: &HostId, confirmed: bool) -> Decided {
-    let stopping = run.held().any(|(_, held)| held.stop.is_some() && !held.lifted);
-    let stopped = |phase: &Phase| matches!(phase, Phase::Interrupted(last) if last.held_back);
-    let held_back = stopping || run.interrupted().any(|(_, step)| stopped(&step.phase));
+    let stopping = run.held().any(|(_, held)| held.unlifted_stop().is_some());
+    let held_back = stopping || run.held_back().is_some();
     let asked = confirmed && run.steps().any(|(_, step)| step.idle > 0);
     if !(run.stop.is_some() || held_back || asked) {
         return nothing();

@@ -57,6 +57,7 @@ pub struct Run {
 struct Sets {
     held: FixedBitSet,
     interrupted: FixedBitSet,
+    held_back: FixedBitSet,
     /// With no retries left.
     failed: FixedBitSet,
     completed: FixedBitSet,
@@ -73,6 +74,7 @@ impl Sets {
         Sets {
             held: none(),
             interrupted: none(),
+            held_back: none(),
             failed: none(),
             completed: none(),
             asked: none(),
@@ -143,6 +145,8 @@ pub struct Step {
     pub failures: u32,
     /// Interruptions in a row that brought nothing new.
     pub idle: u32,
+    /// The stop that its last attempt ended under: nothing goes on before somebody asks for that.
+    pub held_back: Option<Stop>,
     pub history: Vec<PastAttempt>,
     /// What was done does not fit any more: the next attempt starts afresh.
     outdated: bool,
@@ -202,8 +206,6 @@ pub struct Interruption {
     pub at: Millis,
     pub evidence: String,
     pub left_at: Stage,
-    /// Somebody asked for the stop: nothing goes on before somebody asks for that.
-    pub held_back: bool,
 }
 
 /// What happens under one claim.
@@ -218,8 +220,8 @@ pub struct Attempt {
     pub until: Moment,
     pub started_at: Option<Millis>,
     pub stop: Option<Stop>,
-    /// Somebody asked for the run to go on since: the stop still ends this attempt, and then holds
-    /// nothing back.
+    /// Somebody asked for the run to go on since: the stop still ends what a keeper runs, and then
+    /// holds nothing back.
     pub lifted: bool,
     pub trace: Trace,
 }
@@ -454,6 +456,12 @@ impl Run {
         self.sets.interrupted.ones().map(at)
     }
 
+    /// A step that was stopped on request and that nobody has asked to go on, the first in plan order.
+    pub fn held_back(&self) -> Option<(&PlanStep, Stop)> {
+        let index = self.sets.held_back.ones().next()?;
+        self.steps[index].held_back.map(|stop| (&self.plan().steps[index], stop))
+    }
+
     /// Steps that somebody has or had when they were interrupted, in plan order.
     pub(crate) fn left(&self) -> impl Iterator<Item = StepRef> {
         let mut left = self.sets.held.clone();
@@ -623,6 +631,7 @@ impl Run {
         let completed = step.is_completed();
         self.sets.held.set(index, matches!(step.phase, Phase::Held(_)));
         self.sets.interrupted.set(index, matches!(step.phase, Phase::Interrupted(_)));
+        self.sets.held_back.set(index, step.held_back.is_some());
         self.sets.failed.set(index, failed);
         self.sets.asked.set(index, !step.questions.is_empty());
         if completed != self.sets.completed[index] {
@@ -685,27 +694,20 @@ impl Run {
     fn lift(&mut self, confirmed: bool) {
         let run_stop = self.stop.take();
         let sets = &self.sets;
-        let mut stopped: Vec<usize> = sets.held.union(&sets.interrupted).collect();
+        let mut stopped: Vec<usize> = sets.held.union(&sets.held_back).collect();
         if confirmed {
             stopped.extend((0..self.steps.len()).filter(|index| self.steps[*index].idle > 0));
         }
         for index in stopped {
             let step = self.steps.get_mut(index).expect("sets hold steps of the plan");
-            match &mut step.phase {
-                Phase::Interrupted(interruption) => interruption.held_back = false,
-                Phase::Held(attempt) => {
-                    attempt.stop = stronger(run_stop, attempt.stop);
-                    attempt.lifted = attempt.stop.is_some();
-                }
-                Phase::Pending
-                | Phase::Failed { .. }
-                | Phase::Suspended { .. }
-                | Phase::Completed { .. } => {}
+            step.held_back = None;
+            if let Phase::Held(attempt) = &mut step.phase {
+                attempt.lift(run_stop);
             }
             if confirmed {
                 step.idle = 0;
             }
-            self.count_free_again(index);
+            self.count(index);
         }
     }
 }
@@ -724,9 +726,33 @@ fn stronger(run: Option<Stop>, own: Option<Stop>) -> Option<Stop> {
     }
 }
 
+impl Attempt {
+    /// The stop that was asked of it, if nobody has asked for the run to go on since.
+    pub fn unlifted_stop(&self) -> Option<Stop> {
+        self.stop.filter(|_| !self.lifted)
+    }
+
+    /// A keeper ends what it was asked to end. Whoever works outside has perhaps not heard of it yet, and
+    /// goes on.
+    fn lift(&mut self, run_stop: Option<Stop>) {
+        self.stop = match self.holder {
+            Holder::Keeper { .. } => stronger(run_stop, self.stop),
+            Holder::External { .. } => None,
+        };
+        self.lifted = self.stop.is_some();
+    }
+}
+
 impl Step {
     pub fn is_completed(&self) -> bool {
         matches!(self.phase, Phase::Completed { .. })
+    }
+
+    /// Whether somebody asked for it to stop, and nobody since for it to go on: whoever has it is to
+    /// end, and nobody gets it.
+    pub fn is_stopped(&self) -> bool {
+        let held = self.attempt().and_then(Attempt::unlifted_stop);
+        held.or(self.held_back).is_some()
     }
 
     pub fn attempt(&self) -> Option<&Attempt> {
@@ -817,6 +843,8 @@ impl Step {
         record: &Record,
         run_stop: Option<Stop>,
     ) -> Result<(), &'static str> {
+        // Of whatever ends an attempt.
+        let stop = self.attempt().and_then(|held| stronger(run_stop, held.unlifted_stop()));
         match event {
             Event::Claimed(claimed) => return self.claim(claimed, record),
             Event::Started { fence, base, answers, pid, .. } => {
@@ -909,6 +937,7 @@ impl Step {
                 self.own(*fence).ok_or("suspended")?;
                 self.awaits(*fence).ok_or("suspended")?;
                 self.end(Ending::Suspended, record.at);
+                self.held_back = stop;
                 self.cut_off = false;
                 self.idle = 0;
                 self.verified = None;
@@ -918,6 +947,7 @@ impl Step {
             Event::Released { fence, .. } => {
                 self.own(*fence).ok_or("released")?;
                 self.end(Ending::Released, record.at);
+                self.held_back = stop;
                 self.cut_off = false;
                 self.verified = None;
                 self.landing = None;
@@ -964,6 +994,7 @@ impl Step {
             Event::Failed { fence, why, .. } => {
                 self.own(*fence).ok_or("failed")?;
                 self.end(Ending::Failed(why.clone()), record.at);
+                self.held_back = stop;
                 self.cut_off = false;
                 self.failures += 1;
                 self.outdated |= matches!(why, Failure::Landing { .. });
@@ -975,8 +1006,8 @@ impl Step {
             Event::Interrupted { fence, cause, at, evidence, left_at, .. } => {
                 let attempt = self.own(*fence).ok_or("interrupted")?;
                 let asked = attempt.stop.is_some() || run_stop.is_some();
-                let held_back = run_stop.is_some() || (asked && !attempt.lifted);
                 self.end(Ending::Interrupted { cause: *cause, at: *at }, record.at);
+                self.held_back = stop;
                 self.cut_off = self.is_cut_off_at(*left_at);
                 self.count_interruption(*left_at, *cause, asked);
                 self.phase = Phase::Interrupted(Interruption {
@@ -984,7 +1015,6 @@ impl Step {
                     at: *at,
                     evidence: evidence.clone(),
                     left_at: *left_at,
-                    held_back,
                 });
             }
             Event::StopRequested { scope: Scope::Attempt { fence, .. }, cause, haste } => {
@@ -1029,6 +1059,7 @@ impl Step {
             self.verified = None;
             self.landing = None;
         }
+        self.held_back = None;
         self.phase = Phase::Held(Attempt {
             id: claimed.attempt,
             fence: record.position.into(),
@@ -1055,6 +1086,7 @@ impl Step {
             | Phase::Completed { .. } => {}
         }
         self.phase = Phase::Pending;
+        self.held_back = None;
         self.cut_off = false;
         self.failures = 0;
         self.idle = 0;
@@ -1070,6 +1102,7 @@ impl Step {
     fn replanned(&self) -> Step {
         let mut step = Step {
             phase: Phase::Pending,
+            held_back: None,
             cut_off: false,
             failures: 0,
             idle: 0,

@@ -127,6 +127,10 @@ pub struct StepView {
     #[serde(flatten)]
     pub status: StepStatus,
     pub truth: Truth,
+    /// Whoever has it was asked to stop.
+    pub stop_requested: bool,
+    /// It was stopped on request, and nobody has it: it goes on when somebody resumes.
+    pub held_back: bool,
     pub needs: Vec<StepId>,
     /// Whose holder outside works in the worktree that this step would be attempted in.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -265,8 +269,6 @@ pub enum StepStatus {
         evidence: String,
         /// Whether the log says so already; a looking verb shows what it saw and records nothing.
         recorded: bool,
-        /// Stopped on request: it goes on when somebody resumes.
-        held_back: bool,
     },
     /// Its attempt asked and ended; it goes on when somebody has answered.
     Waiting {
@@ -478,7 +480,9 @@ fn run_status(run: &Run, by: &Seen<'_>) -> RunStatus {
         _ => None,
     });
     match interrupted {
-        Some((plan, step, last)) if step.idle >= IDLE_INTERRUPTIONS_MAX && !last.held_back => {
+        Some((plan, step, last))
+            if step.idle >= IDLE_INTERRUPTIONS_MAX && step.held_back.is_none() =>
+        {
             let question = format!(
                 "interrupted {} times without new progress ({}: {}); go on?",
                 step.idle, last.cause, last.evidence
@@ -488,7 +492,7 @@ fn run_status(run: &Run, by: &Seen<'_>) -> RunStatus {
         Some((plan, _, Interruption { cause, at, .. })) => {
             RunStatus::Interrupted { step: plan.id.clone(), cause: *cause, at: *at }
         }
-        None => waiting(run).unwrap_or(RunStatus::Open),
+        None => waiting(run).or_else(|| stopped(run)).unwrap_or(RunStatus::Open),
     }
 }
 
@@ -499,6 +503,12 @@ fn waiting(run: &Run) -> Option<RunStatus> {
         return None;
     }
     Some(RunStatus::Waiting { step: step.step, question: asked.text.clone(), id: Some(asked.id) })
+}
+
+/// A step was stopped, and nothing else can be started.
+fn stopped(run: &Run) -> Option<RunStatus> {
+    let (_, stop) = run.held_back().filter(|_| !run.has_free())?;
+    Some(RunStatus::Stopped { cause: stop.cause, at: stop.at })
 }
 
 fn step_view(
@@ -526,6 +536,8 @@ fn step_view(
             Phase::Completed { truth, .. } => *truth,
             _ => state.verified.as_ref().map_or(Truth::Unknown, |verified| verified.truth),
         },
+        stop_requested: state.attempt().is_some_and(|held| seen.stop_for(held).is_some()),
+        held_back: state.held_back.is_some(),
         needs: recorded.needs_of(index),
         awaits_tree: awaits_tree(seen, (plan, state), by),
         failures: state.failures,
@@ -585,7 +597,6 @@ fn step_status(
             left_at: last.left_at,
             evidence: last.evidence.clone(),
             recorded: !was_held,
-            held_back: last.held_back,
         },
         Phase::Completed { commit, at, waived, .. } => {
             StepStatus::Completed { commit: commit.clone(), at: *at, waived: waived.clone() }

@@ -2,12 +2,11 @@
 //! worktree of their own. The rules are the core's; here a worktree's path becomes an owner, bytes are
 //! kept before facts, and whoever is displaced on this host is ended before the answer.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use piton_core::claim::{
-    Asker, Chosen, believed_until, choose, claimable, count_ready, lease_key, ready,
+    Asker, Chosen, barred, believed_until, choose, claimable, count_ready, lease_key, ready,
 };
 use piton_core::decide::{Claim, Command, Insist, Refusal, Which, completable};
 use piton_core::event::{
@@ -23,7 +22,7 @@ use piton_core::run::{Attempt, Ending, Phase, Run, Step};
 use piton_core::time::Millis;
 use piton_core::view::timestamp;
 use piton_store::Renewal;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::bury::bury;
 use crate::error::EngineError;
@@ -67,15 +66,56 @@ pub struct ClaimAnswer {
     pub remaining_ready: usize,
     pub total_remaining: usize,
     pub all_completed: bool,
+    /// Why nothing of the run can be had, whatever step it is: it is stopped, or was abandoned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub barred: Option<String>,
     /// Why steps that are not completed could not be had, and the one that was asked for by name.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub blocked: BTreeMap<StepId, String>,
+    #[serde(skip_serializing_if = "Reasons::is_empty")]
+    pub blocked: Reasons,
     /// How many more there are than those.
     #[serde(skip_serializing_if = "is_zero")]
     pub blocked_more: usize,
     /// What force passed over: steps in front of the one it took, and why.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub passed_over: BTreeMap<StepId, String>,
+    #[serde(skip_serializing_if = "Reasons::is_empty")]
+    pub passed_over: Reasons,
+}
+
+/// Steps in plan order, each with why it was not had.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reasons(Vec<(StepId, String)>);
+
+impl Reasons {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&StepId, &str)> {
+        self.0.iter().map(|(step, why)| (step, why.as_str()))
+    }
+
+    /// Says why a step was not had, whatever was said of it before.
+    fn tell(&mut self, step: &StepId, why: String) {
+        match self.0.iter_mut().find(|(told, _)| told == step) {
+            Some((_, told)) => *told = why,
+            None => self.0.push((step.clone(), why)),
+        }
+    }
+
+    fn has(&self, step: &StepId) -> bool {
+        self.iter().any(|(told, _)| told == step)
+    }
+}
+
+impl FromIterator<(StepId, String)> for Reasons {
+    fn from_iter<T: IntoIterator<Item = (StepId, String)>>(rows: T) -> Reasons {
+        Reasons(rows.into_iter().collect())
+    }
+}
+
+impl Serialize for Reasons {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.iter())
+    }
 }
 
 /// A claim that was given.
@@ -167,10 +207,10 @@ pub fn claim(
     match (ask.step, heard) {
         // Whoever insists is not kept from it by its holder, but perhaps by whoever is in the tree.
         (Some(step), Err(refusal))
-            if !told.blocked.contains_key(step)
+            if !told.blocked.has(step)
                 || ask.insist == Insist::Force && !matches!(refusal, Refusal::TreeBusy { .. }) =>
         {
-            told.blocked.insert(step.clone(), refusal.to_string());
+            told.blocked.tell(step, in_words(log.run(), &refusal));
         }
         (None, Ok(_)) if ask.insist == Insist::Force => {
             told.passed_over = passed_over(project, log, &holder, told.claim.as_ref())?;
@@ -213,7 +253,7 @@ fn passed_over(
     log: &Log,
     holder: &Holder,
     claim: Option<&ClaimView>,
-) -> Result<BTreeMap<StepId, String>, EngineError> {
+) -> Result<Reasons, EngineError> {
     let run = log.run();
     let leases = log.store().leases(run.opened.run)?;
     let (observed, now) = (observed_by(project, log, holder), log.now()?);
@@ -420,16 +460,17 @@ fn answer(
         remaining_ready: count_ready(run, &asker) - again,
         total_remaining: run.count_remaining(),
         all_completed: run.is_completed(),
+        barred: barred(run).err().map(|refusal| refusal.to_string()),
         blocked: blocked.listed,
         blocked_more: blocked.more,
-        passed_over: BTreeMap::new(),
+        passed_over: Reasons::default(),
     })
 }
 
 /// Steps that cannot be had, each with why.
 #[derive(Default)]
 struct Blocked {
-    listed: BTreeMap<StepId, String>,
+    listed: Reasons,
     /// How many are not listed.
     more: usize,
 }
@@ -439,8 +480,8 @@ fn blocked(run: &Run, asker: &Asker<'_>) -> Blocked {
     let why = |(plan, state): (&PlanStep, &Step)| {
         Some((plan.id.clone(), why_not(run, plan, state, asker)?))
     };
-    let listed: BTreeMap<_, _> = run.remaining().filter_map(why).take(LISTED).collect();
-    let more = run.count_remaining() - count_ready(run, asker) - listed.len();
+    let listed: Reasons = run.remaining().filter_map(why).take(LISTED).collect();
+    let more = run.count_remaining() - count_ready(run, asker) - listed.0.len();
     Blocked { listed, more }
 }
 
@@ -474,8 +515,17 @@ fn why_not(run: &Run, plan: &PlanStep, state: &Step, asker: &Asker<'_>) -> Optio
                  --force` takes it"
             )
         }
-        None => refusal.to_string(),
+        None => in_words(run, &refusal),
     })
+}
+
+fn in_words(run: &Run, refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::StepStopped(_) => {
+            format!("{refusal}; `piton resume {}` goes on", run.opened.handle)
+        }
+        _ => refusal.to_string(),
+    }
 }
 
 /// What `ready` answers.
@@ -486,9 +536,12 @@ pub struct ReadyAnswer {
     pub ready: Vec<ReadyStep>,
     pub total_remaining: usize,
     pub all_completed: bool,
+    /// Why nothing of the run can be had, whatever step it is: it is stopped, or was abandoned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub barred: Option<String>,
     /// Why the other steps that are not completed cannot be had.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub blocked: BTreeMap<StepId, String>,
+    #[serde(skip_serializing_if = "Reasons::is_empty")]
+    pub blocked: Reasons,
     /// How many more there are than those.
     #[serde(skip_serializing_if = "is_zero")]
     pub blocked_more: usize,
@@ -521,6 +574,7 @@ pub fn ready_steps(project: &Project, log: &Log) -> Result<ReadyAnswer, EngineEr
         ready: ready(run, &asker).into_iter().filter_map(row).collect(),
         total_remaining: run.count_remaining(),
         all_completed: run.is_completed(),
+        barred: barred(run).err().map(|refusal| refusal.to_string()),
         blocked: listed,
         blocked_more: more,
     })

@@ -552,12 +552,9 @@ fn awaited(run: &Run, mend: &Mend) -> Option<(StepRef, StepRef)> {
 }
 
 fn stop_cause(run: &Run) -> Cause {
-    let asked = run.stop.map(|stop| stop.cause);
-    let left = run.steps().find_map(|(_, step)| match &step.phase {
-        Phase::Interrupted(last) if last.held_back => Some(last.cause),
-        _ => None,
-    });
-    asked.or(left).unwrap_or(Cause::Unknown)
+    let left = || run.held_back().map(|(_, stop)| stop);
+    let held = || run.held().find_map(|(_, held)| held.unlifted_stop());
+    run.stop.or_else(left).or_else(held).map_or(Cause::Unknown, |stop| stop.cause)
 }
 
 fn listen_for_signals(to: Sender<Input>) -> Result<SignalsHandle, EngineError> {

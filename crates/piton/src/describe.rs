@@ -161,6 +161,18 @@ pub(crate) fn mark(status: &StepStatus) -> String {
 
 /// A step's status data in words.
 pub(crate) fn step_phrase(step: &StepView, now: Millis) -> String {
+    let phrase = status_phrase(step, now);
+    match (&step.status, step.stop_requested, step.held_back) {
+        (_, true, _) => format!("{phrase}, asked to stop"),
+        (StepStatus::Pending, _, true) => "stopped on request, until somebody resumes".to_owned(),
+        (StepStatus::Blocked { .. } | StepStatus::Failed { .. }, _, true) => {
+            format!("{phrase}, stopped on request")
+        }
+        _ => phrase,
+    }
+}
+
+fn status_phrase(step: &StepView, now: Millis) -> String {
     match &step.status {
         StepStatus::Pending => match &step.awaits_tree {
             Some(by) => format!("ready, once {by} is not worked on in its worktree any more"),

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use piton_core::claim::barred;
 use piton_core::decide::Refusal;
 use piton_core::event::Holder;
 use piton_core::ids::{Fence, QuestionId, StepId};
@@ -40,6 +41,11 @@ impl<'a> About<'a> {
         claim: (&'a StepId, &'a ByClaim),
     ) -> About<'a> {
         About { claim: Some(claim), ..About::run(project, log) }
+    }
+
+    /// What can be done about a run of which nothing can be claimed.
+    pub(crate) fn barred(&self) -> Option<String> {
+        barred(self.run).err().and_then(|refusal| self.refused(&refusal))
     }
 
     /// An error with what can be done about it.
@@ -108,6 +114,7 @@ impl<'a> About<'a> {
                 format!("`piton reset {run} {step} --force --reason '…'`")
             }
             Refusal::RunCompleted => self.new_run(),
+            Refusal::RunStopped | Refusal::StepStopped(_) => format!("go on: `piton resume {run}`"),
             Refusal::RunAbandoned => {
                 "`piton undo --list` says which act gave it up; `piton undo` reopens it".to_owned()
             }

@@ -187,9 +187,11 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
             answers.chain(follow).chain([format!("piton stop {run}")]).collect()
         }
         RunStatus::Lapsed { step, .. } => {
-            let kind = view.steps.iter().find(|view| view.step == *step).map(|view| &view.kind);
+            let step_view = view.steps.iter().find(|view| view.step == *step);
+            let stopped = step_view.is_some_and(|view| view.stop_requested);
+            let by_hand = step_view.is_some_and(|view| view.kind == StepKind::ByHand);
             let claim = format!("piton claim {run} --step {step} --worktree .");
-            let resume = (kind != Some(&StepKind::ByHand)).then(|| format!("piton resume {run}"));
+            let resume = (stopped || !by_hand).then(|| format!("piton resume {run}"));
             let release = format!("piton release {run} {step} --force");
             resume.into_iter().chain([claim, release]).collect()
         }

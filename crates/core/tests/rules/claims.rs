@@ -152,6 +152,43 @@ fn auto_reclaim_does_not_touch_a_keeper_of_the_same_host() {
 }
 
 #[test]
+fn auto_reclaim_waits_for_a_stopped_step_whatever_became_of_its_claim() {
+    let stopped = "no: step a was stopped on request";
+    let fail = "claim a from x, stop a, fail a exit";
+    for ended in ["claim a from x, stop a", "claim a from x, stop a, release a", fail] {
+        check(ended, "claim a from x", stopped);
+        check(ended, "claim a from y force", stopped);
+        check(ended, "resume", "resumed");
+        check(&format!("{ended}, wait 600"), "claim a from y", stopped);
+        check(&format!("{ended}, wait 600"), "claim a", stopped);
+        let mut history = history();
+        history.play(&format!("{ended}, resume, wait 600"));
+        assert!(answer(&mut history, "claim a from y").starts_with("claimed a"), "{ended}");
+    }
+    // Others of the run are not stopped with it.
+    check("claim a from x, stop a, release a", "claim any from y", "claimed c fresh");
+    check("claim a from x, stop a, release a, reset a", "claim a from y", stopped);
+    check("claim a from x, stop a", "finish a", "completed a");
+    check("claim a, start a, stop a, wait 60", "claim a there", stopped);
+}
+
+#[test]
+fn a_stop_is_heard_by_whoever_works_outside_until_it_is_lifted() {
+    let heard = |commands: &str| {
+        let mut history = history();
+        history.play(commands);
+        let (_, state) = history.run.step(&id("a")).unwrap();
+        history.run.stop_for(state.attempt().expect("it is held")).is_some()
+    };
+    assert!(heard("claim a from x, stop a"));
+    assert!(heard("claim a from x, stop run"));
+    assert!(heard("claim a from x, stop a, start a, checkpoint a 2, wait 600"));
+    assert!(!heard("claim a from x, stop a, resume"));
+    assert!(!heard("claim a from x, stop run, resume"));
+    assert!(heard("claim a, stop a, resume"), "a keeper ends what it was asked to end");
+}
+
+#[test]
 fn auto_reclaim_waits_for_a_stopped_run() {
     check("claim a from x, stop run", "claim a from x", "no: the run is stopped");
     check("claim a from x, stop run, resume", "claim a from x", "claimed a fresh, same owner");

@@ -466,6 +466,10 @@ fn statuses_follow_the_log() {
     check_view("claim a, start a, wait 60", "lapsed running blocked pending");
     check_view("claim a, wait 60, claim c from x", "running claimed blocked claimed");
     check_view("claim a from x, stop run, wait 60", "stopped claimed blocked pending");
+    check_view("claim a from x, stop a, release a", "open pending blocked pending");
+    let rest = "claim c from x, finish c, claim a from x, stop a, release a";
+    check_view(rest, "stopped pending blocked completed");
+    check_view(&format!("{rest}, resume"), "open pending blocked completed");
     check_view("claim a, start a, interrupt a agent", "interrupted interrupted blocked pending");
     check_view(
         "claim a, start a, stop run, interrupt a agent",

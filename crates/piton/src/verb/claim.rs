@@ -1,21 +1,19 @@
 //! `piton claim`: takes a step of a run, to work on it in a worktree of one's own. Nothing ready is a
 //! normal answer.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use piton_core::decide::Insist;
-use piton_core::ids::StepId;
 use piton_engine::Access;
-use piton_engine::claims::{self, ClaimAnswer, ClaimAsk};
+use piton_engine::claims::{self, ClaimAnswer, ClaimAsk, Reasons};
 use piton_engine::log::Log;
 use piton_engine::project::Project;
 
 use crate::accepting::Accepting;
 use crate::claiming::{self, Inside, is_run, tell_kept};
 use crate::error::{Kind, Problem};
-use crate::hints::again;
+use crate::hints::{About, again};
 use crate::text::{bold, count, plain, table};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, run::lease, stop::step_of};
@@ -30,7 +28,8 @@ Examples:
 
 A plan's run is opened if there is none. The same worktree asking again gets its
 step at once, under a new fence; the old fence is refused from then on. Nothing
-to be had is `claimed: false` and exit status 0. With --force and no step it
+to be had is `claimed: false` and exit status 0. What was stopped is nobody's
+until `piton resume`. With --force and no step it
 takes what a dead or silent holder left, else a free step, else a live holder's,
 and says what it passed over. Inside an attempt of `piton run` it answers that
 attempt's claim.")]
@@ -119,6 +118,9 @@ fn told(ui: &Ui, project: &Project, log: &Log, answer: &ClaimAnswer) -> Result<A
     if let Some(claim) = &answer.claim {
         tell_kept(ui, &claim.kept);
     }
+    if let Some(way) = About::run(project, log).barred().filter(|_| !answer.all_completed) {
+        ui.hint(way);
+    }
     if answer.all_completed {
         let plan = verb::plan_from_here(project, &log.run().opened.plan_path);
         ui.hint(format!("a new run: `piton open {plan}`"));
@@ -149,6 +151,10 @@ fn lines(ui: &Ui, answer: &ClaimAnswer) -> Result<(), Problem> {
     if answer.all_completed {
         return ui.line(format!("{handle}: every step is completed"));
     }
+    if let Some(why) = &answer.barred {
+        ui.line(format!("{handle}: {why}: nothing of it can be claimed"))?;
+        return Ok(());
+    }
     match answer.remaining_ready {
         0 => ui.line(format!("{handle}: nothing can be claimed now"))?,
         more => {
@@ -165,8 +171,8 @@ fn lines(ui: &Ui, answer: &ClaimAnswer) -> Result<(), Problem> {
 }
 
 /// Steps, each with why it was not had.
-fn reasons(ui: &Ui, why: &BTreeMap<StepId, String>) -> Result<(), Problem> {
-    let row = |(step, why): (&StepId, &String)| vec![format!("  {step}"), plain(why)];
+fn reasons(ui: &Ui, why: &Reasons) -> Result<(), Problem> {
+    let row = |(step, why)| vec![format!("  {step}"), plain(why)];
     for line in table(&why.iter().map(row).collect::<Vec<Vec<String>>>()) {
         ui.line(line)?;
     }

@@ -19,8 +19,9 @@ use crate::verb::{Answer, run::lease};
 Example:
   piton heartbeat auth-calm-otter jwt --fence 7 --json | jq -r .data.beat
 
-It answers `continue` or `stop_requested`, and what the lease is; a claim that
-somebody else has taken is refused with E049 and exit status 5. A lapsed claim
+It answers `continue`, or `stop_requested` until you have given the step back
+(`piton stop`), and what the lease is; a claim that somebody else has taken is
+refused with E049 and exit status 5. A lapsed claim
 that nobody took is renewed, unless others have its slot in a lock by now. A
 lease that has longer to go than you ask for stays.")]
 pub(crate) struct Args {
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         ),
         Pulse::Continue => format!("step {step}: yours until {until}"),
         Pulse::StopRequested => {
-            format!("step {step}: somebody asked for a stop; checkpoint, then release it")
+            format!("step {step}: somebody asked for a stop; end here, then release it")
         }
         Pulse::Fenced => {
             let lost = EngineError::from(claims::lost(&target.log, step, fence));
@@ -62,6 +63,10 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         }
     };
     let _ = ui.line(told);
+    if beat == Pulse::StopRequested || over {
+        let run = &target.log.run().opened.handle;
+        ui.hint(format!("`piton release {run} {step} --fence {fence}`"));
+    }
     let data = target.answer(json!({ "fence": fence, "beat": beat, "lease_expires": until }));
     Ok(Answer::new(data).after_writing(target.log.store()))
 }

@@ -5,6 +5,7 @@ use piton_engine::{Access, claims};
 
 use crate::claiming;
 use crate::error::Problem;
+use crate::hints::About;
 use crate::text::{bold, dim, plain, table};
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
@@ -27,6 +28,14 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let store = verb::store_with_runs(&project, Access::Look)?;
     let log = claiming::find(&project, &store, args.run.as_deref())?;
     let answer = claims::ready_steps(&project, &log)?;
+    if let Some(why) = answer.barred.as_ref().filter(|_| !answer.all_completed) {
+        let handle = bold(answer.handle.as_str());
+        ui.line(format!("{handle}: {why}: nothing of it can be claimed"))?;
+        if let Some(way) = About::run(&project, &log).barred() {
+            ui.hint(way);
+        }
+        return Ok(Answer::new(verb::json(answer)));
+    }
     let ready = answer
         .ready
         .iter()

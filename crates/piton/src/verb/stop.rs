@@ -27,7 +27,10 @@ Examples:
   piton stop auth-calm-otter jwt     one step of it
   piton stop --now                   kill at once instead of asking first
 
-The work of a stopped step is kept in a snapshot before the command returns.")]
+The work of a stopped step is kept in a snapshot before the command returns.
+Whoever claimed a step themselves hears of it: `piton heartbeat` answers
+`stop_requested` until they have given it back. Nobody gets what was stopped,
+also not by --force, until `piton resume`.")]
 pub(crate) struct Args {
     /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
     run: Option<String>,
@@ -59,6 +62,9 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     for step in &outside {
         ui.line(format!("step {step}: whoever has it hears of the stop at the next heartbeat"))?;
     }
+    if let Some(step) = step.as_ref().filter(|_| outside.is_empty() && asked.is_empty()) {
+        return nobody(ui, &project, &log, step);
+    }
     let left = await_end(&project, &mut log, &asked, grace + BEYOND_GRACE)?;
     for (step, burial) in bury_dead(&project, &mut log, &left.dead)? {
         tell(ui, &step, &burial);
@@ -73,6 +79,21 @@ pub(crate) fn by_holder(log: &Log, asked: Vec<StepRef>) -> (Vec<StepRef>, Vec<St
         held.any(|(_, attempt)| matches!(attempt.holder, Holder::External { .. }))
     };
     asked.into_iter().partition(is_outside)
+}
+
+/// A stop is asked of an attempt: a step that nobody works on has none.
+fn nobody(ui: &Ui, project: &Project, log: &Log, step: &StepId) -> Result<Answer, Problem> {
+    let handle = &log.run().opened.handle;
+    let stays = log.run().step(step).is_some_and(|(_, state)| state.is_stopped());
+    match stays {
+        true => ui.line(format!("step {step}: stopped already"))?,
+        false => ui.line(format!("step {step}: nobody works on it: there is nothing to stop"))?,
+    }
+    ui.hint(match stays {
+        true => format!("go on: `piton resume {handle}`"),
+        false => format!("so that nothing of it is begun: `piton stop {handle}`"),
+    });
+    data(ui, project, log, (&[], &[]), &[]).map(Answer::new)
 }
 
 fn nothing(log: &Log) -> Problem {
@@ -173,22 +194,7 @@ fn answer(
         let name = bold(handle.as_str());
         ui.line(format!("{name}: nothing was running; it stays stopped until `piton resume`"))?;
     }
-    // Every step of the run: only where somebody reads it.
-    let data = match ui.is_json() {
-        false => Value::Null,
-        true => {
-            let view = look(project, log, Depth::Locks)?;
-            let next = next_commands(project, &view);
-            let running = &left.running;
-            json!({
-                "run": view,
-                "stopped": asked,
-                "told": outside,
-                "still_running": running,
-                "next": next,
-            })
-        }
-    };
+    let data = data(ui, project, log, (asked, outside), &left.running)?;
     if left.running.is_empty() {
         ui.hint(format!("go on: `piton resume {handle}`"));
         return Ok(Answer::new(data).after_writing(log.store()));
@@ -202,4 +208,26 @@ fn answer(
     )
     .hint(format!("kill it: `piton stop {handle} --now`"))
     .with_data(data))
+}
+
+/// Every step of the run: only where somebody reads it.
+fn data(
+    ui: &Ui,
+    project: &Project,
+    log: &Log,
+    (asked, outside): (&[StepRef], &[StepRef]),
+    running: &[StepRef],
+) -> Result<Value, Problem> {
+    if !ui.is_json() {
+        return Ok(Value::Null);
+    }
+    let view = look(project, log, Depth::Locks)?;
+    let next = next_commands(project, &view);
+    Ok(json!({
+        "run": view,
+        "stopped": asked,
+        "told": outside,
+        "still_running": running,
+        "next": next,
+    }))
 }

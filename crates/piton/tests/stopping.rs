@@ -1,0 +1,150 @@
+//! Stopping what is held from outside, with the real binary: who hears of it, for how long, and what keeps
+//! everybody else from the step until somebody resumes.
+
+use piton_testkit::Sandbox;
+use piton_testkit::runs::{data, events_named, lay_plan, refused, step, tree, view};
+use serde_json::Value;
+
+const PLAN: &str = "\
+[plan]
+name = 'auth'
+
+[[step]]
+id = 'jwt'
+retries = 1
+
+[[step]]
+id = 'docs'
+
+[[step]]
+id = 'routes'
+needs = ['jwt']
+";
+
+fn sandbox() -> (Sandbox, String, String) {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    lay_plan(&sandbox, PLAN);
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    (sandbox, one, two)
+}
+
+#[track_caller]
+fn claim(sandbox: &Sandbox, tree: &str, more: &[&str]) -> Value {
+    data(sandbox, &[&["claim", "plan.toml", "--worktree", tree], more].concat())
+}
+
+#[track_caller]
+fn beat(sandbox: &Sandbox, tree: &str) -> Value {
+    data(sandbox, &["heartbeat", "plan.toml", "jwt", "--worktree", tree])["beat"].clone()
+}
+
+/// Nobody gets the step, however they ask; others of the run are to be had.
+#[track_caller]
+fn assert_nobody_gets_it(sandbox: &Sandbox, trees: [&str; 2]) {
+    for more in [&["--step", "jwt"][..], &["--step", "jwt", "--force"]] {
+        for tree in trees {
+            let told = claim(sandbox, tree, more);
+            assert_eq!(told["claimed"], false, "{told}");
+        }
+    }
+    let why = claim(sandbox, trees[1], &["--step", "jwt", "--force"])["blocked"]["jwt"].clone();
+    let why = why.as_str().expect("why");
+    assert!(why.contains("stopped on request") && why.contains("piton resume"), "{why}");
+    let other = claim(sandbox, trees[1], &["--force"]);
+    assert_eq!(other["step"], "docs", "{other}");
+    data(sandbox, &["release", "plan.toml", "docs", "--force"]);
+}
+
+#[test]
+fn a_heartbeat_says_stop_until_the_step_is_given_back_and_nobody_gets_it() {
+    let (sandbox, one, two) = sandbox();
+    claim(&sandbox, &one, &["--step", "jwt"]);
+    assert_eq!(data(&sandbox, &["stop", "plan.toml", "jwt"])["told"][0]["step"], "jwt");
+    for _ in 0..3 {
+        assert_eq!(beat(&sandbox, &one), "stop_requested");
+    }
+    assert_eq!(step(&view(&sandbox), "jwt")["stop_requested"], true);
+    assert_nobody_gets_it(&sandbox, [&one, &two]);
+    assert_eq!(beat(&sandbox, &one), "stop_requested", "the claim is the same one");
+    // What they write is taken all the same.
+    data(&sandbox, &["checkpoint", "plan.toml", "jwt", "--worktree", &one, "--note", "half way"]);
+    data(&sandbox, &["release", "plan.toml", "jwt", "--worktree", &one]);
+    let left = view(&sandbox);
+    let left = step(&left, "jwt");
+    assert_eq!((&left["status"], &left["held_back"]), (&"pending".into(), &true.into()), "{left}");
+    assert_nobody_gets_it(&sandbox, [&one, &two]);
+    let ready = data(&sandbox, &["ready", "plan.toml"]);
+    assert_eq!(ready["ready"].as_array().map(Vec::len), Some(1), "{ready}");
+
+    assert_eq!(data(&sandbox, &["resume"])["outcome"], "lifted");
+    assert_eq!(claim(&sandbox, &two, &["--step", "jwt"])["claimed"], true);
+    assert_eq!(beat(&sandbox, &two), "continue");
+}
+
+#[test]
+fn a_step_that_failed_or_lapsed_under_a_stop_stays_stopped() {
+    let (sandbox, one, two) = sandbox();
+    claim(&sandbox, &one, &["--step", "jwt"]);
+    data(&sandbox, &["stop", "plan.toml", "jwt"]);
+    data(&sandbox, &["fail", "plan.toml", "jwt", "--worktree", &one, "--reason", "as asked"]);
+    assert_eq!(step(&view(&sandbox), "jwt")["retries_left"], 1);
+    assert_nobody_gets_it(&sandbox, [&one, &two]);
+    data(&sandbox, &["resume"]);
+
+    claim(&sandbox, &one, &["--step", "jwt", "--lease", "1s"]);
+    data(&sandbox, &["stop", "plan.toml", "jwt"]);
+    sandbox.wait_until("the lease is over", || {
+        step(&view(&sandbox), "jwt")["attempts"][1]["lease_lapsed"] == true
+    });
+    assert_nobody_gets_it(&sandbox, [&one, &two]);
+    // Completing it is an end as well.
+    data(&sandbox, &["complete", "plan.toml", "jwt", "--worktree", &one]);
+    assert_eq!(claim(&sandbox, &two, &["--step", "routes"])["claimed"], true);
+}
+
+#[test]
+fn a_stop_that_is_lifted_in_time_is_not_heard() {
+    let (sandbox, one, _) = sandbox();
+    claim(&sandbox, &one, &["--step", "jwt"]);
+    for stop in [&["stop", "plan.toml"][..], &["stop", "plan.toml", "jwt"]] {
+        data(&sandbox, stop);
+        assert_eq!(beat(&sandbox, &one), "stop_requested");
+        data(&sandbox, &["resume"]);
+        assert_eq!(beat(&sandbox, &one), "continue");
+    }
+}
+
+#[test]
+fn a_run_that_is_stopped_says_so_once_with_the_way_out() {
+    let (sandbox, one, two) = sandbox();
+    claim(&sandbox, &one, &["--step", "jwt"]);
+    data(&sandbox, &["stop", "plan.toml"]);
+    assert_eq!(beat(&sandbox, &one), "stop_requested");
+    for verb in [&["claim", "plan.toml", "--worktree", &two][..], &["ready", "plan.toml"]] {
+        let out = sandbox.piton(verb).output();
+        assert_eq!(out.stdout.lines().count(), 1, "{out}");
+        assert!(out.stdout.contains("the run is stopped"), "{out}");
+        assert!(out.stderr.contains("piton resume auth-"), "{out}");
+    }
+    let told = claim(&sandbox, &two, &[]);
+    assert_eq!((&told["claimed"], &told["barred"]), (&false.into(), &"the run is stopped".into()));
+    let (_, code, _) = refused(&sandbox, &["reset", "plan.toml", "jwt"]);
+    assert_eq!(code, "E073", "it is held");
+    data(&sandbox, &["release", "plan.toml", "jwt", "--worktree", &one]);
+    assert_eq!(claim(&sandbox, &one, &[])["claimed"], false);
+    data(&sandbox, &["resume"]);
+    assert_eq!(claim(&sandbox, &one, &[])["step"], "jwt");
+}
+
+#[test]
+fn what_nobody_works_on_is_not_said_to_be_stopped() {
+    let (sandbox, one, _) = sandbox();
+    claim(&sandbox, &one, &["--step", "jwt"]);
+    let out = sandbox.piton(&["stop", "plan.toml", "docs"]).output();
+    assert!(out.stdout.contains("nobody works on it"), "{out}");
+    assert_eq!(events_named(&sandbox, "stop_requested").len(), 0);
+    data(&sandbox, &["stop", "plan.toml", "jwt"]);
+    data(&sandbox, &["release", "plan.toml", "jwt", "--worktree", &one]);
+    let out = sandbox.piton(&["stop", "plan.toml", "jwt"]).output();
+    assert!(out.stdout.contains("stopped already"), "{out}");
+}
