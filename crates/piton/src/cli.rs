@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
+use clap::{ArgMatches, Args as _, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
@@ -17,6 +17,16 @@ use crate::verb::{self, Answer};
 #[derive(Debug, Parser)]
 #[command(name = "piton", version, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
+    #[command(flatten)]
+    every: Every,
+
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+/// What every verb understands.
+#[derive(Debug, clap::Args)]
+struct Every {
     /// Answer with one JSON object on stdout; errors too
     #[arg(long, global = true)]
     json: bool,
@@ -24,9 +34,6 @@ pub(crate) struct Cli {
     /// Work as if started in this folder
     #[arg(short = 'C', long = "directory", global = true, value_name = "DIR")]
     directory: Option<PathBuf>,
-
-    #[command(subcommand)]
-    verb: Option<Verb>,
 }
 
 const AFTER_HELP: &str = "\
@@ -43,68 +50,96 @@ Exit status: 0 done, 1 failed, 2 usage, 4 needs a person, 5 ownership lost,
 65 bad plan, 69 store unavailable, 74 damaged, 75 parked, 77 not trusted,
 130 interrupted, 143 terminated.";
 
-/// Only the verb that was typed is built, because the others' arguments and texts are a good part of what
-/// a small verb costs.
-#[derive(Debug, Subcommand)]
-#[command(defer = true)]
-enum Verb {
-    Run(verb::run::Args),
-    Resume(verb::resume::Args),
-    Stop(verb::stop::Args),
-    Status(verb::status::Args),
-    Show(verb::show::Args),
-    Log(verb::log::Args),
-    Events(verb::events::Args),
-    Open(verb::open::Args),
-    Claim(verb::claim::Args),
-    Start(verb::start::Args),
-    Heartbeat(verb::heartbeat::Args),
-    Checkpoint(verb::checkpoint::Args),
-    Check(verb::check::Args),
-    Item(verb::item::Args),
-    Substep(verb::substep::Args),
-    Complete(verb::complete::Args),
-    Fail(verb::fail::Args),
-    Release(verb::release::Args),
-    Reset(verb::reset::Args),
-    Ready(verb::ready::Args),
-    Worktree(verb::worktree::Args),
-    Abandon(verb::abandon::Args),
-    Clean(verb::clean::Args),
-    Undo(verb::undo::Args),
-    Snapshot(verb::snapshot::Args),
-    Diff(verb::diff::Args),
-    Merge(verb::merge::Args),
-    Ask(verb::ask::Args),
-    Questions(verb::questions::Args),
-    Answer(verb::answer::Args),
-    Plan(verb::plan::Args),
-    Trust(verb::trust::Args),
-    Init(verb::init::Args),
-    Doctor(verb::doctor::Args),
-    Demo(verb::demo::Args),
-    Completions(verb::completions::Args),
-    Man(verb::man::Args),
+/// The verbs in the order of the help: name, and the module that has its arguments and its `run`.
+macro_rules! verbs {
+    ($($(#[$how:meta])? $verb:ident = $name:literal in $module:ident,)*) => {
+        #[derive(Debug, Subcommand)]
+        #[command(defer = true)]
+        enum Verb {
+            $($(#[$how])? #[command(name = $name)] $verb(verb::$module::Args),)*
+        }
+
+        impl Verb {
+            /// What reads the words of one verb.
+            fn reader(name: &str) -> Option<clap::Command> {
+                match name {
+                    $($name => Some(verb::$module::Args::augment_args(clap::Command::new($name))),)*
+                    _ => None,
+                }
+            }
+
+            fn answer(self, ui: &Ui) -> Result<Answer, Problem> {
+                match self {
+                    $(Verb::$verb(args) => verb::$module::run(&args, ui),)*
+                }
+            }
+        }
+    };
+}
+
+verbs! {
+    Run = "run" in run,
+    Resume = "resume" in resume,
+    Stop = "stop" in stop,
+    Status = "status" in status,
+    Show = "show" in show,
+    Log = "log" in log,
+    Events = "events" in events,
+    Open = "open" in open,
+    Claim = "claim" in claim,
+    Start = "start" in start,
+    Heartbeat = "heartbeat" in heartbeat,
+    Checkpoint = "checkpoint" in checkpoint,
+    Check = "check" in check,
+    Item = "item" in item,
+    Substep = "substep" in substep,
+    Complete = "complete" in complete,
+    Fail = "fail" in fail,
+    Release = "release" in release,
+    Reset = "reset" in reset,
+    Ready = "ready" in ready,
+    Worktree = "worktree" in worktree,
+    Abandon = "abandon" in abandon,
+    Clean = "clean" in clean,
+    Undo = "undo" in undo,
+    Snapshot = "snapshot" in snapshot,
+    Diff = "diff" in diff,
+    Merge = "merge" in merge,
+    Ask = "ask" in ask,
+    Questions = "questions" in questions,
+    Answer = "answer" in answer,
+    Plan = "plan" in plan,
+    Trust = "trust" in trust,
+    Init = "init" in init,
+    Doctor = "doctor" in doctor,
+    Demo = "demo" in demo,
+    Completions = "completions" in completions,
+    Man = "man" in man,
     #[command(hide = true)]
-    Keeper(verb::keeper::Args),
+    Keeper = "keeper" in keeper,
     #[command(hide = true)]
-    Worker(verb::worker::Args),
+    Worker = "worker" in worker,
     #[command(hide = true)]
-    DemoAgent(verb::demo_agent::Args),
+    DemoAgent = "demo-agent" in demo_agent,
 }
 
 /// Parses and answers.
 pub(crate) fn run(args: Vec<OsString>) -> Exit {
-    let cli = match Cli::try_parse_from(&args) {
-        Ok(cli) => cli,
+    let read = match read(&args) {
+        Ok(read) => read,
         Err(error) if error.kind() == ErrorKind::DisplayVersion => return misread(&args, &error),
         Err(_) => match reread(&args) {
-            Ok(cli) => cli,
+            Ok(read) => read,
             Err(error) => return misread(&args, &error),
         },
     };
-    let form = if cli.json { Form::Json } else { Form::People };
-    let ui = Ui::new(form, cli.verb.as_ref().map_or("overview", Verb::name));
+    let named = names(&read);
+    let cli = match Cli::from_arg_matches(&read) {
+        Ok(cli) => cli,
+        Err(error) => return misread(&args, &error),
+    };
+    let form = if cli.every.json { Form::Json } else { Form::People };
+    let ui = Ui::new(form, if named.is_empty() { "overview".to_owned() } else { named });
     match cli.answer(&ui) {
         Ok(answer) => {
             let exit = match answer.streamed {
@@ -125,16 +160,38 @@ pub(crate) fn command() -> clap::Command {
     Cli::command()
 }
 
+/// Reads what was typed with nothing but the typed verb to know: the others, their arguments and texts
+/// would be a good part of what a small verb costs.
+fn read(args: &[OsString]) -> Result<ArgMatches, clap::Error> {
+    let verb = args.get(1).and_then(|word| Verb::reader(word.to_str()?));
+    let command = match verb {
+        Some(verb) => Every::augment_args(clap::Command::new("piton")).subcommand(verb),
+        None => command(),
+    };
+    command.try_get_matches_from(args)
+}
+
 /// Again with every verb built: help lists what each of them does.
-fn reread(args: &[OsString]) -> Result<Cli, clap::Error> {
+fn reread(args: &[OsString]) -> Result<ArgMatches, clap::Error> {
     let mut command = command();
     command.build();
-    Cli::from_arg_matches(&command.try_get_matches_from(args)?)
+    command.try_get_matches_from(args)
+}
+
+/// The verb that was typed, in as many words as it has.
+fn names(read: &ArgMatches) -> String {
+    let mut names = Vec::new();
+    let mut level = read;
+    while let Some((name, below)) = level.subcommand() {
+        names.push(name);
+        level = below;
+    }
+    names.join(" ")
 }
 
 impl Cli {
     fn answer(self, ui: &Ui) -> Result<Answer, Problem> {
-        if let Some(directory) = &self.directory {
+        if let Some(directory) = &self.every.directory {
             std::env::set_current_dir(directory).map_err(|error| {
                 let message = format!("cannot work in {}", directory.display());
                 Problem::new(Kind::Usage, message).because(error)
@@ -142,93 +199,7 @@ impl Cli {
         }
         match self.verb {
             None => verb::overview::run(ui),
-            Some(Verb::Run(args)) => verb::run::run(args, ui),
-            Some(Verb::Resume(args)) => verb::resume::run(&args, ui),
-            Some(Verb::Stop(args)) => verb::stop::run(&args, ui),
-            Some(Verb::Status(args)) => verb::status::run(&args, ui),
-            Some(Verb::Show(args)) => verb::show::run(&args, ui),
-            Some(Verb::Log(args)) => verb::log::run(&args, ui),
-            Some(Verb::Events(args)) => verb::events::run(&args, ui),
-            Some(Verb::Open(args)) => verb::open::run(&args, ui),
-            Some(Verb::Claim(args)) => verb::claim::run(&args, ui),
-            Some(Verb::Start(args)) => verb::start::run(&args, ui),
-            Some(Verb::Heartbeat(args)) => verb::heartbeat::run(&args, ui),
-            Some(Verb::Checkpoint(args)) => verb::checkpoint::run(&args, ui),
-            Some(Verb::Check(args)) => verb::check::run(&args, ui),
-            Some(Verb::Item(args)) => verb::item::run(&args, ui),
-            Some(Verb::Substep(args)) => verb::substep::run(&args, ui),
-            Some(Verb::Complete(args)) => verb::complete::run(&args, ui),
-            Some(Verb::Fail(args)) => verb::fail::run(&args, ui),
-            Some(Verb::Release(args)) => verb::release::run(&args, ui),
-            Some(Verb::Reset(args)) => verb::reset::run(&args, ui),
-            Some(Verb::Ready(args)) => verb::ready::run(&args, ui),
-            Some(Verb::Worktree(args)) => verb::worktree::run(&args, ui),
-            Some(Verb::Abandon(args)) => verb::abandon::run(&args, ui),
-            Some(Verb::Clean(args)) => verb::clean::run(&args, ui),
-            Some(Verb::Undo(args)) => verb::undo::run(&args, ui),
-            Some(Verb::Snapshot(args)) => verb::snapshot::run(&args, ui),
-            Some(Verb::Diff(args)) => verb::diff::run(&args, ui),
-            Some(Verb::Merge(args)) => verb::merge::run(&args, ui),
-            Some(Verb::Ask(args)) => verb::ask::run(&args, ui),
-            Some(Verb::Questions(args)) => verb::questions::run(&args, ui),
-            Some(Verb::Answer(args)) => verb::answer::run(&args, ui),
-            Some(Verb::Plan(args)) => verb::plan::run(&args, ui),
-            Some(Verb::Trust(args)) => verb::trust::run(&args, ui),
-            Some(Verb::Init(args)) => verb::init::run(&args, ui),
-            Some(Verb::Doctor(args)) => verb::doctor::run(&args, ui),
-            Some(Verb::Demo(args)) => verb::demo::run(&args, ui),
-            Some(Verb::Completions(args)) => verb::completions::run(&args, ui),
-            Some(Verb::Man(args)) => verb::man::run(&args, ui),
-            Some(Verb::Keeper(args)) => verb::keeper::run(args),
-            Some(Verb::Worker(args)) => verb::worker::run(&args, ui),
-            Some(Verb::DemoAgent(args)) => verb::demo_agent::run(&args, ui),
-        }
-    }
-}
-
-impl Verb {
-    fn name(&self) -> &'static str {
-        match self {
-            Verb::Run(_) => "run",
-            Verb::Resume(_) => "resume",
-            Verb::Stop(_) => "stop",
-            Verb::Status(_) => "status",
-            Verb::Show(_) => "show",
-            Verb::Log(_) => "log",
-            Verb::Events(_) => "events",
-            Verb::Open(_) => "open",
-            Verb::Claim(_) => "claim",
-            Verb::Start(_) => "start",
-            Verb::Heartbeat(_) => "heartbeat",
-            Verb::Checkpoint(_) => "checkpoint",
-            Verb::Check(_) => "check",
-            Verb::Item(_) => "item add",
-            Verb::Substep(_) => "substep complete",
-            Verb::Complete(_) => "complete",
-            Verb::Fail(_) => "fail",
-            Verb::Release(_) => "release",
-            Verb::Reset(_) => "reset",
-            Verb::Ready(_) => "ready",
-            Verb::Worktree(args) => args.name(),
-            Verb::Abandon(_) => "abandon",
-            Verb::Clean(_) => "clean",
-            Verb::Undo(_) => "undo",
-            Verb::Snapshot(args) => args.name(),
-            Verb::Diff(_) => "diff",
-            Verb::Merge(_) => "merge",
-            Verb::Ask(_) => "ask",
-            Verb::Questions(_) => "questions",
-            Verb::Answer(_) => "answer",
-            Verb::Plan(_) => "plan check",
-            Verb::Trust(_) => "trust",
-            Verb::Init(_) => "init",
-            Verb::Doctor(_) => "doctor",
-            Verb::Demo(_) => "demo",
-            Verb::Completions(_) => "completions",
-            Verb::Man(_) => "man",
-            Verb::Keeper(_) => "keeper",
-            Verb::Worker(_) => "worker",
-            Verb::DemoAgent(_) => "demo-agent",
+            Some(verb) => verb.answer(ui),
         }
     }
 }
@@ -259,13 +230,7 @@ fn misread(args: &[OsString], error: &clap::Error) -> Exit {
 /// The verb that a wrong command line is about, as far as it can be read.
 fn meant(args: &[OsString]) -> String {
     let read = command().ignore_errors(true).try_get_matches_from(args);
-    let mut names: Vec<String> = Vec::new();
-    let mut level = read.as_ref().ok();
-    while let Some((name, below)) = level.and_then(|matches| matches.subcommand()) {
-        names.push(name.to_owned());
-        level = Some(below);
-    }
-    names.join(" ")
+    read.map(|read| names(&read)).unwrap_or_default()
 }
 
 #[cfg(test)]

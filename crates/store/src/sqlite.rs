@@ -81,7 +81,7 @@ pub struct SqliteStore {
     lock: Option<WriteLock>,
     patience: Duration,
     link: Mutex<Link>,
-    /// The numbers of runs that were asked for: a run never has another.
+    /// The numbers of runs that were seen: a run never has another.
     numbers: Mutex<BTreeMap<RunId, i64>>,
     /// Commits of this handle: the data version SQLite shows does not count them.
     commits: AtomicU64,
@@ -215,13 +215,17 @@ impl SqliteStore {
 
     /// A run's log, of which nothing but its number is known yet.
     fn log(&self, conn: &Connection, run: RunId) -> Result<Log, Flaw> {
-        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = self.numbers();
         let seq = match numbers.get(&run) {
             Some(seq) => *seq,
             None => rows::known_run(conn, run)?.log.seq,
         };
         numbers.insert(run, seq);
         Ok(Log::new(run, seq))
+    }
+
+    fn numbers(&self) -> MutexGuard<'_, BTreeMap<RunId, i64>> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn head(&self, run: RunId) -> Result<Position, StoreError> {
@@ -405,8 +409,10 @@ impl Store for SqliteStore {
                 runs.map(|entry| rows::with_head(conn, entry)).collect()
             }
         })?;
-        let known = entries.into_iter().filter(|entry| !entry.is_forgotten());
-        Ok(known.map(RunEntry::into_row).collect())
+        let known: Vec<RunEntry> =
+            entries.into_iter().filter(|entry| !entry.is_forgotten()).collect();
+        self.numbers().extend(known.iter().map(|entry| (entry.log.run, entry.log.seq)));
+        Ok(known.into_iter().map(RunEntry::into_row).collect())
     }
 
     fn read(&self, run: RunId, after: Cursor) -> Result<Vec<Record>, StoreError> {

@@ -5,10 +5,11 @@ use piton_engine::keeper::{KeeperArgs, keep};
 
 use crate::error::{Kind, Problem};
 use crate::exit::Exit;
+use crate::ui::Ui;
 use crate::verb::{self, Answer};
 
 /// Keep one attempt (started by a worker, never by hand)
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     #[arg(long)]
     run: RunId,
@@ -22,8 +23,8 @@ pub(crate) struct Args {
     attempt: AttemptId,
 }
 
-pub(crate) fn run(args: Args) -> Result<Answer, Problem> {
-    let Args { run, step, iteration, fence, attempt } = args;
+pub(crate) fn run(args: &Args, _ui: &Ui) -> Result<Answer, Problem> {
+    let Args { run, step, iteration, fence, attempt } = args.clone();
     match keep(&verb::here()?, &KeeperArgs { run, step, iteration, fence, attempt }) {
         0 => Ok(Answer::new(())),
         5 => Ok(Answer::new(()).exiting(Exit::OwnershipLost)),

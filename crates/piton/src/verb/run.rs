@@ -102,7 +102,7 @@ impl Begin {
     }
 }
 
-pub(crate) fn run(args: Args, ui: &Ui) -> Result<Answer, Problem> {
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let given = args.begin.inputs()?;
     let plan = &args.begin.plan;
     // Before the repository is looked for: a mistake in the plan is told anywhere.

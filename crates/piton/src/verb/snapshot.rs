@@ -130,17 +130,6 @@ struct One {
     at: Option<String>,
 }
 
-impl Args {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Verb::List(_) => "snapshot list",
-            Verb::Show { .. } => "snapshot show",
-            Verb::Diff { .. } => "snapshot diff",
-            Verb::Restore { .. } => "snapshot restore",
-        }
-    }
-}
-
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     match &args.verb {
         Verb::List(which) => list(which, ui),

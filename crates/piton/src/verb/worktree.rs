@@ -69,17 +69,6 @@ struct Which {
     step: Option<String>,
 }
 
-impl Args {
-    pub(crate) fn name(&self) -> &'static str {
-        match self.verb {
-            Verb::Create(_) => "worktree create",
-            Verb::Path(_) => "worktree path",
-            Verb::List => "worktree list",
-            Verb::Clean(_) => "worktree clean",
-        }
-    }
-}
-
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     match &args.verb {
         Verb::Create(which) => create(which, ui),

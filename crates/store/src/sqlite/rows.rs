@@ -16,6 +16,10 @@ use crate::{Damage, RunKey, RunRow, StoreError};
 /// leaf of one tree.
 const HEAD: u32 = u32::MAX;
 
+/// The rows of events behind one and up to another. Also where one row is wanted: compiling a statement
+/// takes much longer than such a range does.
+const EVENTS: &str = "SELECT id, at, body, hash FROM events WHERE id > ?1 AND id <= ?2 ORDER BY id";
+
 /// A run's log as the store keeps it: its number, where it ends, and how many leases the run has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Log {
@@ -274,8 +278,9 @@ pub(super) fn update_head(conn: &Connection, log: &Log) -> Result<(), Flaw> {
 
 /// The log with the head that is kept of it.
 fn head_of(conn: &Connection, log: Log) -> Result<Log, Flaw> {
-    let mut select = conn.prepare_cached("SELECT id, at, body, hash FROM events WHERE id = ?1")?;
-    let mut rows = select.query([log.id(HEAD)?])?;
+    let id = log.id(HEAD)?;
+    let mut select = conn.prepare_cached(EVENTS)?;
+    let mut rows = select.query([id - 1, id])?;
     match rows.next()? {
         Some(row) => log.with_head(row),
         None => Err(Damage::Seal("a run's head").into()),
@@ -358,9 +363,7 @@ pub(super) fn records_after(
     let run = log.run;
     let not_in_chain = StoreError::CursorNotInChain { run, position: after.position };
     let Ok(from) = log.event_id(after.position) else { return Err(not_in_chain.into()) };
-    let mut select = conn.prepare_cached(
-        "SELECT id, at, body, hash FROM events WHERE id > ?1 AND id <= ?2 ORDER BY id",
-    )?;
+    let mut select = conn.prepare_cached(EVENTS)?;
     let (base, last) = (log.id(0)?, log.id(HEAD)?);
     let mut rows = select.query([from, last])?;
     let mut records = Vec::new();
@@ -418,10 +421,9 @@ pub(super) fn hash_at(
     if position == Position::START {
         return Ok(Some(Hash::ZERO));
     }
-    let hash = conn
-        .prepare_cached("SELECT hash FROM events WHERE id = ?1")?
-        .query_row([log.event_id(position)?], |row| row.get(0))
-        .optional()?;
+    let id = log.event_id(position)?;
+    let mut select = conn.prepare_cached(EVENTS)?;
+    let hash = select.query_row([id - 1, id], |row| row.get(3)).optional()?;
     Ok(hash.map(Hash::from_bytes))
 }
 
