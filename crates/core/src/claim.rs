@@ -316,6 +316,9 @@ fn entry_by_phase(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
         Phase::Held(lost) => Ok(entry_after(plan, state, directed(state, state.stage(lost)))),
         Phase::Failed { why: Failure::Landing { .. }, .. } => Ok(Entry::Fresh),
         Phase::Failed { .. } => Ok(state.work_entry(plan)),
+        Phase::Interrupted(last) if state.is_obstructed() => {
+            Err(Refusal::Obstructed { step: plan.id.clone(), why: last.evidence.clone() })
+        }
         Phase::Interrupted(last) if state.idle >= IDLE_INTERRUPTIONS_MAX => {
             let why = format!("{}: {}", last.cause, last.evidence);
             Err(Refusal::NeedsPerson { step: plan.id.clone(), times: state.idle, why })

@@ -298,6 +298,8 @@ pub enum Refusal {
     RunNotOver,
     #[error("step {step} was interrupted {times} times in a row without new progress ({why})")]
     NeedsPerson { step: StepId, times: u32, why: String },
+    #[error("step {step} cannot go on by itself: {why}")]
+    Obstructed { step: StepId, why: String },
     #[error("step {step} is not verified")]
     NotVerified { step: StepId },
     #[error("step {step} has not been started")]
@@ -883,7 +885,8 @@ fn decide_resume(run: &Run, host: &HostId, confirmed: bool) -> Decided {
     let stopping = run.held().any(|(_, held)| held.unlifted_stop().is_some());
     let held_back = stopping || run.held_back().is_some();
     let asked = confirmed && run.steps().any(|(_, step)| step.idle > 0);
-    if !(run.stop.is_some() || held_back || asked) {
+    let obstructed = run.interrupted().any(|(_, step)| step.is_obstructed());
+    if !(run.stop.is_some() || held_back || asked || obstructed) {
         return nothing();
     }
     let resumed = Event::Resumed { host: host.clone(), confirmed };

@@ -588,6 +588,8 @@ pub enum Cause {
     Reboot,
     HostLost,
     DiskFull,
+    /// Something is in the way that does not pass by itself: only a person can move it.
+    Obstacle,
     Unknown,
 }
 
@@ -760,6 +762,7 @@ impl Cause {
             Cause::Reboot => "reboot",
             Cause::HostLost => "host_lost",
             Cause::DiskFull => "disk_full",
+            Cause::Obstacle => "obstacle",
             Cause::Unknown => "unknown",
         }
     }

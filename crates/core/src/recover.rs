@@ -216,7 +216,9 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
             Action::StayStopped
         }
         Refusal::QuestionOpen { question, text, .. } => Action::AwaitAnswer { question, text },
-        refusal @ Refusal::NeedsPerson { .. } => Action::Ask { question: refusal.to_string() },
+        refusal @ (Refusal::NeedsPerson { .. } | Refusal::Obstructed { .. }) => {
+            Action::Ask { question: refusal.to_string() }
+        }
         Refusal::UnknownStep(_)
         | Refusal::StaleFence { .. }
         | Refusal::NotClaimed { .. }

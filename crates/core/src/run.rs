@@ -16,7 +16,7 @@ use crate::event::{
 };
 use crate::graph::Graph;
 use crate::ids::{AttemptId, Fence, Hash, LockName, Oid, Position, StepId, StepRef};
-use crate::limits::{CHECKOUT_FILES_MAX, CONTINUE_PERCENT_MIN};
+use crate::limits::{CHECKOUT_FILES_MAX, CONTINUE_PERCENT_MIN, IDLE_INTERRUPTIONS_MAX};
 use crate::list::List;
 use crate::plan::{OnInterrupt, Plan, PlanStep, Work};
 use crate::question::{Question, QuestionState, RESTART};
@@ -695,6 +695,7 @@ impl Run {
         let run_stop = self.stop.take();
         let sets = &self.sets;
         let mut stopped: Vec<usize> = sets.held.union(&sets.held_back).collect();
+        stopped.extend(sets.interrupted.ones().filter(|index| self.steps[*index].is_obstructed()));
         if confirmed {
             stopped.extend((0..self.steps.len()).filter(|index| self.steps[*index].idle > 0));
         }
@@ -704,7 +705,8 @@ impl Run {
             if let Phase::Held(attempt) = &mut step.phase {
                 attempt.lift(run_stop);
             }
-            if confirmed {
+            // Whoever resumes has moved what was in the way, or is told of it again.
+            if confirmed || step.is_obstructed() {
                 step.idle = 0;
             }
             self.count(index);
@@ -1127,6 +1129,12 @@ impl Step {
         }
     }
 
+    /// Whether it waits for a person to move what was in its way.
+    pub fn is_obstructed(&self) -> bool {
+        let obstacle = |phase: &Phase| matches!(phase, Phase::Interrupted(last) if last.cause == Cause::Obstacle);
+        self.idle > 0 && obstacle(&self.phase)
+    }
+
     fn own(&mut self, fence: Fence) -> Option<&mut Attempt> {
         match &mut self.phase {
             Phase::Held(attempt) if attempt.fence == fence => Some(attempt),
@@ -1155,10 +1163,15 @@ impl Step {
     }
 
     /// Being stopped on request, or killed before anything was started, says nothing about the step.
-    /// Trouble on the way there does: it would come again and again.
+    /// Trouble on the way there does: it would come again and again. What is in the way would, however
+    /// often it is tried: a person is asked at once.
     fn count_interruption(&mut self, left_at: Stage, cause: Cause, asked: bool) {
-        let trouble = matches!(cause, Cause::Unknown | Cause::DiskFull);
+        let trouble = matches!(cause, Cause::Unknown | Cause::DiskFull | Cause::Obstacle);
         if asked || (left_at == Stage::Unstarted && !trouble) {
+            return;
+        }
+        if cause == Cause::Obstacle {
+            self.idle = IDLE_INTERRUPTIONS_MAX;
             return;
         }
         let tree = self.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());

@@ -480,6 +480,10 @@ fn run_status(run: &Run, by: &Seen<'_>) -> RunStatus {
         _ => None,
     });
     match interrupted {
+        Some((plan, step, last)) if step.is_obstructed() && step.held_back.is_none() => {
+            let question = last.evidence.clone();
+            RunStatus::Waiting { step: plan.id.clone(), question, id: None }
+        }
         Some((plan, step, last))
             if step.idle >= IDLE_INTERRUPTIONS_MAX && step.held_back.is_none() =>
         {

@@ -18,6 +18,7 @@ use crate::log::Log;
 use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs::settings_of;
+use crate::shell;
 use crate::worktree::{Fate, Link, Tenant, Worktree, is_unfinished, link_of, persons_lock};
 
 /// Something about a worktree that is worth a word.
@@ -160,7 +161,7 @@ impl Look<'_> {
             Link::Moved(_) => match self.misplaced() {
                 Some(why) => one(self.foreign(&why)),
                 None => one(Condition {
-                    next: Some(format!("git worktree repair {}", self.place())),
+                    next: Some(format!("git worktree repair {}", self.word())),
                     ..Look::condition(
                         TreeCondition::Unlinked,
                         format!(
@@ -187,6 +188,11 @@ impl Look<'_> {
         self.tree.path().display().to_string()
     }
 
+    /// The same, to be pasted.
+    fn word(&self) -> String {
+        shell::path(self.tree.path())
+    }
+
     fn condition(state: TreeCondition, found: String, then: String) -> Condition {
         Condition { state, found, then, next: None }
     }
@@ -205,7 +211,7 @@ impl Look<'_> {
             state: TreeCondition::Foreign,
             found: format!("{place} is not its worktree ({why})"),
             then: then.to_owned(),
-            next: Some(format!("mv {place} {place}.aside && piton resume {handle} --yes")),
+            next: Some(format!("{} && piton resume {handle}", shell::mv_aside(self.tree.path()))),
         }
     }
 
@@ -228,9 +234,9 @@ impl Look<'_> {
     fn gone(&self) -> Vec<Condition> {
         let place = self.place();
         if let Some(moved) = self.tree.moved_to() {
-            let to = moved.path().display().to_string();
+            let to = moved.path().display();
             return vec![Condition {
-                next: Some(format!("mv {to} {place}")),
+                next: Some(format!("mv {} {}", shell::path(moved.path()), self.word())),
                 ..Look::condition(
                     TreeCondition::Moved,
                     format!("its worktree was moved to {to}"),
@@ -268,26 +274,27 @@ impl Look<'_> {
     }
 
     fn elsewhere(&self, what: &str, other: &Path) -> Condition {
-        let (place, other) = (self.place(), other.display().to_string());
-        let whose = Worktree::at(self.tree.git(), Path::new(&other)).tenant();
+        let whose = Worktree::at(self.tree.git(), other).tenant();
         let is_own = whose.is_some_and(|tenant| tenant.step == *self.step);
+        let (place, from) = (shell::path(self.tree.path()), shell::path(other));
         let way = match is_own && !self.tree.path().exists() {
-            true => format!("git worktree move {other} {place}"),
-            false => format!("git -C {other} switch --detach"),
+            true => format!("git worktree move {from} {place}"),
+            false => format!("git -C {from} switch --detach"),
         };
+        let other = other.display();
         let handle = &self.log.run().opened.handle;
         Condition {
             state: TreeCondition::BranchElsewhere,
             found: format!("{what} branch {} is checked out in {other}", self.branch),
             then: "moves no branch under somebody else and asks".to_owned(),
-            next: Some(format!("{way} && piton resume {handle} --yes")),
+            next: Some(format!("{way} && piton resume {handle}")),
         }
     }
 
     fn locked(&self, reason: &str) -> Condition {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         Condition {
-            next: Some(format!("git worktree unlock {}", self.place())),
+            next: Some(format!("git worktree unlock {}", self.word())),
             ..Look::condition(
                 TreeCondition::Locked,
                 format!("somebody has locked it (git worktree lock){reason}"),
@@ -330,7 +337,7 @@ impl Look<'_> {
         if let Some(underway) = self.tree.underway() {
             let (on, back) = underway.operation.ways_out();
             found.push(Condition {
-                next: Some(format!("git -C {} status", self.place())),
+                next: Some(format!("git -C {} status", self.word())),
                 ..Look::condition(
                     TreeCondition::Underway,
                     format!("git is in the middle of {underway}"),

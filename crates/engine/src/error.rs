@@ -172,6 +172,18 @@ impl EngineError {
         matches!(self, EngineError::Unlanded(Unlanded::Unrelated { .. }))
     }
 
+    /// Whether it would come again however often it is tried, until a person moves something.
+    pub(crate) fn is_obstacle(&self) -> bool {
+        matches!(
+            self,
+            EngineError::Git(
+                GitError::Foreign { .. }
+                    | GitError::BranchElsewhere { .. }
+                    | GitError::BranchInTheWay { .. }
+            ) | EngineError::Unlanded(Unlanded::CheckedOut { .. } | Unlanded::Rewound { .. })
+        )
+    }
+
     /// Whether what is behind this is a disk without space.
     pub fn is_full_disk(&self) -> bool {
         chain(self).contains("No space left on device")

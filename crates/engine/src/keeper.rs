@@ -100,8 +100,19 @@ enum End {
 }
 
 impl End {
-    fn trouble(evidence: impl Into<String>) -> End {
-        End::Trouble { cause: Cause::Unknown, evidence: evidence.into() }
+    /// Something that only a person can move: trying again would find it again.
+    fn obstacle(evidence: impl Into<String>) -> End {
+        End::Trouble { cause: Cause::Obstacle, evidence: evidence.into() }
+    }
+
+    /// A program that cannot be started; one that is not there, or may not be, does not come by itself.
+    fn unstarted(what: &str, error: &io::Error) -> End {
+        let evidence = format!("{what} cannot be started: {error}");
+        let cause = match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Cause::Obstacle,
+            _ => Cause::Unknown,
+        };
+        End::Trouble { cause, evidence }
     }
 }
 
@@ -121,7 +132,11 @@ impl<E: Into<EngineError>> From<E> for End {
                 End::Failed(Failure::Landing { message: error.to_string() })
             }
             _ => {
-                let cause = if error.is_full_disk() { Cause::DiskFull } else { Cause::Unknown };
+                let cause = match &error {
+                    error if error.is_full_disk() => Cause::DiskFull,
+                    error if error.is_obstacle() => Cause::Obstacle,
+                    _ => Cause::Unknown,
+                };
                 End::Trouble { cause, evidence: chain(&error) }
             }
         }

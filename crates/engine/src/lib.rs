@@ -30,6 +30,7 @@ pub mod purge;
 pub mod questions;
 pub mod retention;
 pub mod runs;
+pub mod shell;
 pub mod snapshot;
 pub mod snapshots;
 mod transcript;

@@ -10,11 +10,12 @@ use piton_engine::merge::{self, How, Merge, MergeAsk, OpenSteps, Way};
 use piton_engine::observe::{Depth, look};
 use piton_engine::project::Project;
 use piton_engine::runs::{NearRun, Unended, Unfinished};
+use piton_engine::shell::word;
 
 use crate::describe::{run_head, step_row};
 use crate::error::{Detail, Kind, Problem};
 use crate::hints::About;
-use crate::text::{bold, now, table, word};
+use crate::text::{bold, now, table};
 use crate::ui::{Said, Ui};
 use crate::verb::abandon::refuse_unless;
 use crate::verb::merge::{Telling, told};

@@ -2,9 +2,12 @@
 //! what happens, and turns the worker's outcome into an answer.
 
 use piton_core::event::Cause;
+use piton_core::ids::{StepId, StepRef};
 use piton_core::limits::JOBS_MAX;
 use piton_core::plan::{Isolation, Plan};
 use piton_core::view::{QuestionView, RunView};
+use piton_engine::condition::{self, TreeCondition};
+use piton_engine::error::EngineError;
 use piton_engine::log::Log;
 use piton_engine::observe::{Depth, look};
 use piton_engine::project::Project;
@@ -119,7 +122,11 @@ fn work(ui: &Ui, project: &Project, mut log: Log, how: Drive) -> Result<Answer, 
     log.refresh()?;
     let view = look(project, &log, Depth::Locks)?;
     let data = json!({ "outcome": word_for(&outcome), "run": view, "next": next_commands(project, &view) });
-    match problem(project, &outcome, &view) {
+    let remedy = match &outcome {
+        Outcome::NeedsPerson { step, .. } => obstacle_remedy(project, &log, step)?,
+        _ => None,
+    };
+    match problem(project, (&outcome, remedy), &view) {
         Some(problem) => {
             log.store().tidy();
             Err(problem.with_data(data))
@@ -166,8 +173,36 @@ fn asked_lines(asked: &QuestionView) -> Vec<String> {
     asked.text.lines().enumerate().map(line).collect()
 }
 
+/// What moves an obstacle that a step waits to be rid of, as far as its worktree shows it.
+fn obstacle_remedy(
+    project: &Project,
+    log: &Log,
+    step: &StepId,
+) -> Result<Option<String>, EngineError> {
+    let run = &log.run().opened.handle;
+    if !log.run().step(step).is_some_and(|(_, state)| state.is_obstructed()) {
+        return Ok(None);
+    }
+    let found = condition::of_step(project, log, &StepRef::first(step.clone()))?;
+    let next = |is_meant: fn(TreeCondition) -> bool| {
+        let row = found.iter().find(|row| is_meant(row.state))?;
+        row.next.as_ref()
+    };
+    Ok(Some(if let Some(way) = next(TreeCondition::needs_person) {
+        format!("`{way}`")
+    } else if let Some(look) = next(|state| state == TreeCondition::Underway) {
+        format!("`{look}` says how to finish it; then `piton resume {run}`")
+    } else {
+        format!("once that is settled: `piton resume {run}`")
+    }))
+}
+
 /// What there is to say when a run did not complete.
-fn problem(project: &Project, outcome: &Outcome, view: &RunView) -> Option<Problem> {
+fn problem(
+    project: &Project,
+    (outcome, remedy): (&Outcome, Option<String>),
+    view: &RunView,
+) -> Option<Problem> {
     let run = &view.handle;
     let done = format!("{} of {} steps are completed", view.completed, view.total);
     let answers = |asked: &QuestionView| {
@@ -192,9 +227,11 @@ fn problem(project: &Project, outcome: &Outcome, view: &RunView) -> Option<Probl
         }
         Outcome::NeedsPerson { step, question } => {
             let message = format!("{run} needs you: {}", plain(question));
-            let hint = format!(
-                "look at what it did: `piton log {run} {step}`; try again: `piton resume {run} --yes`"
-            );
+            let hint = remedy.unwrap_or_else(|| {
+                format!(
+                    "look at what it did: `piton log {run} {step}`; try again: `piton resume {run} --yes`"
+                )
+            });
             Problem::new(Kind::NeedsPerson, message).hint(hint)
         }
         Outcome::Waiting => {

@@ -332,7 +332,9 @@ fn refusal_kind(refusal: &Refusal) -> Kind {
         Refusal::OpenItems { .. } => Kind::OpenItems,
         Refusal::OpenSubsteps { .. } => Kind::OpenSubsteps,
         Refusal::UnknownItem { .. } | Refusal::UnknownSubstep { .. } => Kind::UnknownPart,
-        Refusal::NeedsPerson { .. } | Refusal::QuestionOpen { .. } => Kind::NeedsPerson,
+        Refusal::NeedsPerson { .. } | Refusal::Obstructed { .. } | Refusal::QuestionOpen { .. } => {
+            Kind::NeedsPerson
+        }
         Refusal::AnsweredOtherwise { .. } | Refusal::QuestionVoid { .. } => Kind::AnsweredOtherwise,
         Refusal::PlanInUse { .. } | Refusal::PlanFixed { .. } => Kind::PlanInUse,
         Refusal::Unanswered { .. } | Refusal::AnswerUnread { .. } => Kind::Unanswered,

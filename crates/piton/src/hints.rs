@@ -14,10 +14,11 @@ use piton_engine::land::Unlanded;
 use piton_engine::log::{Log, LogError};
 use piton_engine::merge::Unmerged;
 use piton_engine::project::Project;
+use piton_engine::shell::word;
 
 use crate::claiming::ByClaim;
 use crate::error::Problem;
-use crate::text::{plain, word};
+use crate::text::plain;
 use crate::verb::{from_here, plan_from_here};
 
 /// Steps that a hint speaks of, at most: more would not be read.

@@ -168,15 +168,6 @@ pub(crate) fn stripped(bytes: &[u8]) -> String {
     visible.split_inclusive('\n').map(last).collect()
 }
 
-/// A word as a shell reads it back unchanged; as it is where that is safe.
-pub(crate) fn word(text: &str) -> String {
-    let safe = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
-    match !text.is_empty() && text.chars().all(safe) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', r"'\''")),
-    }
-}
-
 /// A path as it is written in a folder; both absolute.
 pub(crate) fn relative(path: &Path, folder: &Path) -> PathBuf {
     let shared = path.components().zip(folder.components()).take_while(|(a, b)| a == b).count();
@@ -230,12 +221,5 @@ mod tests {
         check("/r/plan.toml", "/r/src/deep", "../../plan.toml");
         check("/r/plans/a.toml", "/r/src", "../plans/a.toml");
         check("/r", "/r", ".");
-    }
-
-    #[test]
-    fn words_are_quoted_where_a_shell_needs_it() {
-        assert_eq!(word("plans/a.toml"), "plans/a.toml");
-        assert_eq!(word("it's here"), r"'it'\''s here'");
-        assert_eq!(word(""), "''");
     }
 }

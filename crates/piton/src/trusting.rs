@@ -6,11 +6,12 @@ use std::path::Path;
 use piton_core::ids::AgentName;
 use piton_core::plan::{Agent, Plan, executables, trust_hash};
 use piton_engine::project::Project;
+use piton_engine::shell::word;
 use piton_engine::trust::{Agreements, Asked, Trust};
 
 use crate::error::{Detail, Kind, Problem};
 use crate::hints::again;
-use crate::text::{bold, green, plain, red, word};
+use crate::text::{bold, green, plain, red};
 use crate::ui::{Said, Ui};
 
 /// How trust may be given.

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use piton_core::event::Cause;
 use piton_core::ids::StepRef;
-use piton_core::view::{RunStatus, RunView, StepKind};
+use piton_core::view::{RunStatus, RunView, StepKind, StepStatus, StepView};
 use piton_engine::condition::Condition;
 use piton_engine::error::EngineError;
 use piton_engine::git::Git;
 use piton_engine::log::{Log, LogError};
 use piton_engine::project::Project;
+use piton_engine::shell;
 use piton_engine::{Access, Store, StoreError, runs};
 use serde::Serialize;
 use serde_json::Value;
@@ -201,7 +202,12 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
             commands.chain(go_on).collect()
         }
         RunStatus::Waiting { step, .. } => {
-            vec![format!("piton log {run} {step}"), format!("piton resume {run} --yes")]
+            let is_it = |view: &&StepView| view.step == *step;
+            let status = view.steps.iter().find(is_it).map(|step| &step.status);
+            let obstacle =
+                matches!(status, Some(StepStatus::Interrupted { cause: Cause::Obstacle, .. }));
+            let go_on = if obstacle { "" } else { " --yes" };
+            vec![format!("piton log {run} {step}"), format!("piton resume {run}{go_on}")]
         }
         RunStatus::Failed { step, .. } => {
             vec![
@@ -225,7 +231,7 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
 pub(crate) fn plan_from_here(project: &Project, plan_path: &str) -> String {
     let there = project.git.here().join(plan_path);
     let file = if there.exists() { there } else { project.git.main_root().join(plan_path) };
-    text::word(&from_here(&file).display().to_string())
+    shell::path(&from_here(&file))
 }
 
 /// What the worktrees of a run's steps were found in, by step.

@@ -142,7 +142,7 @@ fn land_again_without_having_merged_asks_again() {
     assert!(sandbox.read(place.join("both.txt")).contains("<<<<<<<"), "it is as it was left");
     sandbox.write(place.join("both.txt"), "a b\n");
     sandbox.git_in(&place, &["commit", "--quiet", "--no-edit", "-a"]);
-    sandbox.piton(&["resume", "--yes"]).output().success();
+    sandbox.piton(&["resume"]).output().success();
     assert_eq!(landed(&sandbox, "both.txt").trim(), "a b");
 }
 

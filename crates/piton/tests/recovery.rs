@@ -340,7 +340,7 @@ fn a_foreign_folder_in_the_worktrees_place_is_left_alone() {
     sandbox.wait_no_processes();
 
     fs::rename(&tree, sandbox.root().join("mine")).expect("it can be moved away");
-    sandbox.piton(&["resume", "--yes"]).output().success();
+    sandbox.piton(&["resume"]).output().success();
     assert_eq!(sandbox.read(sandbox.mark("seen")), "precious\n", "nothing was lost");
     assert_finished(&sandbox, 2);
 }

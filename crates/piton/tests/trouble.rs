@@ -62,7 +62,7 @@ fn a_run_branch_that_lost_a_landed_step_asks_and_goes_on_once_it_is_back() {
     assert!(asked.stderr.contains(&format!("git branch -f {branch} {landed}")), "{asked}");
     assert_eq!(sandbox.git(&["rev-parse", &branch]), sandbox.git(&["rev-parse", "main"]));
     sandbox.git(&["branch", "-f", &branch, &landed]);
-    sandbox.piton(&["resume", "--yes"]).output().success();
+    sandbox.piton(&["resume"]).output().success();
     let files = sandbox.git(&["ls-tree", "--name-only", &branch]);
     assert!(files.contains("one.txt") && files.contains("two.txt"), "{files}");
 }
@@ -82,7 +82,7 @@ fn a_program_that_is_not_there_costs_no_retry() {
     let program = sandbox.bin().join("absent-agent");
     sandbox.write(&program, "#!/bin/sh\necho done > done.txt\n");
     sandbox.command("chmod").arg("+x").arg(&program).status().expect("chmod runs");
-    sandbox.piton(&["resume", "--yes"]).output().success();
+    sandbox.piton(&["resume"]).output().success();
     assert_eq!(view(&sandbox)["status"], "completed");
 }
 
@@ -183,6 +183,6 @@ fn a_run_branch_that_somebody_checked_out_is_not_moved_under_them() {
     assert_eq!(sandbox.git(&["rev-parse", &branch]), before, "it did not move");
     assert_eq!(sandbox.git(&["status", "--porcelain", "--untracked-files=no"]), "");
     sandbox.git(&["checkout", "--quiet", "main"]);
-    sandbox.piton(&["resume", "--yes"]).output().success();
+    sandbox.piton(&["resume"]).output().success();
     assert_eq!(sandbox.lines(sandbox.mark("starts")), 2, "what had ended was not started again");
 }

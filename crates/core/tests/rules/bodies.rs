@@ -89,7 +89,19 @@ fn samples() -> Vec<Event> {
     all.extend(samples_of_abandoning());
     all.extend(samples_of_interruptions());
     all.push(sample_of_nested_repositories());
+    all.push(sample_of_an_obstacle());
     all
+}
+
+fn sample_of_an_obstacle() -> Event {
+    Event::Interrupted {
+        step: StepRef::first(id("jwt")),
+        fence: Fence(7),
+        cause: Cause::Obstacle,
+        at: Millis(1_767_225_600_000),
+        evidence: "somebody's folder is in the way".to_owned(),
+        left_at: Stage::Agent,
+    }
 }
 
 fn sample_of_nested_repositories() -> Event {

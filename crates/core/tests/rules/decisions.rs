@@ -415,6 +415,26 @@ fn a_look_ahead_counts_the_changes_that_were_seen() {
 }
 
 #[test]
+fn an_obstacle_asks_at_once_and_is_looked_for_again_by_whoever_resumes() {
+    for stage in ["unstarted", "agent", "verify"] {
+        let met = format!("claim a, start a, interrupt a {stage} obstacle");
+        check(&met, "claim a", "no: step a cannot go on by itself: seen");
+        check_view(&met, "waiting interrupted blocked pending");
+        check(&met, "claim c", "claimed c fresh");
+        check(&met, "resume", "resumed");
+        let entry = if stage == "verify" { "verify" } else { "fresh" };
+        let resumed = format!("{met}, resume");
+        check(&resumed, "claim a", &format!("claimed a {entry}"));
+        check(&resumed, "resume", "nothing");
+        let again = format!("{resumed}, claim a, interrupt a {stage} obstacle");
+        check(&again, "claim a", "no: step a cannot go on by itself: seen");
+    }
+    // Whoever asked for a stop meanwhile has met nothing.
+    let stopped = "claim a, start a, stop a, interrupt a agent obstacle";
+    check(stopped, "claim a", "no: step a was stopped on request");
+}
+
+#[test]
 fn three_idle_interruptions_ask_a_person() {
     let round = "claim a, start a, bury a none";
     let twice = format!("{round}, {round}");

@@ -257,7 +257,10 @@ impl History {
             "interrupt" => Command::Interrupt {
                 step,
                 fence,
-                cause: Cause::Unknown,
+                cause: match rest.get(1) {
+                    Some(&"obstacle") => Cause::Obstacle,
+                    _ => Cause::Unknown,
+                },
                 at: self.now.wall,
                 evidence: "seen".to_owned(),
                 left_at: stage(rest[0]),

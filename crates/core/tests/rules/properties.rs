@@ -111,6 +111,7 @@ fn cause() -> impl Strategy<Value = Cause> {
         Cause::Reboot,
         Cause::HostLost,
         Cause::DiskFull,
+        Cause::Obstacle,
         Cause::Unknown,
     ])
 }

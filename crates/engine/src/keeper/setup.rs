@@ -57,7 +57,7 @@ impl Keeper {
         let (folder, variables) = (self.tree.path().to_owned(), self.variables(None));
         let spec = Spec { variables, ..Spec::shell(command, folder, output, max) };
         let child = child::spawn(spec, self.sender.clone(), Input::Exited)
-            .map_err(|error| End::trouble(format!("setup cannot be started: {error}")))?;
+            .map_err(|error| End::unstarted("setup", &error))?;
         let finished = self.supervise(child, Watched::Check)?;
         let exit = finished.ended.exit;
         match judge_exit(finished.ended) {

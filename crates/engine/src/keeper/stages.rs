@@ -23,6 +23,7 @@ use crate::crash;
 use crate::error::{EngineError, chain};
 use crate::land;
 use crate::machine;
+use crate::shell;
 use crate::snapshot;
 use crate::worktree::{Committed, Operation};
 
@@ -123,7 +124,7 @@ impl Keeper {
         let oom_before = machine::oom_kills();
         let program = spec.program.to_string_lossy().into_owned();
         let child = child::spawn(spec, self.sender.clone(), Input::Exited)
-            .map_err(|error| End::trouble(format!("{program} cannot be started: {error}")))?;
+            .map_err(|error| End::unstarted(&program, &error))?;
         crash::point("keeper.agent-spawned");
         self.record.agent = machine::process(child.pid);
         self.folder.write_keeper(&self.record).map_err(EngineError::io("keeper.json"))?;
@@ -177,7 +178,7 @@ impl Keeper {
         let folder = self.tree.path().to_owned();
         match &self.plan.work {
             Work::ByHand | Work::Told(_) => {
-                Err(End::trouble("there is nothing to start: the step is claimed by others"))
+                Err(End::obstacle("there is nothing to start: the step is claimed by others"))
             }
             Work::Run(command) => {
                 let variables = self.variables(None);
@@ -198,7 +199,7 @@ impl Keeper {
                 let mut words = agent.command.iter().map(Into::into);
                 let program = words
                     .next()
-                    .ok_or_else(|| End::trouble(format!("agent {name} has an empty command")))?;
+                    .ok_or_else(|| End::obstacle(format!("agent {name} has an empty command")))?;
                 let mut arguments: Vec<std::ffi::OsString> = words.collect();
                 if agent.prompt == PromptBy::Arg {
                     arguments.push(prompt.into());
@@ -222,7 +223,7 @@ impl Keeper {
         of_plan
             .or_else(|| self.settings.agents.get(name))
             .cloned()
-            .ok_or_else(|| End::trouble(format!("agent {name} is not defined")))
+            .ok_or_else(|| End::obstacle(format!("agent {name} is not defined")))
     }
 
     fn write_prompt(&self, prompt: &str) -> Result<File, End> {
@@ -294,7 +295,7 @@ impl Keeper {
     /// What somebody has begun and not finished is not committed for them: half a rebase lacks the other
     /// half, and a file with both sides of a conflict is nobody's work. A merge that is solved is finished.
     fn refuse_underway(&self) -> Result<(), End> {
-        let place = self.tree.path().display();
+        let (shown, place) = (self.tree.path().display(), shell::path(self.tree.path()));
         let unmerged = self.tree.unmerged()?;
         let underway = self.tree.underway();
         let operation = underway.as_ref().map(|underway| underway.operation);
@@ -310,8 +311,8 @@ impl Keeper {
             true => String::new(),
             false => format!(" ({})", unmerged.join(", ")),
         };
-        Err(End::trouble(format!(
-            "{what} in {place} is not finished{paths}: `cd {place}`, then `{on}` or `{back}`"
+        Err(End::obstacle(format!(
+            "{what} in {shown} is not finished{paths}: `cd {place}`, then `{on}` or `{back}`"
         )))
     }
 
@@ -323,7 +324,7 @@ impl Keeper {
         let spec = Spec { variables, ..Spec::shell(&command, folder, output.clone(), max) };
         let began = Instant::now();
         let child = child::spawn(spec, self.sender.clone(), Input::Exited)
-            .map_err(|error| End::trouble(format!("verify cannot be started: {error}")))?;
+            .map_err(|error| End::unstarted("verify", &error))?;
         let finished = self.supervise(child, Watched::Check)?;
         let exit = finished.ended.exit;
         match judge_exit(finished.ended) {

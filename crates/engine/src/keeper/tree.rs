@@ -10,6 +10,7 @@ use super::{End, Keeper};
 use crate::crash;
 use crate::land;
 use crate::preserve;
+use crate::shell;
 use crate::snapshot;
 use crate::worktree::{Tenant, TreeState};
 
@@ -225,9 +226,10 @@ impl Keeper {
     }
 
     fn foreign(&self, why: &str) -> End {
-        let path = self.tree.path().display();
-        End::trouble(format!(
-            "{path} is not this step's worktree ({why}); it is left alone: `mv {path} {path}.aside`"
+        let path = self.tree.path();
+        let (shown, away) = (path.display(), shell::mv_aside(path));
+        End::obstacle(format!(
+            "{shown} is not this step's worktree ({why}); it is left alone: `{away}`"
         ))
     }
 }

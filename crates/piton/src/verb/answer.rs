@@ -5,13 +5,14 @@ use piton_core::ids::StepRef;
 use piton_core::plan::Work;
 use piton_core::question::{LAND_AGAIN, STOP, WhichQuestion};
 use piton_core::view::question_view;
+use piton_engine::shell::word;
 use piton_engine::{Access, questions};
 use serde_json::{Value, json};
 
 use crate::claiming;
 use crate::error::Problem;
 use crate::hints::About;
-use crate::text::{plain, word};
+use crate::text::plain;
 use crate::ui::Ui;
 use crate::verb::{self, Answer, stop::step_of};
 

@@ -4,10 +4,11 @@
 use std::path::PathBuf;
 
 use piton_engine::init::{self, Found, KNOWN, KnownAgent};
+use piton_engine::shell::word;
 use serde_json::json;
 
 use crate::error::Problem;
-use crate::text::{bold, count, green, word};
+use crate::text::{bold, count, green};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, from_here};
 

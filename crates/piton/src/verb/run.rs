@@ -11,13 +11,14 @@ use piton_engine::log::Log;
 use piton_engine::project::Project;
 use piton_engine::runs::{self, OpenAsk, OpenedRun, Unfinished};
 
+use piton_engine::shell::word;
 use piton_engine::worker::Going;
 
 use crate::accepting::{self, OnChange};
 use crate::choosing::{self, Chosen, Wish};
 use crate::drive::{Drive, Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
-use crate::text::{bold, count, word};
+use crate::text::{bold, count};
 use crate::trusting::{self, Consent};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, resume};

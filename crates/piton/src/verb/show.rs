@@ -8,6 +8,7 @@ use piton_engine::config::{Settings, show};
 use piton_engine::observe::{Depth, look};
 use piton_engine::project::Project;
 use piton_engine::runs;
+use piton_engine::shell::word;
 use serde_json::json;
 
 use crate::describe::{
@@ -15,7 +16,7 @@ use crate::describe::{
     run_head, step_phrase, waived,
 };
 use crate::error::Problem;
-use crate::text::{bold, count, dim, now, plain, span, word};
+use crate::text::{bold, count, dim, now, plain, span};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, json as to_json, next_commands, stop::step_of};
 

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::runs;
+use piton_engine::shell::word;
 use piton_engine::trust::{Agreements, Trust};
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
-use crate::text::{green, plain, word};
+use crate::text::{green, plain};
 use crate::trusting;
 use crate::ui::{Said, Ui};
 use crate::verb::{self, Answer};

@@ -115,7 +115,7 @@ fn a_branch_that_somebody_has_checked_out_is_not_moved_under_them() {
         assert_eq!(left.git(&["rev-parse", &left.branch]), was, "it was not moved");
         assert_eq!(left.sandbox.read(left.tree.join("work.txt")), "precious\n");
         left.sandbox.git_in(&theirs, &["switch", "-q", "--detach"]);
-        left.sandbox.piton(&["resume", "--yes"]).output().success();
+        left.sandbox.piton(&["resume"]).output().success();
         left.assert_landed(&[("mine.txt", "mine"), ("work.txt", "precious")]);
     }
 }
@@ -131,7 +131,7 @@ fn the_same_where_the_worktree_is_gone() {
         left.assert_told("branch_elsewhere");
         left.resume().expect_code(4);
         left.sandbox.git_in(&theirs, &["switch", "-q", "--detach"]);
-        left.sandbox.piton(&["resume", "--yes"]).output().success();
+        left.sandbox.piton(&["resume"]).output().success();
         left.assert_all_there();
     }
 }

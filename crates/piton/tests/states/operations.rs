@@ -2,7 +2,7 @@
 //! that starts over loses none of its commits; and half an operation is never taken for a result.
 
 use piton_testkit::Sandbox;
-use piton_testkit::runs::{command_step, lay_plan, plan, view};
+use piton_testkit::runs::{command_step, events_named, lay_plan, plan, view};
 
 use crate::{BOTH, Left};
 
@@ -130,7 +130,9 @@ fn half_an_operation_is_no_result() {
         let left = Left::after(BOTH[index % 2], &operation.first());
         let told = left.resume().expect_code(4);
         assert!(told.stderr.contains("is not finished"), "{}: {told}", operation.name);
-        assert!(told.stderr.contains(left.tree.to_str().expect("text")), "{told}");
+        let look = format!("hint: `git -C {} status`", left.tree.display());
+        assert!(told.stderr.contains(&look), "{}: {told}", operation.name);
+        assert_eq!(events_named(&left.sandbox, "claimed").len(), 2, "asked at once: {told}");
         let run = view(&left.sandbox);
         assert_eq!(run["completed"], 0, "{}", operation.name);
         assert!(left.git_there(&["status"]).contains(operation.status), "{}", operation.name);
@@ -138,7 +140,7 @@ fn half_an_operation_is_no_result() {
         let script = left.sandbox.write(left.sandbox.mark("by-hand.sh"), &operation.second());
         let by_hand = left.sandbox.command("sh").arg(script).current_dir(&left.tree).output();
         assert!(by_hand.expect("sh").status.success(), "{}", operation.name);
-        left.sandbox.piton(&["resume", "--yes"]).output().success();
+        left.sandbox.piton(&["resume"]).output().success();
         left.assert_landed(&[("theirs.txt", "solved"), ("second.txt", "second")]);
         left.assert_landed(&[("work.txt", "precious")]);
         assert_eq!(left.sandbox.lines(left.sandbox.mark("starts")), 2);

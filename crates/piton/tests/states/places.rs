@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use piton_testkit::runs::{OnDisk, agent_step, lay_plan, plan, view};
+use piton_testkit::runs::{OnDisk, agent_step, events_named, lay_plan, plan, step, view};
 use piton_testkit::{Sandbox, Signal};
 
 use crate::{BOTH, Left, files};
@@ -102,7 +102,7 @@ fn a_worktree_that_git_has_moved_is_asked_for() {
     assert!(told.stderr.contains(to), "{told}");
     assert_eq!(left.sandbox.read(Path::new(to).join("work.txt")), "precious\n");
     left.git(&["worktree", "move", to, from]);
-    left.sandbox.piton(&["resume", "--yes"]).output().success();
+    left.sandbox.piton(&["resume"]).output().success();
     left.assert_all_there();
 }
 
@@ -118,7 +118,11 @@ fn foreign(isolation: &str, make: impl Fn(&Left)) {
     let before = left.tree.is_dir().then(|| OnDisk::of(&left.tree));
     let checkout = files(&left.sandbox.path("theirs.txt").with_file_name("src-of-user"));
     let told = left.resume().expect_code(4);
-    assert!(told.stderr.contains(&format!("mv {place} {place}.aside")), "{told}");
+    let hint = format!("hint: `mv {place} {place}.aside && piton resume {}`", left.handle);
+    assert!(told.stderr.contains(&hint), "{told}");
+    // It does not pass by itself: one look is enough to ask.
+    assert_eq!(events_named(&left.sandbox, "claimed").len(), 2, "{told}");
+    assert_eq!(step(&view(&left.sandbox), "work")["cause"], "obstacle");
     if let Some(before) = before {
         assert_eq!(before.differences(&OnDisk::of(&left.tree)), Vec::<std::path::PathBuf>::new());
     }
@@ -126,7 +130,7 @@ fn foreign(isolation: &str, make: impl Fn(&Left)) {
     assert_eq!(left.git(&["symbolic-ref", "HEAD"]), "refs/heads/main", "the user's HEAD");
     // What is offered, is what helps.
     fs::rename(&left.tree, left.tree.with_extension("aside")).expect("it can be moved away");
-    left.sandbox.piton(&["resume", "--yes"]).output().success();
+    left.sandbox.piton(&["resume"]).output().success();
     left.assert_all_there();
 }
 
@@ -228,7 +232,7 @@ fn a_worktree_that_lost_its_git_file_is_asked_about_and_can_be_repaired() {
     left.resume().expect_code(4);
     assert_eq!(left.sandbox.read(left.tree.join("work.txt")), "precious\n", "untouched");
     left.git(&["worktree", "repair"]);
-    left.sandbox.piton(&["resume", "--yes"]).output().success();
+    left.sandbox.piton(&["resume"]).output().success();
     left.assert_all_there();
 }
 
@@ -351,7 +355,7 @@ fn a_plan_of_steps_knows_a_tree_of_another_step() {
     sandbox.piton(&["resume"]).output().expect_code(4);
     assert_eq!(sandbox.read(a.join("b.txt")), "b\n", "left alone");
     fs::rename(&a, sandbox.root().join("aside")).expect("moved away");
-    sandbox.piton(&["resume", "--yes"]).output().success();
+    sandbox.piton(&["resume"]).output().success();
     let branch = view(&sandbox)["branch"].as_str().expect("a branch").to_owned();
     for id in ["a", "b"] {
         assert_eq!(sandbox.git(&["show", &format!("{branch}:{id}.txt")]), id);
