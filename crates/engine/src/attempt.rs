@@ -93,7 +93,7 @@ impl Folder {
         self.0.join("prompt.md")
     }
 
-    /// Where paths go that a snapshot had to leave out and a reset would remove.
+    /// Where paths of this attempt go that no snapshot can hold, when somebody else gets the worktree.
     pub fn omitted(&self) -> PathBuf {
         self.0.join("omitted")
     }
@@ -191,11 +191,16 @@ fn probe(path: &Path) -> io::Result<Lock> {
 
 /// Replaces a record so that a reader, even after a crash, sees the old or the new one, whole.
 pub(crate) fn write_flushed(path: &Path, record: &impl Serialize) -> io::Result<()> {
+    replace(path, &serde_json::to_vec(record)?)
+}
+
+/// The same for bytes.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let new = path.with_extension("new");
     let mut file = private(&new)?;
     file.set_len(0)?;
-    file.write_all(&serde_json::to_vec(record)?)?;
+    file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
     File::open(folder)?.sync_all()

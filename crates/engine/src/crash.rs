@@ -15,11 +15,14 @@ pub const POINTS: &[(&str, Who)] = &[
     ("keeper.findable", Who::Keeper),
     ("keeper.confirmed", Who::Keeper),
     ("keeper.run-branch", Who::Keeper),
+    ("tree.move-recorded", Who::Mover),
+    ("tree.moved-out", Who::Mover),
     ("tree.kept", Who::Successor),
     ("tree.nobodys", Who::Successor),
     ("tree.marked", Who::Successor),
     ("tree.reset", Who::Successor),
     ("tree.filled", Who::Successor),
+    ("tree.moved-back", Who::Mover),
     ("keeper.tree-prepared", Who::Keeper),
     ("keeper.started", Who::Keeper),
     ("keeper.agent-spawned", Who::Keeper),
@@ -87,6 +90,8 @@ pub enum Who {
     Keeper,
     /// A keeper that gets a worktree which another attempt has left.
     Successor,
+    /// The same, of one that holds what no snapshot can.
+    Mover,
     /// A keeper, or somebody outside, whose commit cannot be landed.
     Loser,
     /// Somebody outside who completes a claim with a commit.

@@ -43,13 +43,13 @@ pub use compare::{
     ChangeKind, Difference, FileChange, between, changed_paths, unkept_edits, with_files,
 };
 pub use export::{export, has_path};
-pub use omitted::keep_omitted;
+pub use omitted::{MovedBack, MovedOut, has_omitted, move_back, move_out, moved_out};
 pub use operation::Operation;
 pub use packs::{consolidate, sweep};
 pub(crate) use put::is_meant;
 pub use put::{PutBack, PutError, Putting, finish_putting, lock_tree, put_back};
 pub(crate) use restore::carried;
-pub use restore::{operation, read_back, rebuild, told};
+pub use restore::{Filling, operation, read_back, rebuild, told};
 
 use beneath::Root;
 use ignore::Rules;
@@ -608,18 +608,20 @@ fn trailers(seen: &mut Seen) -> Vec<String> {
 
 /// What a commit of everything has nothing of, as it is told.
 pub(crate) fn apart(tree: &Worktree, repositories: Vec<Vec<u8>>) -> Vec<Omission> {
-    let is_ours = |path: &[u8]| {
-        plain::git_dirs(&tree.path().join(names::path(path)))
-            .is_some_and(|(_, common)| common == tree.git().common_dir())
-    };
     let told = |path: Vec<u8>| {
-        let why = match is_ours(&path) {
+        let why = match is_other_worktree(tree, &path) {
             true => "another worktree of this repository",
             false => "a repository of its own",
         };
         LeftOut::new(&path, why)
     };
     omissions(repositories.into_iter().map(told).collect())
+}
+
+/// Whether a folder of a worktree is itself a worktree of the same repository.
+fn is_other_worktree(tree: &Worktree, path: &[u8]) -> bool {
+    let dirs = plain::git_dirs(&tree.path().join(names::path(path)));
+    dirs.is_some_and(|(_, common)| common == tree.git().common_dir())
 }
 
 /// Not more than an event may hold.

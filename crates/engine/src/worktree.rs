@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use piton_core::brief::TreeFacts;
@@ -513,11 +514,7 @@ impl Aside {
 
 /// Moves a path out of the worktree, under the same name.
 pub(crate) fn carry(root: &Path, path: &Path, into: &Path) -> Result<(), GitError> {
-    let from = root.join(path);
     let mut to = into.join(path);
-    if let Some(folder) = to.parent() {
-        locks::private_dir(folder)?;
-    }
     for n in 1.. {
         if fs::symlink_metadata(&to).is_err() {
             break;
@@ -526,15 +523,52 @@ pub(crate) fn carry(root: &Path, path: &Path, into: &Path) -> Result<(), GitErro
         name.push(format!(".{n}"));
         to = into.join(name);
     }
-    match fs::rename(&from, &to) {
-        Err(error) if error.kind() == io::ErrorKind::CrossesDevices && from.is_file() => {
-            fs::copy(&from, &to)
-                .and_then(|_| fs::File::open(&to)?.sync_all())
-                .and_then(|()| fs::remove_file(&from))
+    if let Some(folder) = to.parent() {
+        locks::private_dir(folder)?;
+    }
+    let from = root.join(path);
+    shift(&from, &to).map_err(|source| GitError::io("move out of the worktree", &from, source))
+}
+
+/// Moves a file or a folder to where nothing is.
+pub(crate) fn shift(from: &Path, to: &Path) -> io::Result<()> {
+    match rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+            if !fs::symlink_metadata(from)?.is_file() {
+                return Err(error);
+            }
+            fs::copy(from, to)?;
+            fs::File::open(to)?.sync_all()?;
+            fs::remove_file(from)
+        }
+        // A folder that is moved elsewhere is itself written to.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let found = fs::symlink_metadata(from)?;
+            if !found.is_dir() {
+                return Err(error);
+            }
+            let mut open = found.permissions();
+            open.set_mode(open.mode() | 0o700);
+            fs::set_permissions(from, open)?;
+            let moved = rename(from, to);
+            let place = if moved.is_ok() { to } else { from };
+            fs::set_permissions(place, found.permissions())?;
+            moved
         }
         done => done,
     }
-    .map_err(|source| GitError::io("move out of the worktree", &from, source))
+}
+
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use rustix::io::Errno;
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // The file system cannot look and rename at once.
+        Err(Errno::INVAL | Errno::NOSYS) if fs::symlink_metadata(to).is_err() => {
+            fs::rename(from, to)
+        }
+        done => Ok(done?),
+    }
 }
 
 /// The paths that differ between two commits or trees.

@@ -219,6 +219,7 @@ fn seeded(name: &str) -> Vec<(&'static str, Kill)> {
             Who::Worker => Kill { worker: true, ..kill },
             Who::Keeper => Kill { keeper: true, ..kill },
             Who::Successor
+            | Who::Mover
             | Who::Loser
             | Who::Holder
             | Who::Tidier

@@ -3,15 +3,17 @@
 //! are. [docs/worktrees.md] has every state that one can be found in.
 
 use piton_core::event::SnapshotReason;
-use piton_core::ids::Oid;
+use piton_core::ids::{Oid, StepRef};
 use piton_core::plan::Isolation;
 
 use super::{End, Keeper};
+use crate::attempt::Folder;
 use crate::crash;
+use crate::git::names;
 use crate::land;
 use crate::preserve;
 use crate::shell;
-use crate::snapshot;
+use crate::snapshot::{self, Filling, MovedOut};
 use crate::worktree::{Tenant, TreeState};
 
 /// Whose work is in the tree.
@@ -54,8 +56,8 @@ impl Keeper {
                     Some(head) => self.project.git.is_ancestor(head, tip)?,
                     None => true,
                 };
-                if !landed || self.tree.dirty()? {
-                    self.keep_before_reset()?;
+                if !landed || self.tree.dirty()? || snapshot::has_omitted(&self.tree, tip)? {
+                    self.keep_before_reset(tip)?;
                 }
             }
         }
@@ -78,12 +80,10 @@ impl Keeper {
                 self.rebuild(&branch)?;
             }
             (TreeState::Present { .. }, Whose::Other(_)) => {
-                self.keep_before_reset()?;
-                self.rebuild(&branch)?;
+                self.swap(&branch)?;
             }
             (TreeState::Present { branch: Some(on), .. }, Whose::Unknown) if is_anothers(&on) => {
-                self.keep_before_reset()?;
-                self.rebuild(&branch)?;
+                self.swap(&branch)?;
             }
             // Also when the agent went to a branch of its own: that is where its work is.
             (TreeState::Present { .. }, Whose::Own | Whose::Unknown) => {
@@ -96,7 +96,14 @@ impl Keeper {
         }
         self.tree.mark_tenant(&self.tenant())?;
         self.has_tree = true;
-        Ok(())
+        self.move_back()
+    }
+
+    /// Keeps what another has in the worktree, and makes it this step's again.
+    fn swap(&mut self, branch: &str) -> Result<(), End> {
+        let (start, _) = self.start_of(branch, self.left()?)?;
+        self.keep_before_reset(&start)?;
+        self.rebuild(branch)
     }
 
     /// The worktree of another run, or of another step, that somebody has moved to this place is left
@@ -124,8 +131,39 @@ impl Keeper {
             self.tree.keep_position(branch, kept)?;
         }
         let (start, kept) = self.start_of(branch, kept)?;
+        // What was moved out comes back whole: a snapshot has only some of it.
+        let without: Vec<Vec<u8>> = self.own_omitted().map(|moved| moved.path).collect();
+        let filling = kept.as_ref().map(|snapshot| Filling { snapshot, without: &without });
         self.tree.hand_to(&self.tenant())?;
-        Ok(snapshot::rebuild(&self.tree, branch, &start, kept.as_ref())?)
+        Ok(snapshot::rebuild(&self.tree, branch, &start, filling)?)
+    }
+
+    /// The folders of this step's attempts since it was last begun anew, newest first.
+    fn own_folders(&self) -> impl Iterator<Item = Folder> {
+        let state = self.state();
+        let past = state.history.iter().rev().map(|past| &past.attempt);
+        let since = state.begun_anew();
+        let of_this_tree = past.take_while(move |attempt| Some(attempt.fence) >= since);
+        of_this_tree.map(|attempt| self.project.folder(attempt.id))
+    }
+
+    /// What was moved out of the worktree and is to come back.
+    fn own_omitted(&self) -> impl Iterator<Item = MovedOut> {
+        let all = self.own_folders().flat_map(|folder| snapshot::moved_out(&folder.omitted()));
+        all.filter(|moved| moved.step.as_ref() == Some(&self.step))
+    }
+
+    /// Puts back what was moved out when another step got the worktree: only now, when the worktree is
+    /// whole and this step's, so that nobody else ever finds it there.
+    fn move_back(&self) -> Result<(), End> {
+        for folder in self.own_folders() {
+            let done = snapshot::move_back(&self.tree, &self.step, &folder.omitted())?;
+            for MovedOut { path, place, .. } in &done.left {
+                let (path, place) = (names::shown(path), place.display());
+                self.note(&format!("{path} is not put back, something is there: it is {place}"));
+            }
+        }
+        Ok(())
     }
 
     /// Whether git's entry for a folder that is gone still stands where this step's snapshot was taken.
@@ -202,7 +240,7 @@ impl Keeper {
 
     /// No destruction without a copy: what a reset would lose is kept and read back first. Under the
     /// fence of the step whose work it is, where that is another's; else under this one.
-    fn keep_before_reset(&mut self) -> Result<(), End> {
+    fn keep_before_reset(&mut self, next: &Oid) -> Result<(), End> {
         let kept = match self.whose() {
             Whose::Other(tenant) => {
                 let kept = preserve::of_previous(&self.project, &self.log, &self.tree, &tenant)?;
@@ -219,10 +257,27 @@ impl Keeper {
         };
         if let Some(kept) = kept {
             snapshot::read_back(&self.project.git, &kept)?;
-            snapshot::keep_omitted(&self.tree, &kept, &self.folder.omitted())?;
+            let (folder, step) = self.whose_folder();
+            let into = folder.omitted();
+            for moved in snapshot::move_out(&self.tree, (&kept, next), &into, step.as_ref())? {
+                let (path, place) = (names::shown(&moved.path), moved.place.display());
+                self.note(&format!("{path} was moved out of the worktree: it is {place}"));
+            }
         }
         crash::point("tree.kept");
         Ok(())
+    }
+
+    /// Where what no snapshot can hold is kept: with the attempt whose work it is, as far as that is
+    /// known.
+    fn whose_folder(&self) -> (Folder, Option<StepRef>) {
+        let known = self.tree.tenant().and_then(|Tenant { step, fence, .. }| {
+            let (_, state) = self.log.run().step(&step.step)?;
+            let past = state.history.iter().map(|past| &past.attempt);
+            let attempt = past.chain(state.attempt()).find(|attempt| attempt.fence == fence)?;
+            Some((self.project.folder(attempt.id), Some(step)))
+        });
+        known.unwrap_or_else(|| (self.folder.clone(), None))
     }
 
     fn foreign(&self, why: &str) -> End {

@@ -1,42 +1,336 @@
-//! What a reset would remove and no snapshot holds: moved out of the worktree first.
+//! What no snapshot can hold, and whoever gets the worktree next must not find: repositories of their own,
+//! with all that is in them, and what a snapshot had to leave out. It is moved out to a folder of the
+//! attempt whose work it is, and moved back when its step goes on.
+//!
+//! Each path is moved by one rename, and before the first of them a record beside the folder says where
+//! all of them come from. So a kill leaves each in one of two places, and whoever comes next goes on.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use piton_core::event::Snapshot;
+use piton_core::ids::{Oid, StepId, StepRef};
 
+use super::beneath::{Root, is_gone};
 use super::compare::on_top;
+use super::known::{Known, join};
 use super::read::Sink;
-use super::walk::is_within;
-use crate::git::{GitError, is_missing, names};
-use crate::worktree::{Worktree, carry};
+use super::staged::{Staged, files_of};
+use super::walk::{Ground, Nested, NestedIndexes, is_within, walk};
+use super::{is_other_worktree, user_rules};
+use crate::attempt::replace;
+use crate::crash;
+use crate::git::pack::Mode;
+use crate::git::{GitError, flush, is_missing, locks, names, plain};
+use crate::worktree::{Worktree, shift};
 
-/// Moves what a reset would remove, and the snapshot does not hold, into a folder: the worktree is
-/// looked at anew, whatever the snapshot lists. An error means: do not reset. Nested repositories stay
-/// where they are, a reset does not touch them. Nothing may run in the tree.
-pub fn keep_omitted(tree: &Worktree, snapshot: &Snapshot, into: &Path) -> Result<(), GitError> {
-    let mut paths = unkept(tree, snapshot)?;
-    paths.sort();
-    paths.dedup();
-    for path in paths.iter().filter(|path| names::is_inside(path)) {
-        let found = match fs::symlink_metadata(tree.path().join(path)) {
-            Ok(found) => found,
-            Err(error) if is_missing(&error) => continue,
-            Err(source) => return Err(GitError::io("look at", path, source)),
-        };
-        if !found.is_dir() {
-            carry(tree.path(), path, into)?;
-        }
-    }
-    Ok(())
+/// The first field of a record that this version reads.
+const VERSION: &[u8] = b"1";
+/// What a record is called: the folder's name, and this.
+const RECORD: &str = "paths";
+
+/// A path that was moved out of a worktree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MovedOut {
+    /// Whose it is, where that is known.
+    pub step: Option<StepRef>,
+    /// Where it was, as seen from the worktree's root.
+    pub path: Vec<u8>,
+    /// Where it is now.
+    pub place: PathBuf,
 }
 
-/// What cannot be kept, and what is not as the snapshot has it.
-fn unkept(tree: &Worktree, snapshot: &Snapshot) -> Result<Vec<PathBuf>, GitError> {
-    let (_, capture) = on_top(tree, &snapshot.tree, &Sink::nowhere())?;
+/// What became of what was moved out when its step went on.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct MovedBack {
+    pub back: Vec<MovedOut>,
+    /// Something is at their path, or in the way to it.
+    pub left: Vec<MovedOut>,
+}
+
+/// Moves what a reset to `next` would lose or leave behind, and the snapshot does not hold, into a folder:
+/// the worktree is looked at anew, whatever the snapshot lists. An error means: do not reset. Submodules
+/// that both have stay, and so do other worktrees of this repository and what is ignored. Nothing may run
+/// in the tree.
+pub fn move_out(
+    tree: &Worktree,
+    (snapshot, next): (&Snapshot, &Oid),
+    into: &Path,
+    step: Option<&StepRef>,
+) -> Result<Vec<MovedOut>, GitError> {
+    let (memory, capture) = on_top(tree, &snapshot.tree, &Sink::nowhere())?;
     let changed = capture.changes.iter().map(|(path, _)| path);
-    let left_out = capture.left_out.iter().map(|left| &left.path);
-    let nested =
-        |path: &&Vec<u8>| capture.nested.iter().any(|nested| is_within(path, &nested.path));
-    Ok(changed.chain(left_out).filter(|path| !nested(path)).map(|path| names::path(path)).collect())
+    let unkept = changed.chain(capture.left_out.iter().map(|left| &left.path));
+    let look = Look { tree, staged: &memory.staged, next };
+    let paths = look.leaving(&capture.nested, unkept)?;
+    if paths.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut all = moved_out(into);
+    let before = all.len();
+    for path in paths {
+        let place = free_place(into, &path, &all);
+        all.push(MovedOut { step: step.cloned(), path, place });
+    }
+    locks::private_dir(into)?;
+    write_record(into, &all)?;
+    crash::point("tree.move-recorded");
+    let moving = all.split_off(before);
+    for moved in &moving {
+        let from = tree.path().join(names::path(&moved.path));
+        let folder = moved.place.parent().unwrap_or(into);
+        locks::private_dir(folder)?;
+        let shifted = shift(&from, &moved.place);
+        shifted.map_err(|source| GitError::io("move out of the worktree", &from, source))?;
+        flush::sync(folder)?;
+        crash::point("tree.moved-out");
+    }
+    Ok(moving)
+}
+
+/// Whether a worktree in which nothing is changed holds anything that `move_out` would move.
+pub fn has_omitted(tree: &Worktree, next: &Oid) -> Result<bool, GitError> {
+    let dir = tree.git_dir()?;
+    let (head, _) = tree.position(&dir)?;
+    let mut staged = Staged::default();
+    staged.refresh(tree, &dir, head.as_ref())?;
+    let failed = |source| GitError::io("look into", tree.path(), source);
+    let root = &Root::open(tree.path()).map_err(failed)?;
+    let (git, known, tracked) = (tree.git(), &Known::default(), &staged.tracked);
+    let (user, indexes) = (&user_rules()?, &NestedIndexes::default());
+    let mut seen = walk(&Ground { git, root, known, tracked, user, indexes })?;
+    seen.nested.sort();
+    let look = Look { tree, staged: &staged, next };
+    let leaving = look.leaving(&seen.nested, seen.left_out.iter().map(|left| &left.path))?;
+    Ok(!leaving.is_empty())
+}
+
+/// What was moved into a folder and is there.
+pub fn moved_out(into: &Path) -> Vec<MovedOut> {
+    let bytes = fs::read(record(into)).unwrap_or_default();
+    let rows = read_record(&bytes, into).unwrap_or_default();
+    let is_there = |moved: &MovedOut| fs::symlink_metadata(&moved.place).is_ok();
+    rows.into_iter().filter(is_there).collect()
+}
+
+/// Moves what is a step's own back to its paths. What cannot go there stays, and is told.
+pub fn move_back(tree: &Worktree, step: &StepRef, from: &Path) -> Result<MovedBack, GitError> {
+    let mut done = MovedBack::default();
+    let own = |moved: &MovedOut| moved.step.as_ref() == Some(step);
+    let (own, others): (Vec<_>, Vec<_>) = moved_out(from).into_iter().partition(own);
+    if own.is_empty() {
+        return Ok(done);
+    }
+    let failed = |source| GitError::io("look into", tree.path(), source);
+    let root = Root::open(tree.path()).map_err(failed)?;
+    for moved in own {
+        if !has_room(tree, &root, &moved)? {
+            done.left.push(moved);
+            continue;
+        }
+        let to = tree.path().join(names::path(&moved.path));
+        match shift(&moved.place, &to) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                done.left.push(moved);
+                continue;
+            }
+            shifted => shifted.map_err(|source| GitError::io("move back", &to, source))?,
+        }
+        flush::sync(to.parent().unwrap_or(&to))?;
+        crash::point("tree.moved-back");
+        done.back.push(moved);
+    }
+    for moved in &done.back {
+        let above = moved.place.ancestors().skip(1).take_while(|folder| folder.starts_with(from));
+        // One that holds something stays.
+        above.take_while(|folder| fs::remove_dir(folder).is_ok()).for_each(drop);
+    }
+    let left: Vec<MovedOut> = others.into_iter().chain(done.left.iter().cloned()).collect();
+    match left.is_empty() {
+        true => match fs::remove_file(record(from)) {
+            Err(error) if !is_missing(&error) => Err(GitError::io("remove", &record(from), error)),
+            _ => Ok(done),
+        },
+        false => write_record(from, &left).map(|()| done),
+    }
+}
+
+/// Makes the folders that lead to a path, and says whether it is free. An empty folder is nobody's: git
+/// makes one for a submodule.
+fn has_room(tree: &Worktree, root: &Root, moved: &MovedOut) -> Result<bool, GitError> {
+    let to = tree.path().join(names::path(&moved.path));
+    let failed = |source| GitError::io("look at", &to, source);
+    let spot = match root.spot_made(&moved.path) {
+        Ok(spot) => spot,
+        // A file or a link stands where a folder has to be.
+        Err(error) if is_gone(&error) => return Ok(false),
+        Err(error) => return Err(failed(error)),
+    };
+    match spot.look() {
+        Err(error) if is_gone(&error) => Ok(true),
+        Err(error) => Err(failed(error)),
+        Ok(_) => Ok(moved.place.is_dir() && fs::remove_dir(&to).is_ok()),
+    }
+}
+
+/// A worktree that is to become that of another commit.
+struct Look<'a> {
+    tree: &'a Worktree,
+    staged: &'a Staged,
+    next: &'a Oid,
+}
+
+impl Look<'_> {
+    /// What has to leave, sorted; nothing that is below another one.
+    fn leaving<'p>(
+        &self,
+        nested: &[Nested],
+        unkept: impl Iterator<Item = &'p Vec<u8>>,
+    ) -> Result<Vec<Vec<u8>>, GitError> {
+        let submodules = self.submodules(nested)?;
+        let mut leaving = BTreeSet::new();
+        let mut whole: Vec<&[u8]> = submodules.iter().map(Vec::as_slice).collect();
+        for nested in nested {
+            if whole.iter().any(|other| is_within(&nested.path, other)) {
+                continue;
+            }
+            if nested.shared {
+                leaving.insert(join(&nested.path, b".git"));
+            } else {
+                leaving.insert(nested.path.clone());
+                whole.push(&nested.path);
+            }
+        }
+        for path in unkept.filter(|path| !whole.iter().any(|other| is_within(path, other))) {
+            if self.is_worth_moving(path)? {
+                leaving.insert(path.clone());
+            }
+        }
+        Ok(leaving.into_iter().collect())
+    }
+
+    /// Submodules that the worktree and the next commit have, and that are checked out from this
+    /// repository: the next tenant's as much as this one's.
+    fn submodules(&self, nested: &[Nested]) -> Result<BTreeSet<Vec<u8>>, GitError> {
+        let links: BTreeSet<&[u8]> =
+            self.staged.tracked.gitlinks.iter().map(|(path, _)| path.as_slice()).collect();
+        let own = self.tree.git().common_dir();
+        let is_ours = |path: &[u8]| {
+            let dirs = plain::git_dirs(&self.tree.path().join(names::path(path)));
+            dirs.is_some_and(|(_, common)| common.starts_with(own))
+        };
+        let paths = nested.iter().map(|nested| nested.path.as_slice());
+        let ours: BTreeSet<&[u8]> =
+            paths.filter(|path| links.contains(path) && is_ours(path)).collect();
+        if ours.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let next = files_of(self.tree.git().call(), self.next)?.into_iter();
+        let links = next.filter(|(_, to)| matches!(to, Some((Mode::Gitlink, _))));
+        Ok(links.map(|(path, _)| path).filter(|path| ours.contains(path.as_slice())).collect())
+    }
+
+    fn is_worth_moving(&self, path: &[u8]) -> Result<bool, GitError> {
+        let place = self.tree.path().join(names::path(path));
+        match fs::symlink_metadata(&place) {
+            Ok(found) if found.is_dir() => {
+                let is_empty =
+                    fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_none());
+                Ok(!is_empty && !is_other_worktree(self.tree, path))
+            }
+            Ok(_) => Ok(true),
+            Err(error) if is_missing(&error) => Ok(false),
+            Err(source) => Err(GitError::io("look at", &place, source)),
+        }
+    }
+}
+
+/// A place that nothing has, and that is not within anything that was moved before.
+fn free_place(into: &Path, path: &[u8], taken: &[MovedOut]) -> PathBuf {
+    let numbered = |n: u32| match n {
+        0 => into.join(names::path(path)),
+        n => into.join(n.to_string()).join(names::path(path)),
+    };
+    let clashes = |place: &PathBuf| {
+        let other = |moved: &MovedOut| place.starts_with(&moved.place);
+        taken.iter().any(other) || fs::symlink_metadata(place).is_ok()
+    };
+    (0..).map(numbered).find(|place| !clashes(place)).expect("numbers do not end")
+}
+
+fn record(folder: &Path) -> PathBuf {
+    folder.with_extension(RECORD)
+}
+
+/// Fields that end in a zero byte: the version, then step, path and place within the folder of each.
+fn write_record(folder: &Path, moved: &[MovedOut]) -> Result<(), GitError> {
+    let mut bytes = [VERSION, b"\0"].concat();
+    for moved in moved {
+        let step = moved.step.as_ref().map(StepRef::to_string).unwrap_or_default();
+        let place = moved.place.strip_prefix(folder).unwrap_or(&moved.place);
+        for field in [step.as_bytes(), moved.path.as_slice(), names::bytes(place)] {
+            bytes.extend_from_slice(field);
+            bytes.push(0);
+        }
+    }
+    let path = record(folder);
+    replace(&path, &bytes).map_err(|source| GitError::io("write", &path, source))
+}
+
+fn read_record(bytes: &[u8], folder: &Path) -> Option<Vec<MovedOut>> {
+    let rows = bytes.strip_suffix(b"\0")?.strip_prefix(VERSION)?;
+    let fields: Vec<&[u8]> = match rows {
+        b"" => Vec::new(),
+        rows => rows.strip_prefix(b"\0")?.split(|&byte| byte == 0).collect(),
+    };
+    let (rows, rest) = fields.as_chunks::<3>();
+    let read = |[step, path, place]: &[&[u8]; 3]| {
+        let step = std::str::from_utf8(step).ok()?;
+        let step = match step {
+            "" => None,
+            text => Some(named(text)?),
+        };
+        Some(MovedOut { step, path: path.to_vec(), place: folder.join(names::path(place)) })
+    };
+    rest.is_empty().then(|| rows.iter().map(read).collect())?
+}
+
+/// A step as it is shown.
+fn named(text: &str) -> Option<StepRef> {
+    let (step, iteration) = text.split_once('#').unwrap_or((text, "1"));
+    Some(StepRef { step: StepId::new(step).ok()?, iteration: iteration.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records are read by later versions: this one was written by the first.
+    const SAMPLE: &[u8] = b"1\0jwt#3\0vendor/lib\0vendor/lib\0\0odd\nname\x001/odd\nname\0";
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let folder = Path::new("/a/omitted");
+        let rows = read_record(SAMPLE, folder).expect("a record");
+        let places: Vec<&Path> = rows.iter().map(|moved| moved.place.as_path()).collect();
+        assert_eq!(places, [folder.join("vendor/lib"), folder.join("1/odd\nname")]);
+        assert_eq!(rows[0].step.as_ref().map(StepRef::to_string).as_deref(), Some("jwt#3"));
+        assert_eq!((rows[1].step.as_ref(), rows[1].path.as_slice()), (None, &b"odd\nname"[..]));
+        let home = tempfile::tempdir().expect("a temporary folder");
+        let folder = home.path().join("omitted");
+        write_record(&folder, &read_record(SAMPLE, &folder).expect("a record")).expect("written");
+        assert_eq!(fs::read(record(&folder)).expect("there"), SAMPLE);
+    }
+
+    #[test]
+    fn what_is_no_whole_record_tells_nothing() {
+        let newer = SAMPLE.iter().enumerate().map(|(n, byte)| if n == 0 { b'2' } else { *byte });
+        let newer: Vec<u8> = newer.collect();
+        for bytes in [b"".as_slice(), &SAMPLE[..SAMPLE.len() - 1], b"1\0jwt\0x\0", &newer] {
+            assert_eq!(read_record(bytes, Path::new("/a")), None, "{bytes:?}");
+        }
+        assert_eq!(read_record(b"1\0", Path::new("/a")), Some(Vec::new()));
+    }
 }

@@ -16,6 +16,7 @@ use super::known::Known;
 use super::operation::Operation;
 use super::read::{Reader, Sink};
 use super::staged::{TrackedPaths, files_of};
+use super::walk::is_within;
 use super::{EMPTY_FOLDER, LEFT_OUT};
 use crate::git::hash::{Format, Id};
 use crate::git::pack::Mode;
@@ -129,20 +130,35 @@ fn unquoted(text: &str) -> String {
     plain
 }
 
+/// What a worktree gets on top of a commit.
+#[derive(Debug, Clone, Copy)]
+pub struct Filling<'a> {
+    pub snapshot: &'a Oid,
+    /// Paths that are left free, with all that is below them: something else is to come there.
+    pub without: &'a [Vec<u8>],
+}
+
+impl<'a> From<&'a Oid> for Filling<'a> {
+    fn from(snapshot: &'a Oid) -> Filling<'a> {
+        Filling { snapshot, without: &[] }
+    }
+}
+
 /// Makes or resets a worktree to what a snapshot holds: `branch` is at the snapshot's parent `head`
 /// with HEAD, the index is as it was, the differences are uncommitted again. Without a snapshot the
 /// files are those of `head`. A kill on the way leaves a worktree that counts as missing. What is in
 /// the way of a file is moved aside; whoever calls this has taken a snapshot of whatever else is there.
-pub fn rebuild(
+pub fn rebuild<'a>(
     tree: &Worktree,
     branch: &str,
     head: &Oid,
-    snapshot: Option<&Oid>,
+    filling: Option<impl Into<Filling<'a>>>,
 ) -> Result<(), GitError> {
-    tree.remake(branch, head, || match snapshot {
-        Some(snapshot) => {
-            put_back(tree, head, snapshot)?;
-            tree.put_position(branch, snapshot)
+    let filling = filling.map(Into::into);
+    tree.remake(branch, head, || match filling {
+        Some(filling) => {
+            put_back(tree, head, filling)?;
+            tree.put_position(branch, filling.snapshot)
         }
         None => Ok(()),
     })
@@ -185,14 +201,16 @@ pub(crate) fn carried(
 
 type Files = HashMap<Vec<u8>, (Mode, Id)>;
 
-fn put_back(tree: &Worktree, head: &Oid, snapshot: &Oid) -> Result<(), GitError> {
+fn put_back(tree: &Worktree, head: &Oid, filling: Filling<'_>) -> Result<(), GitError> {
+    let Filling { snapshot, without } = filling;
     let dir = tree.git_dir()?;
     let files = |of: &Oid| -> Result<Files, GitError> {
         let listed = files_of(tree.call_in(&dir), of)?.into_iter();
         Ok(listed.filter_map(|(path, to)| Some((path, to?))).collect())
     };
     let header = Header::read(tree.git(), snapshot)?;
-    let (wanted, at_head) = (files(snapshot)?, files(head)?);
+    let (mut wanted, at_head) = (files(snapshot)?, files(head)?);
+    wanted.retain(|path, _| !without.iter().any(|free| is_within(path, free)));
     let sparse = TrackedPaths::of(tree.call_in(&dir));
     for path in wanted.keys() {
         if !names::is_inside(&names::path(path)) {
@@ -221,7 +239,8 @@ fn put_back(tree: &Worktree, head: &Oid, snapshot: &Oid) -> Result<(), GitError>
     place.write_differing(&paths, &wanted, Format::of(snapshot))?;
     let folders = wanted.iter().filter(|(_, (mode, _))| *mode == Mode::Gitlink);
     let folders = folders.map(|(path, _)| names::path(path)).chain(header.empty_folders());
-    for folder in folders.filter(|folder| names::is_inside(folder)) {
+    let is_free = |folder: &Path| without.iter().any(|free| is_within(names::bytes(folder), free));
+    for folder in folders.filter(|folder| names::is_inside(folder) && !is_free(folder)) {
         place.clear_way(&folder.join("within"))?;
         let folder = tree.path().join(folder);
         fs::create_dir_all(&folder).map_err(|source| GitError::io("make", &folder, source))?;

@@ -46,6 +46,9 @@ pub(super) struct Nested {
     pub(super) head: Option<Oid>,
     /// Why its `.git` is in no snapshot, although it is in the worktree.
     pub(super) unkept: Option<&'static str>,
+    /// The repository around it tracks files below: to git its folder is one like others, and only its
+    /// `.git` is its own.
+    pub(super) shared: bool,
 }
 
 /// What is walked, and what is known of it.
@@ -167,6 +170,7 @@ impl Ground<'_> {
         let has = |name: &[u8]| listing.entries.iter().any(|it| it.file_name().to_bytes() == name);
         if has(b".git") && !job.folder.is_empty() {
             match self.enter(&job) {
+                Some((_, _, nested)) if nested.shared => seen.nested.push(nested),
                 Some((scope, level, nested)) => {
                     seen.nested.push(nested);
                     job = Job { scope, level, ignored: false, ..job };
@@ -287,15 +291,20 @@ impl Ground<'_> {
             }
             _ => Some("it is called .git and is no repository: git takes nothing of that name"),
         };
-        let nested = Nested { path: job.folder.clone(), head, unkept };
+        let shared = job.scope.has_below(&job.folder);
+        let nested = Nested { path: job.folder.clone(), head, unkept, shared };
         Some((Arc::new(scope), level, nested))
     }
 }
 
 impl Scope {
     fn has(&self, path: &[u8], is_folder: bool) -> bool {
-        let path = path.get(self.base..).unwrap_or_default();
-        self.tracked.has(path) || is_folder && self.tracked.has_below(path)
+        let own = path.get(self.base..).unwrap_or_default();
+        self.tracked.has(own) || is_folder && self.has_below(path)
+    }
+
+    fn has_below(&self, folder: &[u8]) -> bool {
+        self.tracked.has_below(folder.get(self.base..).unwrap_or_default())
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use piton_engine::git::Git;
 use piton_engine::land::{Landing, prepare};
-use piton_engine::snapshot::{keep_omitted, read_back, rebuild};
+use piton_engine::snapshot::{has_omitted, move_out, read_back, rebuild};
 
 use crate::lab::{BRANCH, Lab, put, read};
 
@@ -151,7 +151,8 @@ fn everything(lab: &Lab, base: &piton_core::ids::Oid) {
     let kept = lab.taken(&tree, 1);
     assert_eq!(lab.take_after(&tree, 2, Some(&kept.tree)).expect("taken"), None);
     read_back(&git, &kept).expect("readable");
-    keep_omitted(&tree, &kept, &lab.root().join("outside/omitted")).expect("carried");
+    assert!(has_omitted(&tree, base).expect("known"));
+    move_out(&tree, (&kept, base), &lab.root().join("outside/omitted"), None).expect("carried");
     tree.reset_to(BRANCH, base).expect("reset");
     assert_eq!(read(&tree.path().join("a.x")), "1\n");
     rebuild(&tree, BRANCH, base, Some(&kept.commit)).expect("restored");

@@ -8,6 +8,7 @@ mod lab;
 mod collected;
 mod hardening;
 mod landing;
+mod omitted;
 mod refs;
 mod restoring;
 mod snapshots;

@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,9 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use piton_core::event::Snapshot;
-use piton_core::limits::OMISSIONS_MAX;
 use piton_engine::git::GitError;
-use piton_engine::snapshot::{keep_omitted, operation, read_back, rebuild};
+use piton_engine::snapshot::{operation, read_back, rebuild};
 use piton_engine::worktree::{TreeState, Worktree};
 
 use crate::lab::{BRANCH, Lab, files, oid, prints, put, read};
@@ -418,90 +416,6 @@ lab_test! {
 }
 
 lab_test! {
-    fn what_cannot_be_kept_is_listed_and_carried_before_a_reset(lab) {
-        let tree = lab.tree();
-        let path = |name: &str| tree.path().join(name);
-        put(&path("work/file"), "x");
-        lab.sh(tree.path(), "mkfifo work/fifo; mkfifo target.log; mkdir target; mkfifo target/fifo");
-        let _socket = UnixListener::bind(path("socket")).expect("bound");
-        fs::remove_file(path("README.md")).expect("removable");
-        lab.sh(tree.path(), "mkfifo README.md");
-        for name in ["empty", "full"] {
-            fs::create_dir(path(name)).expect("writable");
-            lab.git_in(&path(name), &["init", "-q"]);
-        }
-        put(&path("full/file"), "x");
-        lab.sh(tree.path(), "mkfifo full/fifo");
-        lab.commit_in(&path("full"), "inner");
-        let plain = lab.try_git_in(tree.path(), &["add", "-A"]);
-        assert!(plain.is_err_and(|text| text.contains("fatal")), "plain git gives up as a whole");
-        let kept = lab.taken(&tree, 1);
-        let omitted: Vec<String> =
-            kept.omitted.iter().map(|left| format!("{}: {}", left.path, left.why)).collect();
-        let history = "the history of a nested repository: only its files are kept";
-        let expected = [
-            "README.md: a FIFO, not a file".to_owned(),
-            format!("empty/.git: {history}"),
-            format!("full/.git: {history}"),
-            "full/fifo: a FIFO, not a file".to_owned(),
-            "socket: a socket, not a file".to_owned(),
-            "work/fifo: a FIFO, not a file".to_owned(),
-        ];
-        assert_eq!(omitted, expected);
-        let paths = [".gitignore", "README.md", "full/file", "src/main.rs", "work/file"];
-        assert_eq!(lab.paths_of(&kept.commit), paths);
-        let into = lab.root().join("outside/omitted");
-        keep_omitted(&tree, &kept, &into).expect("carried");
-        keep_omitted(&tree, &kept, &into).expect("and again");
-        let carried: Vec<_> = files(&into, false).into_keys().collect();
-        assert_eq!(carried, ["README.md", "socket", "work/fifo"].map(PathBuf::from));
-        tree.reset_to(BRANCH, &lab.head(tree.path())).expect("reset");
-        assert!(!path("work").exists() && path("full/file").exists() && path("empty/.git").exists());
-        assert_eq!(read(&path("README.md")), "hello\n");
-    }
-}
-
-lab_test! {
-    /// What came after the snapshot and cannot be kept changes no tree, so there is no new snapshot
-    /// that could list it.
-    fn what_no_snapshot_lists_is_carried_before_a_reset(lab) {
-        let tree = lab.tree();
-        let path = |name: &str| tree.path().join(name);
-        put(&path("work"), "x");
-        let kept = lab.taken(&tree, 1);
-        let huge = fs::File::create(path("huge")).expect("writable");
-        huge.set_len(1100 << 20).expect("sparse");
-        lab.sh(tree.path(), "mkdir new; mkfifo new/pipe");
-        assert_eq!(lab.take_after(&tree, 2, Some(&kept.tree)).expect("taken"), None, "the fault");
-        let into = lab.root().join("outside/omitted");
-        keep_omitted(&tree, &kept, &into).expect("carried");
-        tree.reset_to(BRANCH, &lab.head(tree.path())).expect("reset");
-        assert!(!path("huge").exists() && !path("new").exists() && !path("work").exists());
-        assert_eq!(fs::metadata(into.join("huge")).expect("kept").len(), 1100 << 20);
-        assert!(fs::symlink_metadata(into.join("new/pipe")).is_ok());
-        assert!(!into.join("work").exists(), "the snapshot has it");
-    }
-}
-
-lab_test! {
-    /// A snapshot that is not of this very tree does not allow a reset either.
-    fn what_changed_since_the_snapshot_is_carried_before_a_reset(lab) {
-        let tree = lab.tree();
-        put(&tree.path().join("work"), "x");
-        put(&tree.path().join("same"), "x");
-        let kept = lab.taken(&tree, 1);
-        put(&tree.path().join("work"), "y");
-        put(&tree.path().join("src/main.rs"), "changed");
-        fs::remove_file(tree.path().join("README.md")).expect("removable");
-        let into = lab.root().join("outside/omitted");
-        keep_omitted(&tree, &kept, &into).expect("carried");
-        let carried: Vec<_> = files(&into, false).into_keys().collect();
-        assert_eq!(carried, ["src/main.rs", "work"].map(PathBuf::from));
-        assert_eq!(read(&into.join("work")), "y");
-    }
-}
-
-lab_test! {
     /// A name that git refuses costs that name only.
     fn a_path_that_git_refuses_is_left_out_alone(lab) {
         let tree = lab.tree();
@@ -534,32 +448,6 @@ lab_test! {
         assert_eq!(kept.omitted, []);
         assert!(lab.paths_of(&kept.commit).contains(&"bad.utf16".to_owned()));
         assert!(tree.commit_all(BRANCH, "leftovers").is_err());
-    }
-}
-
-lab_test! {
-    fn a_long_list_is_cut_and_still_carried(lab) {
-        let tree = lab.tree();
-        let many = OMISSIONS_MAX + 20;
-        lab.sh(tree.path(), &format!("mkdir pipes; for n in $(seq {many}); do mkfifo pipes/$n; done"));
-        let kept = lab.taken(&tree, 1);
-        assert_eq!(kept.omitted.len(), OMISSIONS_MAX);
-        assert_eq!(kept.omitted.last().map(|last| last.why.as_str()), Some("and 21 more"));
-        let into = lab.root().join("outside/omitted");
-        keep_omitted(&tree, &kept, &into).expect("carried");
-        assert_eq!(files(&into, false).len(), many);
-    }
-}
-
-lab_test! {
-    fn a_path_that_cannot_be_carried_refuses(lab) {
-        let tree = lab.tree();
-        lab.sh(tree.path(), "mkfifo pipe");
-        let kept = lab.taken(&tree, 1);
-        put(&lab.root().join("outside/file"), "in the way");
-        let carried = keep_omitted(&tree, &kept, &lab.root().join("outside/file/folder"));
-        assert!(matches!(carried, Err(GitError::Io { .. })), "{carried:?}");
-        assert!(fs::symlink_metadata(tree.path().join("pipe")).is_ok());
     }
 }
 
