@@ -18,6 +18,8 @@ pub struct TreeFacts {
     pub uncommitted: Vec<String>,
     /// What git was left in the middle of, and how it is gone on with or given up.
     pub underway: Option<String>,
+    /// What earlier attempts made and the tree does not have, with where it is.
+    pub moved_out: Vec<String>,
 }
 
 const LISTED: usize = 40;
@@ -77,6 +79,7 @@ fn brief((plan, before): (&PlanStep, &Step), entry: Entry, facts: &TreeFacts) ->
             text.push_str("- Its changes were set aside; the tree is at the step's start again.\n");
         }
     }
+    named(&mut text, "Made by earlier attempts, and not in the tree", &facts.moved_out);
     parts(&mut text, plan, before);
     reported(&mut text, &before.report, entry);
     text.push_str("Check what is already done before repeating it.\n");

@@ -361,6 +361,9 @@ pub struct AttemptView {
     /// What was in its worktree and did not land, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_landed: Vec<Omission>,
+    /// What no snapshot can hold of its work, and was moved out of the worktree for others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub moved_out: Vec<MovedOutView>,
     /// Files of the user's checkout that changed meanwhile; by whom is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkout_changed: Option<Box<CheckoutChanges>>,
@@ -370,6 +373,13 @@ pub struct AttemptView {
     pub lease_expires: Millis,
     /// It is held, and nobody is known to be behind it any more: others can claim the step.
     pub lease_lapsed: bool,
+}
+
+/// A path that was moved out of a worktree, and where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MovedOutView {
+    pub path: String,
+    pub place: String,
 }
 
 /// What was seen of the machine, and when.
@@ -675,6 +685,7 @@ fn attempts(step: &StepRef, state: &Step, by: &Seen<'_>) -> Vec<AttemptView> {
         commits: attempt.trace.commits,
         head: attempt.trace.head.clone(),
         not_landed: attempt.trace.omitted.clone(),
+        moved_out: Vec::new(),
         checkout_changed: attempt.trace.checkout.clone(),
         state,
         lease_expires: believed_until(step, attempt, by.leases).wall,

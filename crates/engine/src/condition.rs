@@ -5,20 +5,22 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use piton_core::ids::{Oid, StepRef};
+use piton_core::ids::{Fence, Oid, StepRef};
 use piton_core::plan::Isolation;
 use piton_core::recover::Sighting;
 use piton_core::run::{Phase, Step};
-use piton_core::view::step_branch;
+use piton_core::view::{MovedOutView, step_branch};
 use serde::Serialize;
 
 use crate::error::EngineError;
 use crate::git::{is_missing, locks};
 use crate::log::Log;
 use crate::observe::{Depth, observe};
+use crate::preserve;
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::shell;
+use crate::snapshot::MovedOut;
 use crate::worktree::{Fate, Link, Tenant, Worktree, is_unfinished, link_of, persons_lock};
 
 /// Something about a worktree that is worth a word.
@@ -64,6 +66,8 @@ pub enum TreeCondition {
     Locked,
     /// Another step has used it since.
     Swapped,
+    /// What no snapshot can hold was moved out of it.
+    MovedOut,
 }
 
 impl TreeCondition {
@@ -83,6 +87,7 @@ impl TreeCondition {
             TreeCondition::LockLeft => "lock_left",
             TreeCondition::Locked => "locked",
             TreeCondition::Swapped => "swapped",
+            TreeCondition::MovedOut => "moved_out",
         }
     }
 
@@ -93,7 +98,8 @@ impl TreeCondition {
 
     /// Whether it is as it should be, and only worth knowing.
     pub fn is_fine(self) -> bool {
-        matches!(self, TreeCondition::Locked | TreeCondition::Swapped | TreeCondition::OffBranch)
+        use TreeCondition::{Locked, MovedOut, OffBranch, Swapped};
+        matches!(self, Locked | Swapped | MovedOut | OffBranch)
     }
 }
 
@@ -114,7 +120,9 @@ pub fn of_step(
     let tree = Worktree::own_place(&project.git, &path);
     let branch = step_branch(&run.opened.handle, step);
     let look = Look { log, step, state, tree: &tree, branch: &branch };
-    look.all()
+    let mut found = look.all()?;
+    found.extend(look.moved_out(preserve::moved_out(project, step, state)));
+    Ok(found)
 }
 
 /// The same for every step of a run that was begun and that nobody is at work on, where there is anything
@@ -379,6 +387,28 @@ impl Look<'_> {
         };
         let found = format!("step {} has used the worktree since", other.step);
         Look::condition(TreeCondition::Swapped, found, then)
+    }
+
+    /// What the worktree does not have, because no snapshot can hold it.
+    fn moved_out(&self, out: Vec<(Fence, MovedOut)>) -> Option<Condition> {
+        let is_coming = |(fence, _): &&(Fence, MovedOut)| Some(*fence) >= self.state.begun_anew();
+        let coming = out.iter().filter(is_coming).count();
+        let rows: Vec<String> = out
+            .iter()
+            .map(|(_, moved)| moved.shown())
+            .map(|shown| {
+                let MovedOutView { path, place } = shown;
+                format!("{path} (it is {place})")
+            })
+            .collect();
+        let then = match coming {
+            0 => "leaves that there: the step was begun anew since",
+            _ => {
+                "puts it back for an attempt that continues, unless something is there; for one that starts over it stays"
+            }
+        };
+        let found = format!("moved out of its worktree: {}", rows.join(", "));
+        (!rows.is_empty()).then(|| Look::condition(TreeCondition::MovedOut, found, then.to_owned()))
     }
 
     /// Git's own locks, with what is known of who holds them.

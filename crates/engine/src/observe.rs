@@ -21,6 +21,7 @@ use crate::log::Log;
 use crate::machine;
 use crate::project::Project;
 use crate::runs::settings_of;
+use crate::snapshot::{MovedOut, moved_out};
 use crate::snapshots::{KnownSnapshot, unrecorded};
 use crate::worktree::{Worktree, differing};
 
@@ -73,6 +74,12 @@ pub fn look(project: &Project, log: &Log, depth: Depth) -> Result<RunView, Engin
             if depth != Depth::Locks && matches!(shown.status, StepStatus::Interrupted { .. }) {
                 found_by_ref(project, log, (&step, attempt), shown);
             }
+        }
+    }
+    if depth != Depth::Locks {
+        for shown in view.steps.iter_mut().flat_map(|shown| &mut shown.attempts) {
+            let out = moved_out(&project.folder(shown.attempt).omitted());
+            shown.moved_out = out.iter().map(MovedOut::shown).collect();
         }
     }
     Ok(view)

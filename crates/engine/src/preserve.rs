@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use piton_core::decide::Command;
 use piton_core::event::{Holder, Report, Snapshot, SnapshotReason};
 use piton_core::ids::{Fence, Oid, StepId, StepRef};
-use piton_core::run::Attempt;
+use piton_core::run::{Attempt, Step};
 use piton_core::view::run_branch;
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use crate::git::GitError;
 use crate::keeper::{reason_in, snapshot_message, snapshot_ref};
 use crate::log::{Log, LogError};
 use crate::project::Project;
-use crate::snapshot;
+use crate::snapshot::{self, MovedOut};
 use crate::worktree::{Tenant, TreeState, Worktree};
 
 /// What became of the bytes of a holder whose claim ends.
@@ -146,6 +146,19 @@ pub(crate) fn newest_of(
     let (message, _) = snapshot::told(&project.git, &commit)?;
     let of_others = reason_in(&message) == Some(SnapshotReason::Reset);
     Ok((!of_others).then_some((number, commit)))
+}
+
+/// What was moved out of the worktrees of a step's attempts that are over, and is out of them still:
+/// newest first, with the fence of the attempt whose work it is.
+pub fn moved_out(project: &Project, step: &StepRef, state: &Step) -> Vec<(Fence, MovedOut)> {
+    let past = state.history.iter().rev().map(|past| &past.attempt);
+    let own = |moved: &MovedOut| moved.step.as_ref() == Some(step);
+    let of = |attempt: &Attempt| {
+        let found = snapshot::moved_out(&project.folder(attempt.id).omitted());
+        let fence = attempt.fence;
+        found.into_iter().filter(own).map(move |moved| (fence, moved)).collect::<Vec<_>>()
+    };
+    past.flat_map(of).collect()
 }
 
 /// Keeps bytes; the ref that has them, which may be one from before.

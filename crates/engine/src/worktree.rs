@@ -175,6 +175,7 @@ impl Worktree {
                 let (on, back) = underway.operation.ways_out();
                 format!("{underway}: go on with `{on}`, or give it up with `{back}`")
             }),
+            moved_out: Vec::new(),
         })
     }
 

@@ -17,6 +17,7 @@ use piton_core::run::{Phase, Run};
 use piton_core::time::Millis;
 use piton_engine::attempt::{Folder, RiskRecord};
 use piton_engine::condition::Condition;
+use piton_engine::preserve::moved_out;
 use piton_engine::project::Project;
 use piton_engine::worker::Notice;
 
@@ -129,6 +130,7 @@ impl<'a> Progress<'a> {
                     _ => "fresh",
                 };
                 self.say(step, "●", &format!("started (attempt {number}, {how})"));
+                self.not_in_tree(run, step);
             }
             Event::Checkpointed { step, snapshot, .. } => {
                 if let (Some(line), Some(kept)) = (held(&self.lines).get_mut(step), snapshot) {
@@ -221,6 +223,17 @@ impl<'a> Progress<'a> {
             )
         });
         self.ui.warn(Kind::Noticed, format!("step {step}: not landed: {what}"), hint);
+    }
+
+    /// What earlier attempts made and this one goes on without.
+    fn not_in_tree(&self, run: &Run, step: &StepRef) {
+        let Some((_, state)) = run.step(&step.step) else { return };
+        for (_, moved) in moved_out(self.project, step, state) {
+            let moved = moved.shown();
+            let what = format!("step {step}: {} is not in its worktree", plain(&moved.path));
+            let hint = format!("an earlier attempt made it; it is {}", plain(&moved.place));
+            self.ui.warn(Kind::Noticed, what, Some(hint));
+        }
     }
 
     fn failed(&mut self, run: &Run, step: &StepRef, why: &Failure) {

@@ -188,10 +188,11 @@ impl Keeper {
             Work::Agent { agent, prompt } => {
                 let name = agent;
                 let agent = self.agent(agent)?;
-                let facts = match self.entry {
+                let mut facts = match self.entry {
                     Entry::Continue => self.tree.facts(base)?,
                     _ => TreeFacts::default(),
                 };
+                facts.moved_out = self.still_out();
                 let step = (&self.plan, self.state());
                 let Prompt { text: prompt, answers } =
                     brief::prompt(prompt, step, self.entry, &facts);

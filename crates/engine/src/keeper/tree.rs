@@ -132,31 +132,32 @@ impl Keeper {
         }
         let (start, kept) = self.start_of(branch, kept)?;
         // What was moved out comes back whole: a snapshot has only some of it.
-        let without: Vec<Vec<u8>> = self.own_omitted().map(|moved| moved.path).collect();
+        let since = self.state().begun_anew();
+        let out = preserve::moved_out(&self.project, &self.step, self.state()).into_iter();
+        let coming = out.filter(|(fence, _)| Some(*fence) >= since);
+        let without: Vec<Vec<u8>> = coming.map(|(_, moved)| moved.path).collect();
         let filling = kept.as_ref().map(|snapshot| Filling { snapshot, without: &without });
         self.tree.hand_to(&self.tenant())?;
         Ok(snapshot::rebuild(&self.tree, branch, &start, filling)?)
     }
 
-    /// The folders of this step's attempts since it was last begun anew, newest first.
-    fn own_folders(&self) -> impl Iterator<Item = Folder> {
-        let state = self.state();
-        let past = state.history.iter().rev().map(|past| &past.attempt);
-        let since = state.begun_anew();
-        let of_this_tree = past.take_while(move |attempt| Some(attempt.fence) >= since);
-        of_this_tree.map(|attempt| self.project.folder(attempt.id))
-    }
-
-    /// What was moved out of the worktree and is to come back.
-    fn own_omitted(&self) -> impl Iterator<Item = MovedOut> {
-        let all = self.own_folders().flat_map(|folder| snapshot::moved_out(&folder.omitted()));
-        all.filter(|moved| moved.step.as_ref() == Some(&self.step))
+    /// What earlier attempts of this step made and the tree does not have, for its agent.
+    pub(super) fn still_out(&self) -> Vec<String> {
+        let out = preserve::moved_out(&self.project, &self.step, self.state()).into_iter();
+        let row = |moved: MovedOut| {
+            format!("{}: it is {}", names::shown(&moved.path), moved.place.display())
+        };
+        out.map(|(_, moved)| row(moved)).collect()
     }
 
     /// Puts back what was moved out when another step got the worktree: only now, when the worktree is
     /// whole and this step's, so that nobody else ever finds it there.
     fn move_back(&self) -> Result<(), End> {
-        for folder in self.own_folders() {
+        let state = self.state();
+        let past = state.history.iter().rev().map(|past| &past.attempt);
+        let since = state.begun_anew();
+        for attempt in past.take_while(|attempt| Some(attempt.fence) >= since) {
+            let folder = self.project.folder(attempt.id);
             let done = snapshot::move_back(&self.tree, &self.step, &folder.omitted())?;
             for MovedOut { path, place, .. } in &done.left {
                 let (path, place) = (names::shown(path), place.display());

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use piton_core::event::Snapshot;
 use piton_core::ids::{Oid, StepId, StepRef};
+use piton_core::view::MovedOutView;
 
 use super::beneath::{Root, is_gone};
 use super::compare::on_top;
@@ -40,6 +41,13 @@ pub struct MovedOut {
     pub path: Vec<u8>,
     /// Where it is now.
     pub place: PathBuf,
+}
+
+impl MovedOut {
+    pub fn shown(&self) -> MovedOutView {
+        let place = self.place.display().to_string();
+        MovedOutView { path: names::shown(&self.path), place }
+    }
 }
 
 /// What became of what was moved out when its step went on.

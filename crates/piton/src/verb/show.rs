@@ -119,6 +119,10 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
         for left_out in &attempt.not_landed {
             lines.push(format!("      not landed: {}", omission(left_out)));
         }
+        for moved in &attempt.moved_out {
+            let (path, place) = (plain(&moved.path), plain(&moved.place));
+            lines.push(format!("      moved out of the worktree: {path} (it is {place})"));
+        }
         if let Some(changes) = &attempt.checkout_changed {
             let files = changed_meanwhile(&changes.files, changes.more);
             lines.push(format!("      meanwhile in your checkout, by whom is unknown: {files}"));

@@ -4,6 +4,7 @@
 
 mod branches;
 mod locks;
+mod nested;
 mod operations;
 mod places;
 mod swaps;

@@ -19,12 +19,12 @@ const STATUS: &str = "M  kept.txt\nAM staged.txt\n?? work.txt\n";
 const SWAP: [&str; 5] = ["tree.kept", "tree.nobodys", "tree.marked", "tree.reset", "tree.filled"];
 
 /// Two steps that both work and hang, and look at what they find when they go on.
-fn sandbox(first: &str, second: &str) -> Sandbox {
+pub(crate) fn sandbox(first: &str, second: &str) -> Sandbox {
     steps(first, second, "nth {a} 1: hang")
 }
 
 /// The same; what the first of them does when it has worked.
-fn steps(first: &str, second: &str, then: &str) -> Sandbox {
+pub(crate) fn steps(first: &str, second: &str, then: &str) -> Sandbox {
     let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
     sandbox.write("kept.txt", "base\n");
     sandbox.write(sandbox.mark("first.sh"), first);
@@ -51,9 +51,9 @@ fn steps(first: &str, second: &str, then: &str) -> Sandbox {
 }
 
 /// Step `a` has asked something and waits; `b` was not begun, and somebody kept it from that until now.
-fn a_waits(second: &str) -> (Sandbox, String) {
+pub(crate) fn a_waits(first: &str, second: &str) -> (Sandbox, String) {
     let ask = "nth {a} 1: sh piton ask Which?; nth {a} 1: exit 3";
-    let sandbox = steps(LEAVES, second, ask);
+    let sandbox = steps(first, second, ask);
     let elsewhere = tree(&sandbox, "elsewhere");
     let claim = ["claim", "plan.toml", "--step", "b", "--worktree", &elsewhere];
     assert_eq!(data(&sandbox, &claim)["claimed"], true);
@@ -67,7 +67,7 @@ fn a_waits(second: &str) -> (Sandbox, String) {
 }
 
 /// Somebody answers, and both steps go on to their end; `b` hangs the first time.
-fn both_go_on(sandbox: &Sandbox, handle: &str) {
+pub(crate) fn both_go_on(sandbox: &Sandbox, handle: &str) {
     let asked = data(sandbox, &["questions"]);
     let question = asked["questions"][0]["question"].as_str().expect("a question").to_owned();
     sandbox.piton(&["answer", handle, &question, "this"]).output().success();
@@ -78,17 +78,27 @@ fn both_go_on(sandbox: &Sandbox, handle: &str) {
     sandbox.piton(&["resume"]).output().success();
 }
 
-/// Starts the run and stops step `a` at its work, so that `b` gets the worktree.
-fn a_stopped(sandbox: &Sandbox) -> Running {
+/// Starts the run; step `a` has worked, and hangs.
+pub(crate) fn a_at_work(sandbox: &Sandbox) -> Running {
     let run = sandbox.piton(&["run", "plan.toml", "--trust", "--grace", "100ms"]).spawn();
     sandbox.wait_exists(sandbox.mark("a-ready"));
+    run
+}
+
+/// Stops step `a`, so that `b` gets the worktree.
+pub(crate) fn stop_a(sandbox: &Sandbox) {
     let handle = view(sandbox)["handle"].as_str().expect("a handle").to_owned();
     sandbox.piton(&["stop", &handle, "a"]).output().success();
+}
+
+pub(crate) fn a_stopped(sandbox: &Sandbox) -> Running {
+    let run = a_at_work(sandbox);
+    stop_a(sandbox);
     run
 }
 
 /// Both stopped at their work, `b`'s in the worktree.
-fn both_stopped(sandbox: &Sandbox) {
+pub(crate) fn both_stopped(sandbox: &Sandbox) {
     let run = a_stopped(sandbox);
     sandbox.wait_exists(sandbox.mark("b-ready"));
     run.signal(Signal::INT);
@@ -98,7 +108,7 @@ fn both_stopped(sandbox: &Sandbox) {
 }
 
 /// Kills everything when the point is reached.
-fn kill_at(sandbox: &Sandbox, point: &CrashPoint, worker: Running) {
+pub(crate) fn kill_at(sandbox: &Sandbox, point: &CrashPoint, worker: Running) {
     let stopped = point.wait_hit();
     assert!(keepers(sandbox).contains(&stopped), "it is a keeper that swaps");
     drop(worker.kill9());
@@ -155,7 +165,7 @@ fn steps_that_are_swapped_out_come_back_as_they_were() {
 
 #[test]
 fn what_a_person_adds_before_the_swap_comes_back_too() {
-    let (sandbox, handle) = a_waits("cat person.txt > person-found.txt; rm person.txt");
+    let (sandbox, handle) = a_waits(LEAVES, "cat person.txt > person-found.txt; rm person.txt");
     // After the last snapshot of `a`, and in nothing but the worktree.
     sandbox.write(worktree(&sandbox).join("person.txt"), "a person's\n");
     let resume = sandbox.piton(&["resume", &handle]).spawn();
@@ -182,7 +192,7 @@ fn answered(sandbox: &Sandbox, handle: &str) {
 
 #[test]
 fn undoing_a_restore_does_not_write_into_the_tree_of_another_step() {
-    let (sandbox, handle) = a_waits("");
+    let (sandbox, handle) = a_waits(LEAVES, "");
     let place = worktree(&sandbox);
     let work = place.join("work.txt");
     sandbox.write(&work, "by hand\n");
@@ -218,7 +228,7 @@ fn undoing_a_restore_does_not_write_into_the_tree_of_another_step() {
 
 #[test]
 fn a_snapshot_is_put_into_a_tree_that_a_completed_step_has_left() {
-    let (sandbox, handle) = a_waits("");
+    let (sandbox, handle) = a_waits(LEAVES, "");
     let resume = sandbox.piton(&["resume", &handle]).spawn();
     wait_ready(&sandbox, &resume);
     resume.signal(Signal::INT);
@@ -288,7 +298,7 @@ fn a_rebase_comes_back_where_it_was() {
 fn a_swap_that_is_killed_when_the_tree_is_given_away_costs_nothing() {
     // A tree that is begun anew is filled with nothing but its commit.
     for point in SWAP.into_iter().filter(|point| *point != "tree.filled") {
-        let (sandbox, handle) = a_waits("");
+        let (sandbox, handle) = a_waits(LEAVES, "");
         let at = sandbox.crash_point(point, 1);
         let worker = sandbox.piton(&["resume"]).crash_at(&at).spawn();
         kill_at(&sandbox, &at, worker);
@@ -311,7 +321,7 @@ fn a_swap_that_is_killed_when_the_tree_is_put_back_costs_nothing() {
     }
 }
 
-fn wait_ready(sandbox: &Sandbox, worker: &Running) {
+pub(crate) fn wait_ready(sandbox: &Sandbox, worker: &Running) {
     sandbox.wait_until("b at work", || {
         assert!(alive(worker.pid()), "{} {}", worker.stdout(), worker.stderr());
         sandbox.exists(sandbox.mark("b-ready"))
