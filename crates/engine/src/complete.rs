@@ -2,13 +2,13 @@
 //! for holders who start themselves. The commit is checked by the plan's verify command in a worktree
 //! of piton's own, recorded, landed, completed; killed anywhere and said again it ends the same, once.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use piton_core::claim::lease_key;
 use piton_core::decide::{Command, completable, holds};
-use piton_core::event::{Cause, Check, Conflict, Exit, Failure, Truth};
+use piton_core::event::{Cause, Check, Conflict, Exit, Failure, Holder, Omission, Truth};
 use piton_core::ids::{Fence, Hash, Oid, StepId, StepRef};
 use piton_core::run::{Attempt, Phase};
 use piton_core::view::run_branch;
@@ -19,13 +19,15 @@ use crate::child::{self, Child, Spec};
 use crate::claims::{lost, stale};
 use crate::crash;
 use crate::error::EngineError;
+use crate::git::status::Depth;
 use crate::land::{self, Unlanded};
 use crate::log::Log;
 use crate::machine;
 use crate::preserve::{self, Kept};
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::worktree::Bench;
+use crate::snapshot;
+use crate::worktree::{Bench, Worktree};
 
 /// How often the log is looked at while verify runs.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -38,6 +40,8 @@ pub struct Delivered {
     pub truth: Truth,
     /// What became of bytes that are in the worktree and not in the commit.
     pub kept: Kept,
+    /// What was in the holder's worktree and did not land, and why.
+    pub not_landed: Vec<Omission>,
 }
 
 /// Completes a claim with a commit, named by its id or the beginning of it.
@@ -86,8 +90,10 @@ pub fn delivered(log: &Log, step: &StepId, fence: Fence) -> Option<Delivered> {
     let (_, state) = log.run().step(step)?;
     match &state.phase {
         Phase::Completed { commit, truth, fence: by, .. } if *by == fence => {
-            let kept = Kept::default();
-            Some(Delivered { commit: commit.clone(), truth: *truth, kept })
+            let by = state.history.iter().map(|past| &past.attempt).find(|by| by.fence == fence);
+            let not_landed = by.map(|attempt| attempt.trace.omitted.clone()).unwrap_or_default();
+            let (commit, kept) = (commit.clone(), Kept::default());
+            Some(Delivered { commit, truth: *truth, kept, not_landed })
         }
         _ => None,
     }
@@ -149,11 +155,24 @@ fn verify(
     let commits = project.git.count_commits(&tip, commit)?;
     let (tree, commit) = (project.git.tree_of(commit)?, commit.clone());
     let (step, fence) = (step.clone(), attempt.fence);
-    // A worktree of somebody else's is theirs: nothing is said about what else is in it.
-    let omitted = Vec::new();
+    let omitted = apart(project, attempt);
     log.submit(&Command::Verify { step, fence, commit, tree, truth, check, commits, omitted })?;
     crash::point("complete.verified");
     Ok(())
+}
+
+/// The repositories in the holder's worktree, of which no commit has anything. Those in the user's own
+/// checkout may be anybody's, and are not told.
+fn apart(project: &Project, attempt: &Attempt) -> Vec<Omission> {
+    let Holder::External { host, worktree } = &attempt.holder else { return Vec::new() };
+    let tree = Worktree::at(&project.git, Path::new(worktree));
+    let is_theirs = *host == project.host && tree.path() != project.git.main_root();
+    if !is_theirs || !tree.is_ours() {
+        return Vec::new();
+    }
+    // A worktree that cannot be looked at keeps nobody from completing.
+    let seen = tree.status(Depth::Files).unwrap_or_default();
+    snapshot::apart(&tree, seen.into_repositories())
 }
 
 /// Ends and removes what killed processes left, of this claim or of any other.

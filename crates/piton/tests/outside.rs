@@ -209,9 +209,13 @@ fn a_commit_is_verified_landed_and_built_upon() {
     assert_eq!((exit, code.as_str()), (77, "E063"), "its verify command is not trusted");
     assert_eq!(events(&lab.sandbox), before);
 
+    lab.sandbox.git_in(&jwt, &["init", "--quiet", "vendor"]);
     let done = lab.data(&[&complete[..], &["--trust"]].concat());
     assert_eq!((&done["commit"], &done["truth"]), (&commit.as_str().into(), &"verified".into()));
+    let apart = serde_json::json!([{ "path": "vendor/", "why": "a repository of its own" }]);
+    assert_eq!(done["not_landed"], apart, "no commit has it");
     let verified = &events_named(&lab.sandbox, "verified")[0];
+    assert_eq!(verified["omitted"], apart);
     assert_eq!(verified["check"]["command"], "test -f auth.ts && cat auth.ts");
     assert_eq!(verified["check"]["exit"]["code"], 0);
     assert_eq!(verified["tree"], lab.sandbox.tree_of(&commit));

@@ -7,7 +7,8 @@ use piton_engine::complete::{Delivered, complete_with, delivered};
 use serde_json::json;
 
 use crate::claiming::{ByClaim, Target, Which, tell_kept, words};
-use crate::error::Problem;
+use crate::describe::omission;
+use crate::error::{Kind, Problem};
 use crate::trusting::Consent;
 use crate::ui::Ui;
 use crate::verb::Answer;
@@ -74,7 +75,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let run = target.log.run();
     let left = run.steps().filter(|(_, state)| !state.is_completed()).count();
     let all = run.is_completed();
-    let Delivered { commit: with, truth, kept } = done;
+    let Delivered { commit: with, truth, kept, not_landed } = done;
     let landed = with.as_ref().map_or_else(String::new, |commit| {
         format!(" with {} on {}", commit.short(), run_branch(&run.opened.handle))
     });
@@ -83,12 +84,18 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         false => format!("step {}: completed{landed}; {left} to go", target.step),
     });
     tell_kept(ui, &kept);
+    if !not_landed.is_empty() {
+        let what = not_landed.iter().map(omission).collect::<Vec<_>>().join(", ");
+        let hint = "they are where they were made, in the claim's worktree".to_owned();
+        ui.warn(Kind::Noticed, format!("step {}: not landed: {what}", target.step), Some(hint));
+    }
     let data = target.answer(json!({
         "fence": fence,
         "completed": true,
         "commit": with,
         "truth": truth,
         "kept": kept.kept,
+        "not_landed": not_landed,
         "total_remaining": left,
         "all_completed": all,
     }));
