@@ -44,7 +44,7 @@ pub use compare::{
 };
 pub use export::{export, has_path};
 pub use omitted::{MovedBack, MovedOut, has_omitted, move_back, move_out, moved_out};
-pub use operation::Operation;
+pub use operation::Begun;
 pub use packs::{consolidate, sweep};
 pub(crate) use put::is_meant;
 pub use put::{PutBack, PutError, Putting, finish_putting, lock_tree, put_back};
@@ -244,8 +244,8 @@ impl Taking<'_> {
         }
         let sink = Sink::pack(git, &ask.refname);
         let mut capture = self.capture(memory, &sink)?;
-        let operation = Operation::in_dir(self.dir).map(|begun| begun.known_to(git));
-        capture.trailers.extend(operation.as_ref().map(Operation::trailer));
+        let operation = Begun::in_dir(self.dir).map(|begun| begun.known_to(git));
+        capture.trailers.extend(operation.as_ref().map(Begun::trailer));
         let staged = match &operation {
             Some(begun) => format!("{} {}", memory.staged.digest(), begun.digest()),
             None => memory.staged.digest(),
@@ -277,7 +277,7 @@ impl Taking<'_> {
             pack.side(&Entry { message: "index", parent, start, changes })
         });
         let sides = (all || !sides_of.is_empty()).then(|| pack.root("conflicts", sides_of));
-        let begun = operation.iter().flat_map(Operation::commits).map(Parent::Commit);
+        let begun = operation.iter().flat_map(Begun::commits).map(Parent::Commit);
         let merges: Vec<Parent<'_>> = staging.into_iter().chain(sides).chain(begun).collect();
         pack.commit(&Entry { message: &message, parent, start, changes }, &merges);
         if let Some(from) = &counted {

@@ -26,7 +26,7 @@ use crate::log::Log;
 use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::snapshot::{self, FileChange, Operation, PutBack, PutError, Putting};
+use crate::snapshot::{self, Begun, FileChange, PutBack, PutError, Putting};
 use crate::undo::{self, Act, ActStage, Deed, Journal, NotUndone};
 use crate::worktree::{Tenant, TreeState, Worktree};
 
@@ -223,7 +223,7 @@ pub struct Contents {
     pub message: String,
     /// What git was in the middle of.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub operation: Option<Operation>,
+    pub operation: Option<Begun>,
     /// The commit that was checked out.
     pub head: Option<Oid>,
     pub base: Oid,
@@ -335,6 +335,9 @@ pub struct RestoredTree {
     pub removed: Vec<String>,
     /// Where files are that were in the way and in no snapshot.
     pub aside: Option<PathBuf>,
+    /// What git was in the middle of then, and is not now: putting back begins no operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<Begun>,
 }
 
 /// What it takes to reverse a restore.
@@ -373,7 +376,13 @@ pub fn restore(
 ) -> Result<RestoredTree, EngineError> {
     let tree = Worktree::at(&project.git, &place(project, log, kept)?);
     let journal = Journal::lock(project)?;
-    restore_into(project, log, &tree, (among, kept), (paths, edits), Some(&journal))
+    let all = (among, kept);
+    let restored = restore_into(project, log, &tree, all, (paths, edits), Some(&journal))?;
+    let begun = match restored.branch.is_some() && tree.underway().is_none() {
+        true => snapshot::operation(&project.git, &kept.commit)?,
+        false => None,
+    };
+    Ok(RestoredTree { operation: begun, ..restored })
 }
 
 /// The same, into any worktree; an act is written down where there is a journal.
@@ -596,7 +605,7 @@ fn restore_present(
 fn told(tree: &Worktree, before: Option<String>, putting: Putting, done: PutBack) -> RestoredTree {
     let PutBack { written, removed, aside } = done;
     let (path, branch) = (tree.path().to_owned(), putting.branch);
-    RestoredTree { path, before, branch, written, removed, aside }
+    RestoredTree { path, before, branch, written, removed, aside, operation: None }
 }
 
 /// The run's worktree, whose last step is done: with nothing in it that has not landed, it is made the
@@ -613,7 +622,8 @@ fn taken_over(
         TreeState::Present { head: Some(head), .. } => project.git.is_ancestor(&head, &tip)?,
         _ => false,
     };
-    if !landed || !paths.is_empty() || tree.dirty()? {
+    let has_more = || snapshot::has_omitted(tree, &tip);
+    if !landed || !paths.is_empty() || tree.dirty()? || has_more()? {
         return Err(of_other(log, kept, &other.step.step));
     }
     rebuilt(project, log, tree, kept, paths)
@@ -651,6 +661,7 @@ fn rebuilt(
         written: names(written),
         removed: names(removed),
         aside: None,
+        operation: None,
     })
 }
 

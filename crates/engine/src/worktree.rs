@@ -41,7 +41,8 @@ pub(crate) use listed::{Listed, listed, obstacle_in};
 pub(crate) use position::forget_positions;
 pub(crate) use scratch::Bench;
 pub use tenant::Tenant;
-pub(crate) use underway::Operation;
+pub use underway::Operation;
+pub(crate) use underway::underway;
 use underway::{MERGES, SEQUENCERS};
 
 /// Commits listed in a brief: more would help nobody.

@@ -535,6 +535,12 @@ fn a_merge_under_way_is_shown_with_how_to_go_on() {
     let text = lab.sandbox.piton(&args).output().success();
     assert!(text.stdout.contains("a merge was under way: MERGE_HEAD"), "{text}");
     assert!(text.stderr.contains("&& git commit -m"), "{text}");
+    // Put back, it is told once more: nothing of git's says so.
+    let args = ["snapshot", "restore", &lab.step(), "--at", at, "--yes"];
+    let text = lab.sandbox.piton(&args).output().success();
+    let told = "a merge was under way: MERGE_HEAD";
+    assert!(text.stderr.contains(told) && text.stderr.contains("not begun again"), "{text}");
+    assert!(text.stderr.contains("&& git commit -m"), "{text}");
 }
 
 #[test]

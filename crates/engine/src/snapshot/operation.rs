@@ -10,11 +10,11 @@ use piton_core::ids::Oid;
 use serde::Serialize;
 
 use crate::git::Git;
+use crate::worktree::{Operation, underway};
 
 /// The trailer of a snapshot's message.
 const TRAILER: &str = "Piton-Operation";
 
-const OPERATIONS: [&str; 5] = ["merge", "cherry-pick", "revert", "rebase", "bisect"];
 const NAMES: [&str; 6] =
     ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "onto", "orig-head", "stopped-sha"];
 /// Commits that are kept with one operation: an octopus has fewer arms.
@@ -24,9 +24,8 @@ const NAME_MAX: usize = 200;
 
 /// An operation that was begun and not ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Operation {
-    /// `merge`, `cherry-pick`, `revert`, `rebase` or `bisect`.
-    pub what: String,
+pub struct Begun {
+    pub what: Operation,
     /// What it is about, as git's own files call it: `MERGE_HEAD`, `onto`, `orig-head`.
     pub commits: Vec<(String, Oid)>,
     /// The branch that is rebased.
@@ -34,25 +33,23 @@ pub struct Operation {
     pub branch: Option<String>,
 }
 
-impl Operation {
+impl Begun {
     /// What is under way, by a worktree's git directory.
-    pub(super) fn in_dir(dir: &Path) -> Option<Operation> {
-        let there = |name: &str| fs::symlink_metadata(dir.join(name)).is_ok();
-        let rebase = ["rebase-merge", "rebase-apply"].into_iter().find(|name| there(name));
-        let heads = [
-            ("MERGE_HEAD", "merge"),
-            ("CHERRY_PICK_HEAD", "cherry-pick"),
-            ("REVERT_HEAD", "revert"),
-        ];
-        let begun = heads.into_iter().find(|(name, _)| there(name));
-        let (what, files): (_, Vec<(&str, String)>) = match (rebase, begun) {
-            (Some(folder), _) => {
+    pub(super) fn in_dir(dir: &Path) -> Option<Begun> {
+        let what = underway(dir)?.operation;
+        let there = |name: &&str| fs::symlink_metadata(dir.join(name)).is_ok();
+        let rebase = ["rebase-merge", "rebase-apply"].into_iter().find(there);
+        let files: Vec<(&str, String)> = match (what, rebase) {
+            (Operation::Rebase | Operation::Am, Some(folder)) => {
                 let names = ["onto", "orig-head", "stopped-sha"];
-                ("rebase", names.map(|name| (name, format!("{folder}/{name}"))).to_vec())
+                names.map(|name| (name, format!("{folder}/{name}"))).to_vec()
             }
-            (None, Some((name, what))) => (what, vec![(name, name.to_owned())]),
-            (None, None) if there("BISECT_LOG") => ("bisect", Vec::new()),
-            (None, None) => return None,
+            (Operation::Merge, _) => vec![("MERGE_HEAD", "MERGE_HEAD".to_owned())],
+            (Operation::CherryPick, _) => {
+                vec![("CHERRY_PICK_HEAD", "CHERRY_PICK_HEAD".to_owned())]
+            }
+            (Operation::Revert, _) => vec![("REVERT_HEAD", "REVERT_HEAD".to_owned())],
+            (Operation::Rebase | Operation::Am | Operation::Bisect, _) => Vec::new(),
         };
         let ids = |(name, path): &(&str, String)| {
             let text = fs::read_to_string(dir.join(path)).unwrap_or_default();
@@ -61,11 +58,11 @@ impl Operation {
         };
         let commits = files.iter().flat_map(ids).take(COMMITS_MAX).collect();
         let branch = rebase.and_then(|folder| named(&dir.join(folder).join("head-name")));
-        Some(Operation { what: what.to_owned(), commits, branch })
+        Some(Begun { what, commits, branch })
     }
 
     /// Without the commits that are not there: nothing can be made of those.
-    pub(super) fn known_to(mut self, git: &Git) -> Operation {
+    pub(super) fn known_to(mut self, git: &Git) -> Begun {
         let listed: String = self.commits.iter().map(|(_, id)| format!("{id}\n")).collect();
         let asked = git.call().args(&["cat-file", "--batch-check=%(objecttype)"]);
         let answer = asked.input(listed.into_bytes()).run().ok();
@@ -89,16 +86,16 @@ impl Operation {
         let commits = self.commits.iter().map(|(name, id)| format!(" {name}={id}"));
         let branch = self.branch.iter().map(|name| format!(" branch={name}"));
         let parts: String = commits.chain(branch).collect();
-        format!("{TRAILER}: {}{parts}", self.what)
+        format!("{TRAILER}: {}{parts}", self.what.word())
     }
 
     /// What a snapshot's message says.
-    pub(super) fn told_in(message: &str) -> Option<Operation> {
+    pub(super) fn told_in(message: &str) -> Option<Begun> {
         let rows = message.lines().rev().filter_map(|line| line.strip_prefix(TRAILER));
         let row = rows.filter_map(|row| row.strip_prefix(": ")).next()?;
         let mut words = row.split(' ');
-        let what = words.next().filter(|what| OPERATIONS.contains(what))?;
-        let mut told = Operation { what: what.to_owned(), commits: Vec::new(), branch: None };
+        let what = words.next().and_then(Operation::of_word)?;
+        let mut told = Begun { what, commits: Vec::new(), branch: None };
         for (name, value) in words.filter_map(|word| word.split_once('=')) {
             match (name, Oid::new(value)) {
                 ("branch", _) if is_name(value) => told.branch = Some(value.to_owned()),

@@ -13,7 +13,7 @@ use piton_core::ids::Oid;
 
 use super::beneath::Root;
 use super::known::Known;
-use super::operation::Operation;
+use super::operation::Begun;
 use super::read::{Reader, Sink};
 use super::staged::{TrackedPaths, files_of};
 use super::walk::is_within;
@@ -62,8 +62,8 @@ pub fn told(git: &Git, commit: &Oid) -> Result<(String, Vec<Omission>), GitError
 }
 
 /// What git was in the middle of when a snapshot was taken.
-pub fn operation(git: &Git, commit: &Oid) -> Result<Option<Operation>, GitError> {
-    Ok(Operation::told_in(&Header::read(git, commit)?.message))
+pub fn operation(git: &Git, commit: &Oid) -> Result<Option<Begun>, GitError> {
+    Ok(Begun::told_in(&Header::read(git, commit)?.message))
 }
 
 /// What a snapshot's commit says.

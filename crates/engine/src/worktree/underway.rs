@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use piton_core::ids::Oid;
+use serde::Serialize;
 
 use super::Worktree;
 use crate::git::{GitError, locks};
@@ -23,9 +24,10 @@ const NAMING_MAX: u64 = 1 << 20;
 /// Where commits are kept that only a branch, or an unfinished operation, has named.
 const ASIDE: &str = "refs/piton/aside";
 
-/// An operation of git's that was begun and not ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
+/// An operation of git's that can be begun and not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operation {
     Rebase,
     Am,
     Merge,
@@ -35,7 +37,32 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    pub(crate) fn named(self) -> &'static str {
+    const ALL: [Operation; 6] = [
+        Operation::Rebase,
+        Operation::Am,
+        Operation::Merge,
+        Operation::CherryPick,
+        Operation::Revert,
+        Operation::Bisect,
+    ];
+
+    /// As git's command for it is called, and as it is told in a snapshot and with `--json`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Operation::Rebase => "rebase",
+            Operation::Am => "am",
+            Operation::Merge => "merge",
+            Operation::CherryPick => "cherry-pick",
+            Operation::Revert => "revert",
+            Operation::Bisect => "bisect",
+        }
+    }
+
+    pub(crate) fn of_word(word: &str) -> Option<Operation> {
+        Operation::ALL.into_iter().find(|operation| operation.word() == word)
+    }
+
+    pub fn named(self) -> &'static str {
         match self {
             Operation::Rebase => "a rebase",
             Operation::Am => "applying patches (git am)",

@@ -329,7 +329,7 @@ lab_test! {
         assert!(lab.try_git_in(tree.path(), &["merge", "side"]).is_err(), "the fault");
         let kept = lab.taken(&tree, 1);
         let begun = operation(&lab.found(), &kept.commit).expect("readable").expect("a merge");
-        assert_eq!((begun.what.as_str(), begun.branch.as_deref()), ("merge", None));
+        assert_eq!((begun.what.word(), begun.branch.as_deref()), ("merge", None));
         let [(name, id)] = begun.commits.as_slice() else { panic!("{begun:?}") };
         assert_eq!((name.as_str(), id.as_str()), ("MERGE_HEAD", theirs.as_str()));
         // The same again is nothing new, in this process and in the next one.
@@ -372,30 +372,30 @@ lab_test! {
                 lab.git_in(tree.path(), &["rev-parse", "HEAD"]));
             begun.map(|begun| {
                 let ids = begun.commits.iter().map(|(name, id)| format!("{name} {id}"));
-                (begun.what.clone(), ids.collect::<Vec<_>>(), begun.branch.clone())
+                (begun.what.word(), ids.collect::<Vec<_>>(), begun.branch.clone())
             })
         };
         assert_eq!(told(1), None);
         let run = |args: &[&str]| lab.try_git_in(tree.path(), args);
         run(&["cherry-pick", &theirs]).expect_err("the fault");
         let picked = vec![format!("CHERRY_PICK_HEAD {theirs}")];
-        assert_eq!(told(2), Some(("cherry-pick".into(), picked, None)));
+        assert_eq!(told(2), Some(("cherry-pick", picked, None)));
         run(&["cherry-pick", "--abort"]).expect("ended");
         run(&["rebase", "main"]).expect_err("the fault");
         let onto = vec![
             format!("onto {theirs}"), format!("orig-head {ours}"), format!("stopped-sha {ours}")
         ];
-        assert_eq!(told(3), Some(("rebase".into(), onto, Some(branch))));
+        assert_eq!(told(3), Some(("rebase", onto, Some(branch))));
         run(&["rebase", "--abort"]).expect("ended");
         run(&["bisect", "start"]).expect("begun");
-        assert_eq!(told(4), Some(("bisect".into(), Vec::new(), None)));
+        assert_eq!(told(4), Some(("bisect", Vec::new(), None)));
         run(&["bisect", "reset"]).expect("ended");
         // What an agent writes there is not believed, and fails nothing.
         let dir = git_dir(lab, &tree);
         let gone = "1".repeat(ours.len());
         put(&dir.join("MERGE_HEAD"), format!("{gone}\nnonsense\n{theirs}\n; rm -rf /\n"));
         let merged = vec![format!("MERGE_HEAD {theirs}")];
-        assert_eq!(told(5), Some(("merge".into(), merged, None)));
+        assert_eq!(told(5), Some(("merge", merged, None)));
         fs::remove_file(dir.join("MERGE_HEAD")).expect("there");
         assert_eq!(told(6), None);
     }

@@ -10,7 +10,7 @@ use piton_core::time::Millis;
 use piton_core::view::timestamp;
 use piton_engine::log::Log;
 use piton_engine::project::Project;
-use piton_engine::snapshot::{ChangeKind, FileChange, Operation};
+use piton_engine::snapshot::{Begun, ChangeKind, FileChange};
 use piton_engine::snapshots::{self, Against, At, KnownBy, KnownSnapshot, Listed, NewerEdits};
 use piton_engine::{Access, EngineError, config};
 use serde_json::{Value, json};
@@ -332,13 +332,13 @@ fn why(reason: Option<SnapshotReason>) -> &'static str {
 }
 
 /// What git was in the middle of, with what it was about.
-fn under_way(begun: &Operation) -> String {
+fn under_way(begun: &Begun) -> String {
     let commits = begun.commits.iter().map(|(name, id)| format!("{name} {}", id.short()));
     let branch = begun.branch.iter().map(|name| format!("of {name}"));
     let parts: Vec<String> = branch.chain(commits).collect();
     match parts.is_empty() {
-        true => format!("a {} was under way", begun.what),
-        false => format!("a {} was under way: {}", begun.what, parts.join(", ")),
+        true => format!("{} was under way", begun.what.named()),
+        false => format!("{} was under way: {}", begun.what.named(), parts.join(", ")),
     }
 }
 
@@ -374,7 +374,7 @@ fn show(which: &Which, one: &One, ui: &Ui) -> Result<Answer, Problem> {
     ui.line(format!("{changed} changed since {}", contents.base.short()))?;
     file_lines(&contents.files, ui)?;
     left_out_lines(&kept.omitted, ui)?;
-    if let Some(go_on) = contents.operation.as_ref().and_then(Operation::go_on) {
+    if let Some(go_on) = contents.operation.as_ref().and_then(Begun::go_on) {
         ui.hint(format!("to go on with it where it was put back, once it is solved: `{go_on}`"));
     }
     Ok(Answer::new(json!({ "snapshot": kept, "contents": contents })))
@@ -525,6 +525,11 @@ fn restore(
     if let Some(aside) = &restored.aside {
         let message = format!("files in the way were moved to {}", aside.display());
         ui.warn(Kind::Noticed, message, None);
+    }
+    if let Some(begun) = &restored.operation {
+        let message = format!("{}; that is not begun again", under_way(begun));
+        let hint = begun.go_on().map(|go_on| format!("once it is solved: `{go_on}`"));
+        ui.warn(Kind::Noticed, message, hint);
     }
     if let Some(before) = &restored.before {
         let _ = ui.line(format!("what was there is kept as {before}"));
