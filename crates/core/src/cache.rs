@@ -20,7 +20,7 @@ const DUE_AFTER: u64 = 16;
 
 /// Superseded pages may take this much room, and as much again as what is needed: then the file is
 /// replaced.
-const ROOM_FOR_OLD: u64 = 64 * 1024;
+const ROOM_FOR_OLD: u64 = 16 * 1024;
 
 /// A file beside a log. It only grows until another takes its place, so that what was found in it stays
 /// there for whoever has it open.

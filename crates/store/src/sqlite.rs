@@ -229,7 +229,7 @@ impl SqliteStore {
     }
 
     fn head(&self, run: RunId) -> Result<Position, StoreError> {
-        Ok(self.reading(|conn| rows::known_run(conn, run))?.log.head.position)
+        Ok(self.reading(|conn| rows::present(conn, self.log(conn, run)?))?.head.position)
     }
 
     /// A number that is different after anybody's commit.
@@ -462,7 +462,7 @@ impl Store for SqliteStore {
     }
 
     fn leases(&self, run: RunId) -> Result<Vec<Lease>, StoreError> {
-        self.reading(|conn| rows::leases_of(conn, &rows::known_run(conn, run)?.log))
+        self.reading(|conn| rows::leases_of(conn, &rows::present(conn, self.log(conn, run)?)?))
     }
 
     fn text(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {

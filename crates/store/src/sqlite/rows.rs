@@ -276,6 +276,12 @@ pub(super) fn update_head(conn: &Connection, log: &Log) -> Result<(), Flaw> {
     if changed == 1 { Ok(()) } else { Err(Damage::Seal("a run's head").into()) }
 }
 
+/// A log that was known before, as it is now; or it was forgotten since.
+pub(super) fn present(conn: &Connection, log: Log) -> Result<Log, Flaw> {
+    let run = log.run;
+    head_of(conn, log).or_else(|_| Ok(known_run(conn, run)?.log))
+}
+
 /// The log with the head that is kept of it.
 fn head_of(conn: &Connection, log: Log) -> Result<Log, Flaw> {
     let id = log.id(HEAD)?;
