@@ -36,6 +36,10 @@ pub struct Question {
 /// The answers to a question about a conflict: the commit is landed again, once both sides were brought
 /// together; the step is done again from the run's branch; the run stops.
 pub const LAND_AGAIN: &str = "land again";
+/// How much of a question about a conflict is for the names of files, in characters: it is read at a glance,
+/// and `about` has more of them.
+const CONFLICT_CHARS_MAX: usize = 100;
+
 /// The answers to a question about an interruption: the step goes on in the tree as it was left; it is
 /// done again from its base; the run stops.
 pub const CONTINUE: &str = "continue";
@@ -320,9 +324,16 @@ fn interruption_text(
     )
 }
 
+/// Like [`interruption_text`]: what it is about in the first line, then what each answer does.
 fn conflict_text(step: &StepRef, conflict: &Conflict) -> String {
     let Conflict { branch, onto, commit, kept, paths, count, worktree } = conflict;
-    let more = match usize::try_from(*count).unwrap_or(usize::MAX).saturating_sub(paths.len()) {
+    let mut length = 0;
+    let fits = |path: &&String| {
+        length += path.chars().count();
+        length <= CONFLICT_CHARS_MAX
+    };
+    let shown = paths.iter().take_while(fits).count().max(1).min(paths.len());
+    let more = match usize::try_from(*count).unwrap_or(usize::MAX).saturating_sub(shown) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
@@ -331,12 +342,13 @@ fn conflict_text(step: &StepRef, conflict: &Conflict) -> String {
         None => "on the step's branch".to_owned(),
     };
     format!(
-        "{step} conflicts with {branch} ({}) in {}{more}; its commit {} is kept as {kept}. \
-         {LAND_AGAIN}: after `git merge {branch}` {place}, solved and committed; \
-         {RESTART}: the step is done again from {branch}; \
+        "{step} conflicts with {branch} ({}) in {}{more}\n\
+         its commit {} is kept as {kept}\n\
+         {LAND_AGAIN}: after `git merge {branch}` {place}, solved and committed\n\
+         {RESTART}: the step is done again from {branch}\n\
          {STOP}: nothing more is begun, and resuming tries to land it once more",
         onto.short(),
-        paths.join(", "),
+        paths[..shown].join(", "),
         commit.short(),
     )
 }

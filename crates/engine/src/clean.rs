@@ -82,8 +82,10 @@ pub enum TreeStatus {
     Unknown,
     /// Not a worktree of this repository, or one that git cannot use.
     Foreign,
-    /// git has it in its list, and there is nothing.
-    Missing,
+    /// git has it in its list, or its run had it, and there is nothing.
+    Missing {
+        cause: Option<Cause>,
+    },
 }
 
 impl TreeStatus {
@@ -97,7 +99,7 @@ impl TreeStatus {
             TreeStatus::Abandoned => "abandoned",
             TreeStatus::Unknown => "unknown",
             TreeStatus::Foreign => "foreign",
-            TreeStatus::Missing => "missing",
+            TreeStatus::Missing { .. } => "missing",
         }
     }
 }
@@ -110,7 +112,7 @@ pub struct TreeCounts {
     pub untracked: u64,
     /// Ignored files and folders: one that is ignored as a whole counts once.
     pub ignored: u64,
-    /// Commits that no branch but those of steps has.
+    /// Commits that the branch has not got which the run's work is for.
     pub unmerged: u64,
     pub bytes: u64,
     /// Repositories of their own below it.
@@ -278,7 +280,8 @@ pub(crate) fn doomed(
     lasting: &mut dyn FnMut(&TreeRow) -> String,
 ) -> Result<Result<Vec<Doomed>, Vec<String>>, EngineError> {
     let mut rows = list(project, Some(store), root)?;
-    let other = |row: &TreeRow| matches!(row.status, TreeStatus::Foreign | TreeStatus::Missing);
+    let other =
+        |row: &TreeRow| matches!(row.status, TreeStatus::Foreign | TreeStatus::Missing { .. });
     rows.retain(|row| row.run == Some(run) && row.entry.is_some() && !other(row));
     let ask = CleanAsk { completed: true, interrupted: true, older_than: None };
     let (mut doomed, mut in_use) = (Vec::new(), Vec::new());

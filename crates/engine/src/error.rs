@@ -95,6 +95,8 @@ pub enum EngineError {
     TreeOfOther { handle: Handle, step: StepId, other: StepId },
     #[error("there is no worktree at {}", path.display())]
     NoTree { path: PathBuf },
+    #[error("the records of its run are gone, and nobody knows where step {step} was worked on")]
+    NoRecords { step: StepId },
     #[error("its worktree is on another host: {host}")]
     OtherHost { host: String },
     #[error("{} changed since the last snapshot", files(paths))]
@@ -273,7 +275,9 @@ impl EngineError {
                 "put the files elsewhere: `piton snapshot restore {handle}/{step} --to DIR`; or let \
                  step {other} finish first: `piton resume {handle}`"
             )),
-            EngineError::NoTree { .. } | EngineError::OtherHost { .. } => {
+            EngineError::NoTree { .. }
+            | EngineError::NoRecords { .. }
+            | EngineError::OtherHost { .. } => {
                 Some("put the files elsewhere: --to DIR".into())
             }
             EngineError::NewerEdits { .. } => Some(
@@ -301,10 +305,9 @@ fn not_undone_hint(why: &NotUndone) -> Option<String> {
             format!("move it away, then `piton undo {act}`; nothing was changed")
         }
         NotUndone::UsedSince { next, .. } => format!("{next}; nothing was changed"),
-        NotUndone::Purged { handle, .. } => format!(
-            "its records are gone; its work stays: `git for-each-ref refs/piton/{handle} \
-             refs/piton/purged/{handle}`"
-        ),
+        NotUndone::Purged { handle, .. } => {
+            format!("its records are gone; its work stays: `piton snapshot list {handle}`")
+        }
         NotUndone::Expired { .. } => "`piton undo --list` shows what can still be undone".into(),
         NotUndone::Unreadable { .. } => {
             "it may be of a newer piton, and is left alone; `piton undo \

@@ -163,6 +163,11 @@ fn squashed(project: &Project, log: &Log, tip: &Oid, onto: &Oid) -> Result<bool,
     })
 }
 
+/// The branch that a run's work is for.
+pub(crate) fn target(project: &Project, log: &Log) -> Result<String, EngineError> {
+    branch(project, log, None)
+}
+
 /// The branch that is meant: the one that is named, or the one that the run began from. An older run does
 /// not know that: then it is the one that the plan names as its base, or what is checked out here.
 fn branch(project: &Project, log: &Log, asked: Option<&str>) -> Result<String, EngineError> {

@@ -29,7 +29,7 @@ use crate::undo::{Act, ActStage, Deed, Journal};
 use crate::worker::worker_log;
 
 /// Where the work of a deleted run stays that nothing else has.
-const LASTING: &str = "refs/piton/purged";
+pub(crate) const LASTING: &str = "refs/piton/purged";
 
 /// A run that is deleted, as it is written down: all it takes to finish that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -30,6 +30,10 @@ use crate::snapshot::{self, Begun, FileChange, PutBack, PutError, Putting};
 use crate::undo::{self, Act, ActStage, Deed, Journal, NotUndone};
 use crate::worktree::{Tenant, TreeState, Worktree};
 
+mod gone;
+
+pub use gone::list_gone;
+
 /// A snapshot that has its ref.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KnownSnapshot {
@@ -184,6 +188,16 @@ fn base(log: &Log, step: &StepRef) -> Oid {
     state.and_then(|state| state.base.clone()).unwrap_or_else(|| log.run().opened.base.clone())
 }
 
+/// The commit that was checked out when a snapshot was taken.
+fn head_of(project: &Project, snapshot: &Oid) -> Oid {
+    project.git.commit(&format!("{snapshot}^1")).unwrap_or_else(|_| snapshot.clone())
+}
+
+/// What a snapshot's files are held against; where the run's records are gone, what was checked out.
+fn base_of(project: &Project, log: Option<&Log>, kept: &KnownSnapshot) -> Oid {
+    log.map_or_else(|| head_of(project, &kept.commit), |log| base(log, &kept.step))
+}
+
 /// Which snapshot is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum At {
@@ -231,13 +245,14 @@ pub struct Contents {
     pub files: Vec<FileChange>,
 }
 
+/// Without a log where the run's records are gone.
 pub fn contents(
     project: &Project,
-    log: &Log,
+    log: Option<&Log>,
     kept: &KnownSnapshot,
 ) -> Result<Contents, EngineError> {
     let (message, _) = snapshot::told(&project.git, &kept.commit)?;
-    let base = base(log, &kept.step);
+    let base = base_of(project, log, kept);
     let files = snapshot::changed_paths(&project.git, &base, &kept.commit)?;
     let head = project.git.commit(&format!("{}^1", kept.commit)).ok();
     let operation = snapshot::operation(&project.git, &kept.commit)?;
@@ -261,9 +276,10 @@ pub struct Compared {
     pub difference: snapshot::Difference,
 }
 
+/// Without a log where the run's records are gone.
 pub fn compare(
     project: &Project,
-    log: &Log,
+    log: Option<&Log>,
     (among, kept): (&[KnownSnapshot], &KnownSnapshot),
     against: Against,
     paths: &[Vec<u8>],
@@ -277,11 +293,12 @@ pub fn compare(
             (earlier.refname.clone(), kept.refname.clone(), difference)
         }
         (Against::Base | Against::Previous, _) => {
-            let base = base(log, &kept.step);
+            let base = base_of(project, log, kept);
             let difference = snapshot::between(git, &base, &kept.commit, paths)?;
             (base.to_string(), kept.refname.clone(), difference)
         }
         (Against::Files, _) => {
+            let log = log.ok_or_else(|| EngineError::NoRecords { step: kept.step.step.clone() })?;
             let tree = Worktree::at(git, &place(project, log, kept)?);
             let difference = snapshot::with_files(&tree, &kept.commit, paths)?;
             (kept.refname.clone(), tree.path().display().to_string(), difference)

@@ -422,22 +422,21 @@ pub(crate) fn at_risk(step: &StepView) -> String {
         Some(WorkAtRisk::Known(risk)) => {
             let since = span(Duration::from_secs(risk.seconds));
             let files = match risk.files {
-                Some(files) => count(files, "file"),
-                None => "unknown files".to_owned(),
+                Some(0) if risk.failing.is_none() => ", nothing at risk".to_owned(),
+                Some(files) => format!(", at risk: {} in {since}", count(files, "file")),
+                None => format!(", at risk: unknown files in {since}"),
             };
             let interval = match risk.interval_ms {
                 Some(ms) if risk.stretched => {
-                    format!(
-                        ", next snapshot after {} (a large tree)",
-                        span(Duration::from_millis(ms))
-                    )
+                    let every = span(Duration::from_millis(ms));
+                    format!(", a snapshot every {every} because its tree is large")
                 }
                 _ => String::new(),
             };
             let failing = risk.failing.as_ref();
             let failing =
                 failing.map(|why| format!(", snapshots fail: {}", clipped(why, REPORT_MAX)));
-            format!(", at risk: {files} in {since}{interval}{}", failing.unwrap_or_default())
+            format!("{files}{interval}{}", failing.unwrap_or_default())
         }
     }
 }

@@ -288,6 +288,7 @@ fn kind_of(error: &EngineError) -> Kind {
         EngineError::TreeInUse { .. }
         | EngineError::TreeOfOther { .. }
         | EngineError::NoTree { .. }
+        | EngineError::NoRecords { .. }
         | EngineError::OtherHost { .. } => Kind::TreeInUse,
         EngineError::NewerEdits { .. } => Kind::NewerEdits,
         EngineError::NotPutBack { .. } => Kind::NotRestored,

@@ -209,7 +209,8 @@ impl Ui {
         }
     }
 
-    /// Asks for one of these, by its letter; nothing where nobody is there, or nothing of it is typed.
+    /// Asks for one of these, by its letter or a word of it; nothing where nobody is there, or nothing is
+    /// typed any more.
     pub(crate) fn choose<'a>(
         &self,
         question: &str,
@@ -229,10 +230,19 @@ impl Ui {
                 Ok(_) => {}
             }
             let said = answer.trim().to_lowercase();
-            let meant = |(key, what): &&(&str, &str)| said == *key || said == *what;
+            let meant = |(key, what): &&(&str, &str)| {
+                said == *key || said == *what || what.split(' ').any(|word| word == said)
+            };
             if let Some((key, _)) = choices.iter().find(meant) {
                 return Some(key);
             }
+            let keys: Vec<&str> = choices.iter().map(|(key, _)| *key).collect();
+            let (last, others) = keys.split_last().expect("something to choose from");
+            self.talk(format!(
+                "{} is none of them: type {} or {last}, or the word beside it",
+                if said.is_empty() { "nothing".to_owned() } else { format!("{said:?}") },
+                others.join(", ")
+            ));
         }
     }
 

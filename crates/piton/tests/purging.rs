@@ -114,6 +114,26 @@ fn purging_deletes_the_records_and_keeps_the_work() {
     let (code, error, _) = refused(sandbox, &["abandon", handle, "--purge", "--yes"]);
     assert_eq!((code, error.as_str()), (2, "E064"), "there is no such run any more");
 
+    // Its snapshots are found by their refs, and what they hold comes out of them.
+    assert!(out.stderr.contains(&format!("`piton snapshot list {handle}`")), "{out}");
+    let listed = data(sandbox, &["snapshot", "list", handle]);
+    let rows = listed["snapshots"].as_array().expect("rows");
+    assert!(rows.len() >= 2 && listed["run"].is_null(), "{listed:#}");
+    assert!(rows.iter().all(|row| row["step"] == "second"), "{listed:#}");
+    let step = format!("{handle}/second");
+    let to = sandbox.root().join("brought-back");
+    data(sandbox, &["snapshot", "restore", &step, "--to", to.to_str().expect("text")]);
+    assert_eq!(sandbox.read(to.join("half.txt")), "half\n");
+    assert_eq!(sandbox.read(to.join("late.txt")), "late\n");
+    let first = rows[0]["commit"].as_str().expect("an id");
+    let shown = data(sandbox, &["snapshot", "show", &step, "--at", first]);
+    assert_eq!(shown["contents"]["files"][0]["path"], "half.txt", "{shown:#}");
+    let patch = sandbox.piton(&["snapshot", "diff", &step]).output().success().stdout;
+    assert!(patch.contains("+late"), "{patch}");
+    let (code, error, message) = refused(sandbox, &["snapshot", "restore", &step]);
+    assert_eq!((code, error.as_str()), (1, "E097"), "{message}");
+    assert!(refused(sandbox, &["snapshot", "list", "many-lost-run"]).1 == "E064");
+
     // The worktree comes back with what was ignored in it; the run does not.
     data(sandbox, &["undo"]);
     assert_eq!(sandbox.read(it.tree.join("late.txt")), "late\n");

@@ -328,6 +328,8 @@ fn whoever_works_there_is_not_disturbed() {
     let (sandbox, run) = begun();
     let (exit, code, message) = refused(&sandbox, &["snapshot", "restore", "--yes"]);
     assert_eq!((exit, code.as_str()), (1, "E097"), "{message}");
+    let status = || sandbox.piton(&["status", "test"]).output().success().stdout;
+    sandbox.wait_until("nothing at risk", || status().contains(", nothing at risk"));
     // A dead one is buried first, and what it left is kept.
     let keeper = keeper(&sandbox);
     kill9(run.pid());

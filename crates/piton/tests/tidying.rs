@@ -607,6 +607,110 @@ fn a_step_is_found_where_it_is_worked_on_and_named_there() {
 }
 
 #[test]
+fn a_worktree_that_is_gone_is_told_with_its_step_and_why_nobody_is_at_work() {
+    let (lab, handle) = stopped();
+    let row = || lab.data(&["worktree", "list"])["worktrees"][0].clone();
+    let found = row();
+    assert_eq!((&found["step"], &found["at_work"]), (&Value::Null, &"second".into()), "{found:#}");
+    // What has landed on the run's branch is not yet where it is to go.
+    assert_eq!(found["counts"]["unmerged"], 1, "{found:#}");
+    lab.merge(&format!("piton/{handle}/run"));
+    assert_eq!(row()["counts"]["unmerged"], 0);
+
+    fs::remove_dir_all(worktree(&lab.sandbox)).expect("it can be removed");
+    for is_listed in [true, false] {
+        let git = lab.worktrees();
+        assert_eq!(git.contains(&format!("{handle}/run\n")), is_listed, "{git}");
+        let gone = row();
+        assert_eq!(gone["status"], "missing", "{gone:#}");
+        assert_eq!(
+            (&gone["at_work"], &gone["cause"]),
+            (&"second".into(), &"user_interrupt".into())
+        );
+        let out = lab.sandbox.piton(&["worktree", "list"]).output().success().stdout;
+        assert!(out.contains("second") && out.contains("user_interrupt"), "{out}");
+        let out = lab.sandbox.piton(&["clean"]).output().success().stdout;
+        assert!(!out.contains("prune"), "{out}");
+        lab.sandbox.git(&["worktree", "prune"]);
+    }
+    lab.open_gate();
+    lab.sandbox.piton(&["resume"]).output().success();
+}
+
+#[test]
+fn a_worktree_that_is_being_made_is_not_called_missing() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    lay_plan(&sandbox, &plan(&sandbox, &[command_step(&sandbox, "only", "true", "")]));
+    let lab = Lab { sandbox };
+    let made = lab.sandbox.crash_point("tree.nobodys", 1);
+    let running = lab.sandbox.piton(&["run", "plan.toml", "--trust"]).crash_at(&made).spawn();
+    made.wait_hit();
+    let row = || lab.data(&["worktree", "list"])["worktrees"][0].clone();
+    let found = row();
+    assert_eq!(
+        (&found["status"], &found["at_work"]),
+        (&"live".into(), &"only".into()),
+        "{found:#}"
+    );
+    // As before its folder is there, when git's list has it already.
+    let tree = worktree(&lab.sandbox);
+    let away = lab.sandbox.root().join("away");
+    fs::rename(&tree, &away).expect("on one file system");
+    let found = row();
+    assert_eq!(
+        (&found["status"], &found["at_work"]),
+        (&"live".into(), &"only".into()),
+        "{found:#}"
+    );
+    fs::rename(&away, &tree).expect("on one file system");
+    made.release();
+    running.wait().success();
+}
+
+#[test]
+fn a_fresh_start_that_nobody_has_worked_on_is_undone_in_one_go() {
+    let (lab, handle) = stopped();
+    let fresh = || {
+        let opened = lab.data(&["open", "plan.toml", "--fresh"]);
+        opened["run"]["handle"].as_str().expect("a handle").to_owned()
+    };
+    let new = fresh();
+    assert_eq!((lab.status(&handle), lab.status(&new)), ("abandoned".into(), "open".into()));
+    let undone = lab.data(&["undo"]);
+    assert_eq!(undone["deed"], "fresh start");
+    assert_eq!((lab.status(&handle), lab.status(&new)), ("stopped".into(), "abandoned".into()));
+    // Once somebody has taken a step of the new one it is theirs to end.
+    let newer = fresh();
+    let tree = lab.open_tree("first");
+    lab.claim("first", &tree);
+    let out = lab.sandbox.piton(&["undo"]).output().expect_code(1);
+    assert!(out.stderr.contains(&format!("`piton abandon {newer}`")), "{out}");
+    assert_eq!(lab.status(&handle), "abandoned");
+    lab.data(&["abandon", &newer, "--yes"]);
+    lab.data(&["undo", "2"]);
+    assert_eq!(lab.status(&handle), "stopped");
+}
+
+#[test]
+fn a_snapshot_that_only_a_ref_names_is_a_proof_too() {
+    let (lab, handle) = stopped();
+    let tree = worktree(&lab.sandbox);
+    lab.sandbox.write(tree.join("late.txt"), "late\n");
+    let verdict = || lab.verdicts(&["--interrupted"])[&tree].clone();
+    let (stays, why) = verdict();
+    assert!(stays == "stays" && why.contains("in no snapshot"), "{why}");
+    // What is there is kept before something is put back, and that is known by its ref alone.
+    lab.data(&["snapshot", "restore", &format!("{handle}/second"), "--yes"]);
+    assert!(!tree.join("late.txt").exists());
+    lab.data(&["undo"]);
+    assert_eq!(lab.sandbox.read(tree.join("late.txt")), "late\n");
+    assert_eq!(verdict(), ("goes".to_owned(), "snapshotted".to_owned()));
+    lab.data(&["clean", "--interrupted", "--apply"]);
+    lab.data(&["undo"]);
+    assert_eq!(lab.sandbox.read(tree.join("late.txt")), "late\n");
+}
+
+#[test]
 fn the_menu_continues_reviews_and_starts_fresh_only_when_it_is_said_twice() {
     let (lab, handle) = stopped();
     let shows = |terminal: &Terminal, text: &str| {
@@ -615,7 +719,9 @@ fn the_menu_continues_reviews_and_starts_fresh_only_when_it_is_said_twice() {
     let mut terminal = Terminal::start(&lab.sandbox, &["run", "plan.toml"]);
     shows(&terminal, "start fresh");
     assert!(terminal.shown().contains(&handle));
-    terminal.type_in("r\n");
+    terminal.type_in("whatever\n");
+    shows(&terminal, "is none of them: type c, r, m, f or q, or the word beside it");
+    terminal.type_in("Review\n");
     shows(&terminal, "first.txt");
     terminal.type_in("m\n");
     shows(&terminal, "Merge it?");
@@ -634,7 +740,7 @@ fn the_menu_continues_reviews_and_starts_fresh_only_when_it_is_said_twice() {
     lab.open_gate();
     let mut terminal = Terminal::start(&lab.sandbox, &["run", "plan.toml"]);
     shows(&terminal, "start fresh");
-    terminal.type_in("f\n");
+    terminal.type_in("fresh\n");
     shows(&terminal, "start over?");
     terminal.type_in("y\n");
     shows(&terminal, "Sure?");

@@ -303,7 +303,13 @@ fn a_commit_that_cannot_be_landed_waits_for_a_person() {
     history.play(PARKED);
     let (_, a) = history.run.step(&id("a")).unwrap();
     let asked = a.open_question().unwrap();
-    insta::assert_snapshot!(asked.text, @"a conflicts with piton/x/run (0000000000) in src/a.rs and 2 more; its commit 0000000000 is kept as refs/piton/unlanded/x/a/2. land again: after `git merge piton/x/run` on the step's branch, solved and committed; restart: the step is done again from piton/x/run; stop: nothing more is begun, and resuming tries to land it once more");
+    insta::assert_snapshot!(asked.text, @r"
+    a conflicts with piton/x/run (0000000000) in src/a.rs and 2 more
+    its commit 0000000000 is kept as refs/piton/unlanded/x/a/2
+    land again: after `git merge piton/x/run` on the step's branch, solved and committed
+    restart: the step is done again from piton/x/run
+    stop: nothing more is begun, and resuming tries to land it once more
+    ");
     assert_eq!(asked.choices, ["land again", "restart", "stop"]);
     assert!(
         a.attempt().is_none() && a.failures == 0,

@@ -20,6 +20,7 @@ use crate::git::hash::{Format, Id, blob};
 use crate::git::status::Depth;
 use crate::git::{Git, GitError, names};
 use crate::log::Log;
+use crate::merge;
 use crate::project::Project;
 use crate::worktree::Worktree;
 
@@ -88,8 +89,8 @@ fn candidate(
     let log = Log::load(Arc::clone(store), run).map_err(|error| error.to_string())?;
     // Whatever stands against it, what it holds is told.
     let whereabouts = row.head.clone().map(|head| commits(&project.git, log.run(), &head));
-    if let (Some(Ok(commits)), Some(counts)) = (&whereabouts, &mut row.counts) {
-        counts.unmerged = commits.unmerged();
+    if let (Some(head), Some(counts)) = (&row.head, &mut row.counts) {
+        counts.unmerged = unmerged(project, &log, head).unwrap_or_default();
     }
     if let Some(why) = &row.obstacle {
         return Err(why.clone().into());
@@ -147,7 +148,7 @@ fn selected(row: &TreeRow, ask: CleanAsk, now: Millis) -> Result<(), Reason> {
         TreeStatus::Unfinished { as_told } => Some(format!("what it is for is {as_told}")),
         TreeStatus::Unknown => Some("unknown to this store".into()),
         TreeStatus::Foreign => Some("it is not a worktree of this repository".into()),
-        TreeStatus::Missing => Some("there is nothing".into()),
+        TreeStatus::Missing { .. } => Some("there is nothing".into()),
     };
     if let Some(why) = excluded {
         return Err(why.into());
@@ -165,13 +166,27 @@ enum Commits {
     Unmerged { count: u64 },
 }
 
-impl Commits {
-    fn unmerged(&self) -> u64 {
-        match self {
-            Commits::Proven(_) => 0,
-            Commits::Unmerged { count } => *count,
-        }
+/// How many commits the branch lacks that the run's work is for: neither merged, nor there as others with
+/// the same changes, nor part of what was brought there as one.
+fn unmerged(project: &Project, log: &Log, head: &Oid) -> Result<u64, EngineError> {
+    let (git, run) = (&project.git, log.run());
+    let into = merge::target(project, log).map(|name| format!("refs/heads/{name}"));
+    let into = into.unwrap_or_else(|_| run.opened.base.to_string());
+    let words = ["rev-list", "--count", head.as_str(), "--not"];
+    let line = git.call().args(&words).arg(&into).arg(run.opened.base.as_str()).line()?;
+    let count: u64 = line.parse().map_err(|_| GitError::unexpected("git rev-list", line))?;
+    if count == 0 {
+        return Ok(0);
     }
+    if let Some(merged) = &run.merged
+        && into.ends_with(&format!("/{}", merged.into))
+        && git.is_ancestor(head, &merged.tip)?
+    {
+        return Ok(0);
+    }
+    let answer = git.call().args(&["cherry", &into, head.as_str()]).run()?;
+    let other = answer.text("git cherry")?.lines().filter(|line| line.starts_with("- ")).count();
+    Ok(count.saturating_sub(other as u64))
 }
 
 fn commits(git: &Git, run: &Run, head: &Oid) -> Result<Commits, GitError> {
@@ -260,10 +275,15 @@ fn uncommitted(project: &Project, row: &TreeRow, run: &Run) -> Result<Option<Str
     }
     let on_disk: BTreeSet<Vec<u8>> =
         seen.tracked.iter().map(|entry| entry.path.clone()).chain(seen.untracked).collect();
-    for kept in snapshots(run, row.head.as_ref()) {
-        let same = holds(&tree, kept, &on_disk).map_err(|error| error.to_string())?;
+    let recorded = snapshots(run, row.head.as_ref())
+        .map(|kept| (kept.snapshot.refname.clone(), kept.snapshot.commit.clone()));
+    let by_ref = found_by_ref(&project.git, run, row.head.as_ref());
+    let by_ref = by_ref.map_err(|error| error.to_string())?;
+    for (refname, commit) in recorded.chain(by_ref) {
+        let same =
+            holds(&tree, (&refname, &commit), &on_disk).map_err(|error| error.to_string())?;
         if same {
-            return Ok(Some(kept.snapshot.refname.clone()));
+            return Ok(Some(refname));
         }
     }
     let told = |count: usize, what: &str| match count {
@@ -286,6 +306,26 @@ fn snapshots<'run>(
     kept.filter(move |kept| head.is_some() && kept.snapshot.head.as_ref() == head)
 }
 
+/// How many snapshots that only refs name are compared with what is on disk: the newest are likeliest.
+const BY_REF_MAX: usize = 20;
+
+/// Snapshots that were taken with this commit checked out, as their refs tell, the newest first: of a step
+/// that was swapped out, say, or before something was put back.
+fn found_by_ref(git: &Git, run: &Run, head: Option<&Oid>) -> Result<Vec<(String, Oid)>, GitError> {
+    let Some(head) = head else { return Ok(Vec::new()) };
+    let format = "--format=%(refname) %(objectname) %(parent)";
+    let folder = format!("refs/piton/{}/", run.opened.handle);
+    let words = ["for-each-ref", "--sort=-creatordate", format, "--"];
+    let answer = git.call().args(&words).arg(folder).run()?;
+    let read = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let &[name, commit, parent, ..] = words.as_slice() else { return None };
+        (parent == head.as_str()).then_some(())?;
+        Some((name.to_owned(), Oid::new(commit).ok()?))
+    };
+    Ok(answer.text("git for-each-ref")?.lines().filter_map(read).take(BY_REF_MAX).collect())
+}
+
 /// A snapshot, which is still there, of a worktree with this commit and nothing uncommitted.
 fn snapshot_at(project: &Project, run: &Run, head: Option<&Oid>) -> Option<String> {
     let tree = project.git.tree_of(head?).ok()?;
@@ -301,12 +341,11 @@ fn snapshot_at(project: &Project, run: &Run, head: Option<&Oid>) -> Option<Strin
 /// the same index.
 fn holds(
     tree: &Worktree,
-    kept: &KeptSnapshot,
+    (refname, commit): (&str, &Oid),
     on_disk: &BTreeSet<Vec<u8>>,
 ) -> Result<bool, GitError> {
     let git = tree.git();
-    let commit = &kept.snapshot.commit;
-    if git.ref_target(&kept.snapshot.refname)?.as_ref() != Some(commit) {
+    if git.ref_target(refname)?.as_ref() != Some(commit) {
         return Ok(false);
     }
     let words = ["rev-parse", "--verify", "--quiet", "--end-of-options"];

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use piton_core::claim::believed_until;
 use piton_core::decided::Lease;
-use piton_core::event::Holder;
+use piton_core::event::{Cause, Holder};
 use piton_core::ids::{Handle, StepId, StepRef};
 use piton_core::plan::Isolation;
 use piton_core::recover::{Observed, Sighting};
@@ -178,17 +178,27 @@ impl Owner {
         &self.log.run().opened.handle
     }
 
+    /// Whether it can go on.
+    fn is_open(&self) -> bool {
+        !matches!(self.view.status, RunStatus::Completed | RunStatus::Abandoned { .. })
+    }
+
     /// A worktree that even git has forgotten.
     fn gone(&self, path: PathBuf, step: &StepRef) -> TreeRow {
+        let shared = self.log.run().plan().isolation == Isolation::Run;
+        let (own, at_work) = match shared {
+            true => (None, Some(step.step.clone())),
+            false => (Some(step.step.clone()), None),
+        };
         TreeRow {
             path,
             run: Some(self.log.run().opened.run),
             handle: Some(self.handle().clone()),
-            step: Some(step.step.clone()),
-            at_work: None,
+            step: own,
+            at_work,
             branch: None,
             head: None,
-            status: TreeStatus::Missing,
+            status: TreeStatus::Missing { cause: self.cause(Some(&step.step)) },
             changed_at: Some(self.changed_at(Some(&step.step))),
             counts: None,
             conditions: Vec::new(),
@@ -263,6 +273,14 @@ impl Owner {
             ended.into_iter().chain(kept).max().unwrap_or(run.opened_at)
         });
         of_step.unwrap_or(run.changed_at)
+    }
+
+    /// Why nobody is at work on a step, or on the run, where it was interrupted.
+    fn cause(&self, step: Option<&StepId>) -> Option<Cause> {
+        match self.status(step) {
+            TreeStatus::Interrupted { cause } => cause,
+            _ => None,
+        }
     }
 
     fn status(&self, step: Option<&StepId>) -> TreeStatus {
@@ -364,6 +382,8 @@ impl Present<'_> {
             Err(error) => row.obstacle = Some(error.to_string()),
         }
         if let Some(owner) = owner {
+            let last = tree.left_by().filter(|tenant| tenant.run == owner.log.run().opened.run);
+            row.at_work = last.map(|tenant| tenant.step.step).filter(|_| row.step.is_none());
             self.look_for_holders(owner, &mut row);
         }
         Ok(row)
@@ -411,7 +431,8 @@ impl Present<'_> {
     }
 
     fn look_for_holders(&self, owner: &Owner, row: &mut TreeRow) {
-        row.at_work = owner.at_work(self.project, row);
+        let at_work = owner.at_work(self.project, row);
+        row.at_work = at_work.or_else(|| row.at_work.take());
         let held = owner.holds(self.project, &row.path, row.step.as_ref());
         let other = || {
             let others = self.owners.iter().filter(|other| other.handle() != owner.handle());
@@ -448,45 +469,74 @@ impl Present<'_> {
     /// An entry of git's list that is not where a worktree of piton's would be, or has no folder.
     fn astray(&self, entry: &Listed) -> TreeRow {
         let gone = fs::symlink_metadata(&entry.place).is_err();
-        let handle = entry.branch.as_deref().and_then(|branch| branch.split('/').nth(1));
-        let owner = handle
-            .and_then(|handle| self.owners.iter().find(|owner| owner.handle().as_str() == handle));
-        let (status, why) = match (gone, self.moved.get(&entry.name)) {
-            (true, Some(to)) => {
+        let tree = Worktree::own_place(&self.project.git, &entry.place);
+        let (owner, of) = self.whose(&tree, entry);
+        let shared = entry.place.ends_with("run");
+        let cause = owner.and_then(|owner| owner.cause(of.as_ref()));
+        let (status, why) = match (gone, self.moved.get(&entry.name), owner) {
+            (true, Some(to), _) => {
                 // To forget it would break what is only to be mended.
                 let why = format!("it is in {} by now: {}", to.display(), mends(owner, to));
-                (TreeStatus::Missing, why)
+                (TreeStatus::Missing { cause }, why)
             }
-            (true, None) => {
-                (TreeStatus::Missing, "there is nothing: `git worktree prune` forgets it".into())
+            (true, None, Some(owner)) if owner.is_open() => {
+                let why =
+                    format!("there is nothing: `piton resume {}` makes it again", owner.handle());
+                (TreeStatus::Missing { cause }, why)
             }
-            (false, _) => (TreeStatus::Unknown, "it is not where piton has its worktrees".into()),
+            (true, None, _) => {
+                let why = "there is nothing: `git worktree prune` forgets it".to_owned();
+                (TreeStatus::Missing { cause }, why)
+            }
+            (false, ..) => (TreeStatus::Unknown, "it is not where piton has its worktrees".into()),
         };
-        TreeRow {
+        let mut row = TreeRow {
             path: entry.place.clone(),
             run: owner.map(|owner| owner.log.run().opened.run),
             handle: owner.map(|owner| owner.handle().clone()),
-            step: None,
-            at_work: None,
+            step: of.clone().filter(|_| !shared),
+            at_work: of.clone().filter(|_| shared),
             branch: entry.branch.clone(),
             head: entry.head.clone(),
             status,
-            changed_at: None,
+            changed_at: owner.map(|owner| owner.changed_at(of.as_ref())),
             counts: None,
             conditions: Vec::new(),
             obstacle: Some(why),
             entry: Some(entry.name.clone()),
             attic_until: None,
+        };
+        // Somebody may be about to make it.
+        if let Some(owner) = owner.filter(|_| gone) {
+            self.look_for_holders(owner, &mut row);
         }
+        row
+    }
+
+    /// Whose an entry of git's list is: by the mark of whose work was there, else by its branch, else by
+    /// its place.
+    fn whose(&self, tree: &Worktree, entry: &Listed) -> (Option<&Owner>, Option<StepId>) {
+        if let Some(tenant) = tree.left_by() {
+            let of = |owner: &&Owner| owner.log.run().opened.run == tenant.run;
+            if let Some(owner) = self.owners.iter().find(of) {
+                return (Some(owner), Some(tenant.step.step));
+            }
+        }
+        let branch = entry.branch.as_deref().unwrap_or_default();
+        let found = self.owners.iter().find_map(|owner| {
+            let handle = owner.handle().as_str();
+            let named = branch.strip_prefix("piton/").and_then(|name| name.strip_prefix(handle));
+            let placed = || entry.place.strip_prefix(owner.root.join(handle)).ok()?.to_str();
+            Some((owner, named.and_then(|name| name.strip_prefix('/')).or_else(placed)?))
+        });
+        let Some((owner, part)) = found else { return (None, None) };
+        (Some(owner), part.strip_prefix("step/").and_then(|id| step_named(owner, id)))
     }
 }
 
 /// What makes a worktree that was moved, or whose repository was, git's again.
 fn mends(owner: Option<&Owner>, path: &Path) -> String {
-    let open = owner.filter(|owner| {
-        !matches!(owner.view.status, RunStatus::Completed | RunStatus::Abandoned { .. })
-    });
-    match open {
+    match owner.filter(|owner| owner.is_open()) {
         Some(owner) => format!("`piton resume {}` mends it", owner.handle()),
         None => format!("`git worktree repair {}` mends it", path.display()),
     }

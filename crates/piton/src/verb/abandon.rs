@@ -118,6 +118,11 @@ fn purge(
     if let Some(act) = done.act {
         ui.hint(format!("put its worktrees back: `piton undo {act}`"));
     }
+    if !done.purge.kept_snapshots.is_empty() {
+        ui.hint(format!(
+            "its snapshots: `piton snapshot list {handle}`, `piton snapshot restore {handle}/STEP --to DIR`"
+        ));
+    }
     Ok(Answer::new(json!({ "purged": done })).after_writing(store))
 }
 
@@ -149,6 +154,7 @@ fn fates(goes: &str, of: &Purge) -> Vec<String> {
         (goes, tips(&of.branches), ["merged branch", "merged branches"]),
         ("stays", tips(&of.kept_branches), ["branch", "branches"]),
         ("stays", of.kept_snapshots.clone(), ["snapshot", "snapshots"]),
+        ("stays", of.kept_refs.clone(), ["commit that did not land", "commits that did not land"]),
         (
             "stays",
             paths(&of.kept_files),

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use piton_core::event::{Omission, SnapshotReason};
-use piton_core::ids::StepId;
+use piton_core::ids::{Handle, StepId};
 use piton_core::time::Millis;
 use piton_core::view::timestamp;
 use piton_engine::log::Log;
@@ -36,7 +36,8 @@ Examples:
   piton snapshot list auth-calm-otter/jwt   of one step
 
 What a holder kept after it had lost its claim, and what was there before something was put back, is
-known by its ref alone, and listed too.")]
+known by its ref alone, and listed too. So is everything of a run that was purged:
+name it by its whole handle.")]
     List(Which),
 
     /// Show what is in a snapshot: its message, its files, what was left out
@@ -156,7 +157,9 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
 /// A run that was found, and its snapshots.
 struct Found {
     project: Project,
-    log: Log,
+    handle: Handle,
+    /// None where the run was purged: its snapshots are known by their refs alone.
+    log: Option<Log>,
     step: Option<StepId>,
     listed: Listed,
 }
@@ -164,25 +167,47 @@ struct Found {
 impl Found {
     fn of(which: &Which, access: Access) -> Result<Found, Problem> {
         let project = verb::project()?;
-        let store = verb::store_with_runs(&project, access)?;
         let asked = which.run.as_deref();
         // A plan's path has slashes, too: a step is what stands behind the last one of something else.
         let parted = asked.and_then(|text| text.rsplit_once('/')).filter(|_| !is_file(asked));
-        let (log, step) = match parted {
-            Some((run, step)) => {
-                let run = Some(run).filter(|run| !run.is_empty());
-                let log = verb::find(&project, &store, run)?;
-                let step = step_of(&log, step)?;
-                (log, Some(step))
-            }
-            None => (verb::find(&project, &store, asked)?, None),
+        let (run, step) = match parted {
+            Some((run, step)) => (Some(run).filter(|run| !run.is_empty()), Some(step)),
+            None => (asked, None),
         };
+        let log = match verb::store_with_runs(&project, access)
+            .and_then(|store| verb::find(&project, &store, run))
+        {
+            Ok(log) => log,
+            Err(problem) => return Found::of_gone(project, run, step).unwrap_or(Err(problem)),
+        };
+        let step = step.map(|step| step_of(&log, step)).transpose()?;
         let listed = snapshots::list(&project, &log, step.as_ref())?;
-        Ok(Found { project, log, step, listed })
+        let handle = log.run().opened.handle.clone();
+        Ok(Found { project, handle, log: Some(log), step, listed })
+    }
+
+    /// A run that was purged, if there is a snapshot of it.
+    fn of_gone(
+        project: Project,
+        run: Option<&str>,
+        step: Option<&str>,
+    ) -> Option<Result<Found, Problem>> {
+        let handle = Handle::new(run?).ok()?;
+        let mut all = match snapshots::list_gone(&project, &handle) {
+            Ok(all) => all,
+            Err(error) => return Some(Err(error.into())),
+        };
+        if all.is_empty() {
+            return None;
+        }
+        let step = step.and_then(|step| StepId::new(step).ok());
+        all.retain(|kept| step.as_ref().is_none_or(|step| kept.step.step == *step));
+        let listed = Listed { snapshots: all, pruned: 0 };
+        Some(Ok(Found { project, handle, log: None, step, listed }))
     }
 
     fn handle(&self) -> &str {
-        self.log.run().opened.handle.as_str()
+        self.handle.as_str()
     }
 
     /// The one that is meant.
@@ -288,16 +313,22 @@ fn list(which: &Which, ui: &Ui) -> Result<Answer, Problem> {
         for line in table(&rows) {
             ui.line(line)?;
         }
-        ui.hint(format!("`piton snapshot show {}/STEP --at ID`", found.handle()));
+        let handle = found.handle();
+        match &found.log {
+            Some(_) => ui.hint(format!("`piton snapshot show {handle}/STEP --at ID`")),
+            None => ui.hint(format!(
+                "the run's records are gone, its snapshots are not: \
+                 `piton snapshot restore {handle}/STEP --at ID --to DIR`"
+            )),
+        }
     }
     if found.listed.pruned > 0 {
         let gone = count(found.listed.pruned, "older one");
         ui.line(dim(&format!("{gone}: their refs are gone")))?;
     }
-    let opened = &found.log.run().opened;
     Ok(Answer::new(json!({
-        "run": opened.run,
-        "handle": opened.handle,
+        "run": found.log.as_ref().map(|log| log.run().opened.run),
+        "handle": found.handle,
         "snapshots": all,
         "pruned": found.listed.pruned,
     })))
@@ -310,7 +341,7 @@ fn row(kept: &KnownSnapshot, now: Millis) -> Vec<String> {
         kept.n.clone(),
         shown(kept.at),
         ago(kept.at, now),
-        why(kept.reason).to_owned(),
+        why(kept).to_owned(),
         count(kept.changed, "file"),
         kept.omitted.len().to_string(),
         kept.commit.short().to_string(),
@@ -321,8 +352,9 @@ fn row(kept: &KnownSnapshot, now: Millis) -> Vec<String> {
     ]
 }
 
-fn why(reason: Option<SnapshotReason>) -> &'static str {
-    match reason {
+fn why(kept: &KnownSnapshot) -> &'static str {
+    match kept.reason {
+        None if kept.refname.starts_with("refs/piton/purged/") => "before the purge",
         Some(SnapshotReason::Cadence) => "in progress",
         Some(SnapshotReason::End) => "end",
         Some(SnapshotReason::Recovery) => "recovery",
@@ -345,7 +377,7 @@ fn under_way(begun: &Begun) -> String {
 fn show(which: &Which, one: &One, ui: &Ui) -> Result<Answer, Problem> {
     let found = Found::of(which, Access::Look)?;
     let kept = found.choose(one)?;
-    let contents = snapshots::contents(&found.project, &found.log, kept)?;
+    let contents = snapshots::contents(&found.project, found.log.as_ref(), kept)?;
     let known = match kept.known_by {
         KnownBy::Log => "",
         KnownBy::Ref => ", found by ref",
@@ -354,7 +386,7 @@ fn show(which: &Which, one: &One, ui: &Ui) -> Result<Answer, Problem> {
         "{}  step {}, {}, {} ({}){known}",
         bold(kept.commit.as_str()),
         kept.step,
-        why(kept.reason),
+        why(kept),
         shown(kept.at),
         ago(kept.at, now())
     ))?;
@@ -420,7 +452,8 @@ fn diff(
     let found = Found::of(which, Access::Look)?;
     let kept = found.choose(one)?;
     let among = (found.listed.snapshots.as_slice(), kept);
-    let compared = snapshots::compare(&found.project, &found.log, among, against, paths)?;
+    let log = found.log.as_ref();
+    let compared = snapshots::compare(&found.project, log, among, against, paths)?;
     let difference = &compared.difference;
     match form {
         Form::Names => file_lines(&difference.files, ui)?,
@@ -489,6 +522,8 @@ fn restore(
     check_paths(&found, &kept, paths)?;
     let among = std::mem::take(&mut found.listed.snapshots);
     let Found { project, log, .. } = &mut found;
+    let gone = || EngineError::NoRecords { step: kept.step.step.clone() };
+    let log = log.as_mut().ok_or_else(gone)?;
     let mut edits = edits;
     let restored = loop {
         match snapshots::restore(project, log, (&among, &kept), paths, edits) {

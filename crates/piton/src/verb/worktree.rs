@@ -153,7 +153,8 @@ fn list(ui: &Ui) -> Result<Answer, Problem> {
 fn shown(row: &TreeRow) -> Vec<String> {
     let interrupted = matches!(row.status, TreeStatus::Interrupted { .. });
     let cause = match &row.status {
-        TreeStatus::Interrupted { cause: Some(cause) } => cause.to_string(),
+        TreeStatus::Interrupted { cause: Some(cause) }
+        | TreeStatus::Missing { cause: Some(cause) } => cause.to_string(),
         _ => String::new(),
     };
     let word = row.status.word();

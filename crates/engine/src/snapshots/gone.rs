@@ -1,0 +1,73 @@
+//! The snapshots of a run whose records are gone: their refs and messages are all that is known of it.
+
+use piton_core::ids::{Fence, Handle, StepId, StepRef};
+use piton_core::time::Millis;
+
+use super::{KnownBy, KnownSnapshot, head_of};
+use crate::error::EngineError;
+use crate::keeper::reason_in;
+use crate::project::Project;
+use crate::purge::LASTING;
+use crate::snapshot;
+
+/// Every snapshot that has a ref with the run's name, oldest first: taken while it was worked on, or when
+/// it was purged.
+pub fn list_gone(project: &Project, handle: &Handle) -> Result<Vec<KnownSnapshot>, EngineError> {
+    let folders = [format!("refs/piton/{handle}/"), format!("{LASTING}/{handle}/")];
+    let mut found = Vec::new();
+    for folder in folders {
+        for (refname, commit, seconds) in project.git.commits_under(&folder)? {
+            let (message, omitted) = snapshot::told(&project.git, &commit)?;
+            let n = refname.rsplit('/').next().unwrap_or_default().to_owned();
+            let Some((step, fence)) = told_in(project, &message, &n)? else { continue };
+            let head = head_of(project, &commit);
+            found.push(KnownSnapshot {
+                step,
+                fence,
+                n,
+                at: Millis(seconds.saturating_mul(1000)),
+                reason: reason_in(&message),
+                changed: snapshot::changed_paths(&project.git, &head, &commit)?.len() as u64,
+                omitted,
+                commit,
+                refname,
+                known_by: KnownBy::Ref,
+            });
+        }
+    }
+    found.sort_by_key(|kept| (kept.at, kept.fence, kept.n.len(), kept.n.clone()));
+    Ok(found)
+}
+
+/// Whose work a snapshot is, by what it says itself; one that was taken of a worktree before it was
+/// removed, by the snapshot that it names as the one before it, else by what the worktree was called.
+fn told_in(
+    project: &Project,
+    message: &str,
+    name: &str,
+) -> Result<Option<(StepRef, Fence)>, EngineError> {
+    if let Some(told) = of_step(message) {
+        return Ok(Some(told));
+    }
+    if let Some(previous) = trailer(message, "Piton-Previous")
+        && let Ok(previous) = project.git.commit(previous)
+    {
+        let (earlier, _) = snapshot::told(&project.git, &previous)?;
+        if let Some(told) = of_step(&earlier) {
+            return Ok(Some(told));
+        }
+    }
+    Ok(StepId::new(name).ok().map(|step| (StepRef::first(step), Fence(0))))
+}
+
+fn of_step(message: &str) -> Option<(StepRef, Fence)> {
+    let (name, fence) = (trailer(message, "Piton-Step")?, trailer(message, "Piton-Fence")?);
+    let (name, iteration) = name.split_once('#').unwrap_or((name, "1"));
+    let step = StepRef { step: StepId::new(name).ok()?, iteration: iteration.parse().ok()? };
+    Some((step, Fence(fence.parse().ok()?)))
+}
+
+fn trailer<'text>(message: &'text str, name: &str) -> Option<&'text str> {
+    let named = |line: &'text str| line.strip_prefix(name)?.strip_prefix(": ");
+    message.lines().find_map(named).map(str::trim)
+}
