@@ -18,7 +18,7 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " fold 19");
 /// Loading a run may cost folding this many events: about what it costs to pack what they changed.
 const DUE_AFTER: u64 = 16;
 
-/// Superseded pages may take this much room, and as much again as what is needed: then the file is
+/// Superseded pages may take this much room, and half as much as what is needed: then the file is
 /// replaced.
 const ROOM_FOR_OLD: u64 = 16 * 1024;
 
@@ -57,7 +57,7 @@ pub fn is_worth_it(position: Position, steps: usize) -> bool {
 
 /// Whether a file that needs this much has grown too long for another head.
 pub(crate) fn is_outgrown(size: u64, needed: u64) -> bool {
-    size > 2 * needed + ROOM_FOR_OLD
+    size > needed + needed / 2 + ROOM_FOR_OLD
 }
 
 /// Where some bytes are in a file, and what tells that they are still what was kept.
