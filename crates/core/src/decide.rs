@@ -308,6 +308,8 @@ pub enum Refusal {
     NothingToStart { step: StepId },
     #[error("step {step} was not landed with commit {commit}")]
     NotLanded { step: StepId, commit: Oid },
+    #[error("step {step} was completed {}, not with {}", with_what(with), commit.short())]
+    CompletedOtherwise { step: StepId, commit: Oid, with: Option<Oid> },
     #[error("step {step} has open items: {}", shown(items))]
     OpenItems { step: StepId, items: Vec<ItemRef> },
     #[error("step {step} has open substeps: {}", shown(substeps))]
@@ -322,6 +324,8 @@ pub enum Refusal {
     NothingReady,
     #[error("step {0} is not claimed: it is pending")]
     Pending(StepId),
+    #[error("step {step} is not claimed: {how}")]
+    NothingHeld { step: StepId, how: &'static str },
     #[error("step {0} is completed: that cannot be released")]
     CannotRelease(StepId),
     #[error("step {0} is completed: resetting it needs a reason")]
@@ -361,6 +365,13 @@ pub enum Refusal {
 
 fn list(names: &[StepId]) -> String {
     shown(names)
+}
+
+fn with_what(commit: &Option<Oid>) -> String {
+    match commit {
+        Some(commit) => format!("with commit {}", commit.short()),
+        None => "without a commit".to_owned(),
+    }
 }
 
 fn first_line(text: &str) -> &str {
@@ -660,6 +671,33 @@ pub fn completable(
     }
 }
 
+/// Where a claim was completed already: whether it was with this commit, so that saying it again is
+/// harmless. What it landed with is another one where others had landed meanwhile.
+pub fn completed_with(
+    run: &Run,
+    step: &StepRef,
+    fence: Fence,
+    commit: &Oid,
+) -> Option<Result<(), Refusal>> {
+    let state = run.state_of(step)?;
+    let Phase::Completed { commit: landed, fence: by, .. } = &state.phase else { return None };
+    if *by != fence {
+        return None;
+    }
+    let given = state.history.last().and_then(|past| past.attempt.trace.head.clone());
+    let with = landed.as_ref().map(|landed| given.unwrap_or_else(|| landed.clone()));
+    if [&with, landed].contains(&&Some(commit.clone())) {
+        return Some(Ok(()));
+    }
+    let (step, commit) = (step.step.clone(), commit.clone());
+    Some(Err(Refusal::CompletedOtherwise { step, commit, with }))
+}
+
+/// Whether a run can go on with a changed plan.
+pub fn acceptable(run: &Run, plan: &Plan) -> Result<(), Refusal> {
+    decide_accept(run, plan).map(drop)
+}
+
 fn verified<'run>(run: &'run Run, step: &StepRef, fence: Fence) -> Result<&'run Step, Refusal> {
     let (state, _) = own(run, step, fence)?;
     match state.verified {
@@ -829,10 +867,13 @@ fn decide_release(
         Phase::Held(attempt) => attempt,
         Phase::Completed { .. } => return Err(Refusal::CannotRelease(id())),
         Phase::Pending => return Err(Refusal::Pending(id())),
-        Phase::Failed { .. } | Phase::Interrupted(_) | Phase::Suspended { .. } => {
-            let last = state.history.last().map(|past| past.attempt.fence);
-            let given = fence.or(last).expect("what has ended was claimed");
-            return Err(Refusal::NotClaimed { step: id(), given });
+        ended @ (Phase::Failed { .. } | Phase::Interrupted(_) | Phase::Suspended { .. }) => {
+            return Err(match (fence, ended) {
+                (Some(given), _) => Refusal::NotClaimed { step: id(), given },
+                (None, Phase::Failed { .. }) => nothing_held(id(), "it has failed"),
+                (None, Phase::Suspended { .. }) => nothing_held(id(), "it waits for an answer"),
+                (None, _) => nothing_held(id(), "it was interrupted"),
+            });
         }
     };
     let by = match fence {
@@ -844,6 +885,10 @@ fn decide_release(
     };
     let event = Event::Released { step: step.clone(), fence: held.fence, by };
     Ok(last_word(event, held.fence, now))
+}
+
+fn nothing_held(step: StepId, how: &'static str) -> Refusal {
+    Refusal::NothingHeld { step, how }
 }
 
 fn decide_reset(run: &Run, step: &StepRef, reason: Option<&str>) -> Result<Decided, Refusal> {

@@ -504,6 +504,8 @@ pub struct Omission {
 pub enum SnapshotReason {
     /// Something changed since the last one.
     Cadence,
+    /// A holder asked for it, with a report or without.
+    Checkpoint,
     /// The attempt ended.
     End,
     /// A dead attempt was found.

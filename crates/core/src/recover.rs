@@ -228,6 +228,7 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         | Refusal::NotStarted { .. }
         | Refusal::NothingToStart { .. }
         | Refusal::NotLanded { .. }
+        | Refusal::CompletedOtherwise { .. }
         | Refusal::OpenItems { .. }
         | Refusal::OpenSubsteps { .. }
         | Refusal::UnknownItem { .. }
@@ -235,6 +236,7 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         | Refusal::NothingReady
         | Refusal::Pending(_)
         | Refusal::CannotRelease(_)
+        | Refusal::NothingHeld { .. }
         | Refusal::ResetNeedsReason(_)
         | Refusal::StillHeld(_)
         | Refusal::RunNotOver

@@ -983,6 +983,11 @@ impl Step {
                     // Nobody but the holder has seen it done.
                     None => Truth::Claimed,
                 };
+                // What it was given to be landed, wherever its worktree stands by now.
+                let given = self.verified.as_ref().map(|verified| verified.commit.clone());
+                if let Some(attempt) = self.own(*fence).filter(|_| commit.is_some()) {
+                    attempt.trace.head = given;
+                }
                 self.end(Ending::Completed, record.at);
                 self.cut_off = false;
                 self.void_questions();

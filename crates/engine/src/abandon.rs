@@ -10,6 +10,8 @@ use piton_core::decide::{Command, Refusal};
 use piton_core::event::Holder;
 use piton_core::ids::{Handle, RunId, StepId, StepRef};
 use piton_core::limits::ATTIC;
+use piton_core::recover::Sighting;
+use piton_core::run::Attempt;
 use piton_core::time::Millis;
 use piton_store::{Runs, Store, StoreError};
 use serde::{Deserialize, Serialize};
@@ -20,10 +22,14 @@ use crate::crash;
 use crate::error::EngineError;
 use crate::git::GitError;
 use crate::log::{Log, LogError};
+use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::undo::{Act, ActStage, Deed, Journal, NotUndone};
 use crate::worktree::Worktree;
+
+/// Steps that a hint speaks of, at most: more would not be read.
+const NAMED_MAX: usize = 3;
 
 /// What a run has outside its log. All of it stays when the run is abandoned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -127,7 +133,7 @@ pub(crate) fn end_dead(project: &Project, log: &mut Log) -> Result<(), EngineErr
     bury_dead(project, log, &held)?;
     let leases = log.store().leases(log.run().opened.run)?;
     let now = log.now()?;
-    let lapsed = |(step, attempt): &(StepRef, &piton_core::run::Attempt)| {
+    let lapsed = |(step, attempt): &(StepRef, &Attempt)| {
         matches!(attempt.holder, Holder::External { .. })
             && believed_until(step, attempt, &leases).is_over(&now)
     };
@@ -135,11 +141,53 @@ pub(crate) fn end_dead(project: &Project, log: &mut Log) -> Result<(), EngineErr
     for step in lapsed {
         claims::release(project, log, &step, None)?;
     }
-    let steps: Vec<StepId> = log.run().held().map(|(step, _)| step.step).collect();
-    match steps.is_empty() {
+    let living = Living::of(log.run().held());
+    match living.is_empty() {
         true => Ok(()),
-        false => Err(EngineError::StillAlive { handle: log.run().opened.handle.clone(), steps }),
+        false => Err(EngineError::StillAlive { handle: log.run().opened.handle.clone(), living }),
     }
+}
+
+/// Steps that somebody is believed to work on: while there are any, a run is not left aside.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Living {
+    /// By an attempt of piton's own.
+    pub kept: Vec<StepId>,
+    /// By whoever has claimed them.
+    pub outside: Vec<StepId>,
+}
+
+impl Living {
+    fn of<'run>(held: impl Iterator<Item = (StepRef, &'run Attempt)>) -> Living {
+        let is_kept = |attempt: &Attempt| matches!(attempt.holder, Holder::Keeper { .. });
+        let (kept, outside): (Vec<_>, Vec<_>) = held.partition(|(_, held)| is_kept(held));
+        let ids = |held: Vec<(StepRef, _)>| held.into_iter().map(|(step, _)| step.step).collect();
+        Living { kept: ids(kept), outside: ids(outside) }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty() && self.outside.is_empty()
+    }
+
+    /// What to type so that nobody works on the run any more. Whoever has claimed a step does not end by
+    /// being asked to.
+    pub fn ended_by(&self, run: &Handle) -> String {
+        let stop = (!self.kept.is_empty()).then(|| format!("`piton stop {run}`"));
+        let release = |step| format!("`piton release {run} {step} --force`");
+        let released = self.outside.iter().take(NAMED_MAX).map(release);
+        stop.into_iter().chain(released).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Looks who is believed to work on a run.
+pub fn living(project: &Project, log: &Log) -> Result<Living, EngineError> {
+    let leases = log.store().leases(log.run().opened.run)?;
+    let (observed, now) = (observe(project, log, Depth::Locks), log.now()?);
+    let lives = |(step, held): &(StepRef, &Attempt)| match held.holder {
+        Holder::Keeper { .. } => !matches!(observed.of(held.id), Sighting::Dead(_)),
+        Holder::External { .. } => !believed_until(step, held, &leases).is_over(&now),
+    };
+    Ok(Living::of(log.run().held().filter(lives)))
 }
 
 /// Reopens a run that was given up; says what was done.

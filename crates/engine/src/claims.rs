@@ -587,11 +587,15 @@ pub fn fence_of(
     step: &StepId,
     under: &Under,
 ) -> Result<Fence, EngineError> {
+    let (_, state) = log.run().step(step).ok_or_else(|| Refusal::UnknownStep(step.clone()))?;
     let worktree = match under {
         Under::Fence(fence) => return Ok(*fence),
-        Under::Worktree(path) => text(&top(path)?)?,
+        Under::Worktree(path) => match top(path) {
+            Ok(top) => text(&top)?,
+            // Whoever claimed from a folder that is gone by now is known by its name.
+            Err(gone) => removed(project, state, path).ok_or(gone)?,
+        },
     };
-    let (_, state) = log.run().step(step).ok_or_else(|| Refusal::UnknownStep(step.clone()))?;
     let owner = Holder::External { host: project.host.clone(), worktree };
     let ours = |attempt: &&Attempt| attempt.holder.is_same_owner(&owner);
     if let Some(attempt) = state.attempt().filter(ours) {
@@ -605,6 +609,20 @@ pub fn fence_of(
         (None, Phase::Completed { .. }) => Err(Refusal::Completed(step.clone()).into()),
         (None, _) => Err(EngineError::NotOwner { step: step.clone() }),
     }
+}
+
+/// The worktree of a claim on the step that was removed since, if this is how it was called.
+fn removed(project: &Project, state: &Step, path: &Path) -> Option<String> {
+    let called = std::path::absolute(path).ok()?;
+    let mut attempts =
+        state.attempt().into_iter().chain(state.history.iter().map(|past| &past.attempt));
+    attempts.find_map(|attempt| match &attempt.holder {
+        Holder::External { host, worktree } => {
+            let same = *host == project.host && Path::new(worktree) == called;
+            (same && !called.exists()).then(|| worktree.clone())
+        }
+        Holder::Keeper { .. } => None,
+    })
 }
 
 /// Writes under a claim. Whoever lost theirs is told so, also where the step has ended since.
@@ -727,7 +745,7 @@ pub fn checkpoint(
     };
     let snapshot = match place {
         Some((path, author)) => {
-            let (reason, report) = (SnapshotReason::Cadence, Some(&report));
+            let (reason, report) = (SnapshotReason::Checkpoint, Some(&report));
             keep_bytes(
                 project,
                 log,
@@ -742,16 +760,20 @@ pub fn checkpoint(
     Ok(kept)
 }
 
-/// Whether a checkpoint of the step's holder can keep bytes: it works in a worktree of this repository
-/// on this host.
-pub fn can_keep(project: &Project, log: &Log, step: &StepId) -> bool {
+/// Why a checkpoint of the step's holder keeps no bytes.
+pub fn why_unkept(project: &Project, log: &Log, step: &StepId) -> String {
     let held = log.run().step(step).and_then(|(_, state)| state.attempt());
     match held.map(|attempt| &attempt.holder) {
-        Some(Holder::External { host, worktree }) => {
-            *host == project.host && Worktree::at(&project.git, Path::new(worktree)).is_ours()
+        Some(Holder::External { host, .. }) if *host != project.host => {
+            "it was claimed on another host".to_owned()
         }
-        Some(Holder::Keeper { .. }) => true,
-        None => false,
+        Some(Holder::External { worktree, .. }) if !Path::new(worktree).exists() => {
+            format!("its worktree {worktree} is not there any more")
+        }
+        Some(Holder::External { worktree, .. }) => {
+            format!("{worktree} is not a worktree of this repository")
+        }
+        Some(Holder::Keeper { .. }) | None => "its worktree is not there".to_owned(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use piton_core::claim::lease_key;
-use piton_core::decide::{Command, completable, holds};
+use piton_core::decide::{Command, completable, completed_with, holds};
 use piton_core::event::{Cause, Check, Conflict, Exit, Failure, Holder, Omission, Truth};
 use piton_core::ids::{Fence, Hash, Oid, StepId, StepRef};
 use piton_core::run::{Attempt, Phase};
@@ -56,8 +56,8 @@ pub fn complete_with(
     let commit = project.git.commit_with_id(commit)?;
     sweep(project);
     log.refresh()?;
-    if let Some(delivered) = delivered(log, step, fence) {
-        return with_that(project, step, &commit, delivered);
+    if let Some(again) = again(log, &at, fence, &commit) {
+        return again;
     }
     let done = completable(log.run(), &at, fence, waive);
     done.map_err(|refusal| stale(log, step, fence, refusal.into()))?;
@@ -65,9 +65,9 @@ pub fn complete_with(
     let attempt = state.attempt().expect("a claim that can be completed is open").clone();
     let bench = Bench::of(&project.git, attempt.id)?;
     log.refresh()?;
-    if let Some(delivered) = delivered(log, step, fence) {
+    if let Some(again) = again(log, &at, fence, &commit) {
         bench.put_away()?;
-        return with_that(project, step, &commit, delivered);
+        return again;
     }
     let kept = preserve::before_end(project, log, (&at, &attempt), Some(&commit));
     let finished = verify(project, log, &bench, (&at, &attempt), &commit).and_then(|()| {
@@ -99,20 +99,16 @@ pub fn delivered(log: &Log, step: &StepId, fence: Fence) -> Option<Delivered> {
     }
 }
 
-/// The same again, unless the step was completed with something that lacks this commit.
-fn with_that(
-    project: &Project,
-    step: &StepId,
+/// What a claim that was completed already was completed with, if it was with this commit.
+fn again(
+    log: &Log,
+    step: &StepRef,
+    fence: Fence,
     commit: &Oid,
-    delivered: Delivered,
-) -> Result<Delivered, EngineError> {
-    match &delivered.commit {
-        Some(with) if project.git.is_ancestor(commit, with)? => Ok(delivered),
-        with => {
-            let (step, commit, with) = (step.clone(), commit.clone(), with.clone());
-            Err(EngineError::CompletedOtherwise { step, commit, with })
-        }
-    }
+) -> Option<Result<Delivered, EngineError>> {
+    let same = completed_with(log.run(), step, fence, commit)?;
+    let delivered = delivered(log, &step.step, fence).expect("it was completed");
+    Some(same.map(|()| delivered).map_err(EngineError::from))
 }
 
 /// Records that the commit is what the claim leaves, checked where the plan says how. A commit that

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use piton_core::decide::Refusal;
 use piton_core::event::{Cause, Failure};
-use piton_core::ids::{AgentName, Handle, Oid, StepId};
+use piton_core::ids::{AgentName, Handle, StepId};
 use piton_core::plan::{PlanError, nearest};
 use piton_store::StoreError;
 
+use crate::abandon::Living;
 use crate::git::GitError;
 use crate::land::Unlanded;
 use crate::log::LogError;
@@ -47,8 +48,8 @@ pub enum EngineError {
     NoRuns,
     #[error("the plan of run {handle} has changed since it was opened")]
     PlanChanged { handle: Handle, path: PathBuf, differences: Vec<String> },
-    #[error("run {handle} is alive: step {}", steps.iter().map(StepId::as_str).collect::<Vec<_>>().join(", "))]
-    StillAlive { handle: Handle, steps: Vec<StepId> },
+    #[error("run {handle} is alive: step {}", ids(living.kept.iter().chain(&living.outside)))]
+    StillAlive { handle: Handle, living: Living },
     #[error("the plan has no input {name:?}")]
     UnknownInput { name: String, known: Vec<String> },
     #[error("step {step} names agent {agent}, which is not defined")]
@@ -79,8 +80,6 @@ pub enum EngineError {
     Unverified { step: StepId, why: Failure, tail: String },
     #[error("verify of step {step} was ended ({cause})")]
     VerifyEnded { step: StepId, cause: Cause },
-    #[error("step {step} was completed {}, not with {}", with_what(with), commit.short())]
-    CompletedOtherwise { step: StepId, commit: Oid, with: Option<Oid> },
     #[error("the settings kept with the run cannot be read")]
     Settings(#[source] serde_json::Error),
     #[error("{what}")]
@@ -123,11 +122,8 @@ fn names(handles: &[Handle]) -> String {
     handles.iter().map(Handle::as_str).collect::<Vec<_>>().join(", ")
 }
 
-fn with_what(commit: &Option<Oid>) -> String {
-    match commit {
-        Some(commit) => format!("with commit {}", commit.short()),
-        None => "without a commit".to_owned(),
-    }
+fn ids<'a>(steps: impl Iterator<Item = &'a StepId>) -> String {
+    steps.map(StepId::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// An error with its causes, in one line.
@@ -211,7 +207,6 @@ impl EngineError {
             | EngineError::VerifyEnded { .. }
             | EngineError::Unlanded(_)
             | EngineError::Unmerged(_)
-            | EngineError::CompletedOtherwise { .. }
             | EngineError::KeeperLost { .. } => None,
             EngineError::Plan { path, .. } => {
                 Some(format!("correct it, then `piton plan check '{}'`", path.display()))
@@ -236,12 +231,11 @@ impl EngineError {
                 Some("name a folder that is there; a claim can also be named by its --fence".into())
             }
             EngineError::NoRuns => Some("`piton init` writes a first plan; `piton run --help` says how to run one".into()),
-            EngineError::StillAlive { handle, .. } => {
-                Some(format!(
-                    "stop it first: `piton stop {handle}`; or end whatever holds it: `piton abandon \
-                     {handle} --yes`; or go on with it: leave --fresh out"
-                ))
-            }
+            EngineError::StillAlive { handle, living } => Some(format!(
+                "first {}; or give the whole run up: `piton abandon {handle} --yes`; or go on with it: \
+                 leave --fresh out",
+                living.ended_by(handle)
+            )),
             EngineError::UnknownInput { known, .. } => Some(match known.as_slice() {
                 [] => "the plan has no [inputs]".into(),
                 known => format!("its inputs: {}", known.join(", ")),

@@ -457,8 +457,9 @@ pub(crate) fn snapshot_ref(log: &Log, step: &StepRef, fence: Fence, number: u64)
 }
 
 /// Why a snapshot was taken, as its message says it.
-const REASONS: [(SnapshotReason, &str); 4] = [
+const REASONS: [(SnapshotReason, &str); 5] = [
     (SnapshotReason::Cadence, "in progress"),
+    (SnapshotReason::Checkpoint, "at a checkpoint"),
     (SnapshotReason::End, "at the end of an attempt"),
     (SnapshotReason::Recovery, "of an interrupted attempt"),
     (SnapshotReason::Reset, "before a reset"),

@@ -249,9 +249,11 @@ pub(crate) fn keep_bytes(
     let recorded = state.snapshot.as_ref().filter(|kept| kept.fence == keep.fence);
     let recorded = recorded.map(|kept| kept.snapshot.tree.clone());
     let newest = newest.map(|(_, tree)| tree);
-    let last = match keep.author {
-        Author::Piton | Author::Agent => recorded.or(newest),
-        Author::Lost => newest.or(recorded),
+    let last = match (keep.reason, keep.author) {
+        // What is reported with it is new, whatever the tree is.
+        (SnapshotReason::Checkpoint, _) => None,
+        (_, Author::Piton | Author::Agent) => recorded.or(newest),
+        (_, Author::Lost) => newest.or(recorded),
     };
     let mut number: u64 = used.unwrap_or(0);
     let mut tries = 0;

@@ -12,7 +12,7 @@ use piton_core::decide::Command;
 use piton_core::event::{Cause, Haste, Repository, RunOpened, Scope};
 use piton_core::ids::{AgentName, Handle, Hash, Hashing, Oid, RunId, StepId, StepRef};
 use piton_core::limits::PLAN_BYTES_MAX;
-use piton_core::plan::{self, Plan, Work};
+use piton_core::plan::{self, Plan, PlanStep, Work};
 use piton_core::recover::Sighting;
 use piton_core::run::Run;
 use piton_core::view::run_branch;
@@ -396,19 +396,24 @@ impl Found<'_> {
     }
 }
 
-/// piton can only run what it can start.
+/// piton can only run what it can start: of a plan with nothing else everything is claimed by others.
 pub fn check_startable(plan: &Plan) -> Result<(), EngineError> {
-    let by_hand = plan.steps.iter().filter(|step| step.work.is_by_hand());
-    let steps: Vec<StepId> = by_hand.map(|step| step.id.clone()).collect();
-    if steps.is_empty() { Ok(()) } else { Err(EngineError::NothingToStart { steps }) }
+    nothing_but_by_hand(plan.steps.iter())
 }
 
 /// As [`check_startable`], for the steps of a run that are not completed.
 pub fn check_rest_startable(run: &Run) -> Result<(), EngineError> {
-    let by_hand = run.steps().filter(|(plan, state)| {
-        plan.work.is_by_hand() && !state.is_completed() && state.attempt().is_none()
-    });
-    let steps: Vec<StepId> = by_hand.map(|(plan, _)| plan.id.clone()).collect();
+    let rest: Vec<&PlanStep> = run.remaining().map(|(plan, _)| plan).collect();
+    nothing_but_by_hand(rest.into_iter())
+}
+
+fn nothing_but_by_hand<'a>(
+    steps: impl Iterator<Item = &'a PlanStep> + Clone,
+) -> Result<(), EngineError> {
+    if steps.clone().any(|step| !step.work.is_by_hand()) {
+        return Ok(());
+    }
+    let steps: Vec<StepId> = steps.map(|step| step.id.clone()).collect();
     if steps.is_empty() { Ok(()) } else { Err(EngineError::NothingToStart { steps }) }
 }
 

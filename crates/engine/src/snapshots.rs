@@ -767,7 +767,7 @@ fn last_fence(log: &Log, step: &StepRef) -> Option<Fence> {
 /// too, and nobody has decided about that by finding the attempt dead.
 fn is_of_work(kept: &KnownSnapshot) -> bool {
     match kept.reason {
-        Some(SnapshotReason::Cadence | SnapshotReason::End) => true,
+        Some(SnapshotReason::Cadence | SnapshotReason::Checkpoint | SnapshotReason::End) => true,
         Some(SnapshotReason::Recovery | SnapshotReason::Reset) | None => false,
     }
 }

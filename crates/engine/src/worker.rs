@@ -100,6 +100,10 @@ pub enum Outcome {
     },
     /// What is left waits for answers to what was asked.
     Waiting,
+    /// What is left has nothing to start: others claim these.
+    ToBeClaimed {
+        steps: Vec<StepId>,
+    },
     /// This worker was told to stop, and its attempts have stopped.
     Interrupted {
         cause: Cause,
@@ -482,7 +486,13 @@ impl<'a> Worker<'a> {
             }
         }
         let waits = |mend: &Mend| matches!(mend.action, Action::AwaitAnswer { .. });
-        mends.iter().any(waits).then_some(Outcome::Waiting)
+        if mends.iter().any(waits) {
+            return Some(Outcome::Waiting);
+        }
+        // Nobody has them, and nothing else is under way that could change that.
+        let by_hand = mends.iter().filter(|mend| mend.action == Action::AwaitHolder);
+        let steps: Vec<StepId> = by_hand.map(|mend| mend.step.step.clone()).collect();
+        (!steps.is_empty()).then_some(Outcome::ToBeClaimed { steps })
     }
 
     /// Waits for something to happen.

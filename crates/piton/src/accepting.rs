@@ -1,6 +1,7 @@
 //! Accepting a plan that was changed under its run: shown, trusted, recorded. Without `--accept-plan` it
 //! is refused.
 
+use piton_engine::abandon::living;
 use piton_engine::config::{self, Loaded};
 use piton_engine::log::Log;
 use piton_engine::project::Project;
@@ -56,7 +57,8 @@ pub(crate) fn settle(
     (on_change, loaded): (OnChange, &Loaded),
 ) -> Result<(), Problem> {
     let OnChange::Accept(consent) = on_change else {
-        return Err(About::run(project, log).problem(changed.refused()));
+        let living = living(project, log)?;
+        return Err(About::run(project, log).changed(changed, &living));
     };
     let agents = config::unvouched(&runs::settings_of(log)?.agents, &loaded.user_agents);
     let path = verb::absolute(&runs::plan_file(project, log.run()))?;

@@ -13,6 +13,7 @@ use piton_engine::log::Log;
 use piton_engine::preserve::{self, Kept};
 use piton_engine::project::Project;
 use piton_engine::runs::{self, OpenAsk, OpenedRun, Unfinished};
+use piton_engine::shell::word;
 use piton_engine::{Access, Store};
 use serde_json::{Value, json};
 
@@ -98,12 +99,26 @@ impl Target {
         Target::claimed(which, &ByClaim::default())
     }
 
+    /// For a write under a claim, with a word of its own behind the run and the step: `RUN STEP WORD`,
+    /// or `WORD` alone inside an attempt.
+    pub(crate) fn behind(
+        words: &[String],
+        by: &ByClaim,
+        what: &str,
+    ) -> Result<(Target, String), Problem> {
+        let (which, word) = before_last(words);
+        let named = which.step.is_some() || Inside::of_process().step.is_some();
+        match named {
+            true => Ok((Target::claimed(&which, by)?, word)),
+            false => Err(unnamed(&which, &word, what)?),
+        }
+    }
+
     /// For a write under a claim.
     pub(crate) fn claimed(which: &Which, by: &ByClaim) -> Result<Target, Problem> {
         let inside = Inside::of_process();
         let project = verb::project()?;
-        let store = verb::store_with_runs(&project, Access::Existing)?;
-        let log = find(&project, &store, which.run.as_deref())?;
+        let log = existing(&project, which.run.as_deref())?;
         let Some(step) = which.step.as_ref().or(inside.step.as_ref()) else {
             let handle = &log.run().opened.handle;
             return Err(Problem::new(Kind::Usage, "which step? none was named")
@@ -203,6 +218,57 @@ impl Target {
         }
         data
     }
+}
+
+/// What is missing in front of a word, or behind: outside an attempt nothing says which step is meant.
+fn unnamed(which: &Which, word: &str, what: &str) -> Result<Problem, Problem> {
+    let project = verb::project()?;
+    let Some(run) = which.run.as_deref() else {
+        let message =
+            format!("of which step? outside an attempt its run and it come before the {what}");
+        let hint = "`piton status` lists the runs, `piton show` the steps of one";
+        return Ok(Problem::new(Kind::Usage, message).hint(hint));
+    };
+    let log = existing(&project, Some(run))?;
+    let handle = &log.run().opened.handle;
+    Ok(match step_of(&log, word) {
+        Ok(step) => Problem::new(Kind::Usage, format!("which {what}? there is none behind {step}"))
+            .hint(format!("`piton show {handle} {step}` shows what the step has")),
+        Err(_) => Problem::new(Kind::Usage, format!("of which step? the {what} comes behind it"))
+            .hint(format!("`piton show {handle}` lists the steps")),
+    })
+}
+
+/// A run that must be there; a plan that has none, or a file that is not there, is told as that.
+fn existing(project: &Project, asked: Option<&str>) -> Result<Log, Problem> {
+    let store = verb::store_with_runs(project, Access::Existing);
+    let found = store.and_then(|store| find(project, &store, asked));
+    match (found, asked) {
+        (Err(problem), Some(asked)) if problem.kind == Kind::NoSuchRun => {
+            Err(missing(asked).unwrap_or(problem))
+        }
+        (Err(problem), None) if !project.has_store() => Err(problem.hint(
+            "`piton init` writes a first plan; `piton claim --help` says how to take a step of one",
+        )),
+        (found, _) => found,
+    }
+}
+
+/// What somebody named that is no run: a plan of which there is none yet, or a path to nothing.
+fn missing(asked: &str) -> Option<Problem> {
+    let path = Path::new(asked);
+    if path.is_file() {
+        let plan = word(asked);
+        let problem = Problem::new(Kind::NoSuchRun, format!("there is no run of {plan} yet"));
+        return Some(problem.hint(format!(
+            "`piton claim {plan} --worktree .` opens one and takes a step; `piton open {plan}` only \
+             opens it"
+        )));
+    }
+    let is_path =
+        path.extension().is_some_and(|end| end == "toml") || path.components().count() > 1;
+    let read = is_path.then(|| runs::read_plan(path).err()).flatten();
+    read.map(Problem::from)
 }
 
 /// Says where the bytes of a claim that ended are, or why they could not be kept.
@@ -309,10 +375,7 @@ pub(crate) fn open_or_find(
                 opened;
             Ok(log)
         }
-        None => {
-            let store = verb::store_with_runs(project, Access::Existing)?;
-            find(project, &store, asked)
-        }
+        None => existing(project, asked),
     }
 }
 
@@ -333,7 +396,7 @@ pub(crate) fn within(text: &str, most: usize) -> Result<String, String> {
 }
 
 /// The words in front of a verb's own: `RUN STEP WORD`, `RUN WORD` or `WORD`.
-pub(crate) fn before_last(words: &[String]) -> (Which, String) {
+fn before_last(words: &[String]) -> (Which, String) {
     let word = |n: usize| words.get(n).cloned();
     let last = words.last().cloned().unwrap_or_default();
     let (run, step) = match words.len() {

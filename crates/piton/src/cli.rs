@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::error::{Kind, Problem};
 use crate::exit::Exit;
+use crate::text;
 use crate::ui::{Form, Ui};
 use crate::verb::{self, Answer};
 
@@ -204,13 +205,23 @@ impl Cli {
     }
 }
 
+/// The longest line of what was typed wrong that is said back as it is.
+const LINE_MAX: usize = 1000;
+
 /// Help and version are answers; everything else is a mistake, told in the form that was asked for.
 fn misread(args: &[OsString], error: &clap::Error) -> Exit {
     let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     let json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
     if !json {
         // clap's own words, coloured and on the right stream; a closed pipe is no problem of ours.
-        let _ = error.print();
+        let told = error.render();
+        if !asked && told.to_string().lines().any(|line| line.len() > LINE_MAX) {
+            let cut = |line: &str| text::without_middle(line, text::TEXT_SHOWN);
+            let lines: Vec<String> = told.to_string().lines().map(cut).collect();
+            Ui::new(Form::People, "usage").talk(lines.join("\n"));
+        } else {
+            let _ = error.print();
+        }
         return if asked { Exit::Ok } else { Exit::Usage };
     }
     let verb = meant(args);

@@ -11,7 +11,7 @@ use piton_core::view::{
 use piton_engine::condition::Condition;
 
 use crate::hints;
-use crate::text::{ago, bold, clipped, count, dim, green, plain, red, span, yellow};
+use crate::text::{TEXT_SHOWN, ago, bold, clipped, count, dim, green, plain, red, span, yellow};
 
 /// The longest title in a table.
 const TITLE_MAX: usize = 48;
@@ -298,9 +298,9 @@ pub(crate) fn reported(report: &Report) -> Vec<String> {
     let head = [
         report.progress.map(|percent| format!("{percent} %")),
         report.confidence.as_ref().map(|text| format!("confidence {}", plain(text))),
-        report.eta.as_ref().map(|text| format!("eta {}", plain(text))),
-        report.task.as_ref().map(|text| format!("task {}", plain(text))),
-        report.note.as_ref().map(|text| format!("note {}", plain(text))),
+        report.eta.as_ref().map(|text| format!("eta {}", short(text))),
+        report.task.as_ref().map(|text| format!("task {}", short(text))),
+        report.note.as_ref().map(|text| format!("note {}", short(text))),
     ];
     let head: Vec<String> = head.into_iter().flatten().collect();
     if !head.is_empty() {
@@ -321,6 +321,11 @@ pub(crate) fn reported(report: &Report) -> Vec<String> {
         report.files.iter().map(|file| format!("reported file: {}", plain(&file.to_string()))),
     );
     lines
+}
+
+/// All lines of a text in one, cut where nobody would read on.
+fn short(text: &str) -> String {
+    clipped(&plain(text), TEXT_SHOWN)
 }
 
 /// The questions of a run that wait for an answer.

@@ -156,7 +156,7 @@ fn word_for(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Completed => "completed",
         Outcome::Failed { .. } => "failed",
-        Outcome::NeedsPerson { .. } | Outcome::Waiting => "waiting",
+        Outcome::NeedsPerson { .. } | Outcome::Waiting | Outcome::ToBeClaimed { .. } => "waiting",
         Outcome::Interrupted { .. } => "interrupted",
         Outcome::Stopped { .. } => "stopped",
         Outcome::Left => "left",
@@ -239,6 +239,18 @@ fn problem(
             let asked = open_questions(view).flat_map(asked_lines);
             let asked = asked.map(|message| Detail { message, hint: None });
             Problem::new(Kind::NeedsPerson, message).with_details(asked.collect()).hint(go_on)
+        }
+        Outcome::ToBeClaimed { steps } => {
+            let names: Vec<&str> = steps.iter().map(StepId::as_str).collect();
+            let message = format!(
+                "{run} waits for somebody to claim {}: there is nothing to start; {done}",
+                names.join(", ")
+            );
+            let first = steps.first().map(StepId::as_str).unwrap_or_default();
+            Problem::new(Kind::NeedsPerson, message).hint(format!(
+                "`piton claim {run} --step {first} --worktree .`; once it is completed `piton resume \
+                 {run}`"
+            ))
         }
         Outcome::Interrupted { cause } => {
             Problem::new(interrupted(*cause), format!("{run} was interrupted ({cause}); {done}"))

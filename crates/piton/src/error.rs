@@ -280,7 +280,6 @@ fn kind_of(error: &EngineError) -> Kind {
             }
         },
         EngineError::Unverified { .. } => Kind::VerifyFailed,
-        EngineError::CompletedOtherwise { .. } => Kind::CompletedOtherwise,
         EngineError::VerifyEnded { cause, .. } => verb::interrupted(*cause),
         EngineError::Settings(_) => Kind::StoreCorrupt,
         EngineError::Io { .. } => Kind::Io,
@@ -325,10 +324,12 @@ fn store_kind(error: &StoreError) -> Kind {
 fn refusal_kind(refusal: &Refusal) -> Kind {
     match refusal {
         Refusal::UnknownStep(_) => Kind::UnknownStep,
+        Refusal::CompletedOtherwise { .. } => Kind::CompletedOtherwise,
         Refusal::StaleFence { .. } | Refusal::ClaimOver { .. } => Kind::NotOwner,
         Refusal::NotClaimed { .. }
         | Refusal::Completed(_)
         | Refusal::CannotRelease(_)
+        | Refusal::NothingHeld { .. }
         | Refusal::Pending(_) => Kind::NotClaimed,
         Refusal::OpenItems { .. } => Kind::OpenItems,
         Refusal::OpenSubsteps { .. } => Kind::OpenSubsteps,

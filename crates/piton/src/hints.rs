@@ -1,26 +1,32 @@
 //! The next thing to type, with the run, the step and the claim by their real names: what a hint quotes
-//! can be pasted. What only its reader can say is left as `'…'`.
+//! can be pasted. What only its reader can say is left as `'…'`, which is refused as it stands.
 
 use std::path::Path;
 
 use piton_core::claim::barred;
-use piton_core::decide::Refusal;
+use piton_core::decide::{Refusal, acceptable};
 use piton_core::event::Holder;
 use piton_core::ids::{Fence, QuestionId, StepId};
 use piton_core::run::{Phase, Run, Step};
 use piton_core::view::{RunView, StepKind};
+use piton_engine::abandon::Living;
 use piton_engine::error::EngineError;
 use piton_engine::land::Unlanded;
 use piton_engine::log::{Log, LogError};
 use piton_engine::merge::Unmerged;
 use piton_engine::project::Project;
+use piton_engine::runs::Changed;
 use piton_engine::shell::word;
 
 use crate::claiming::ByClaim;
 use crate::error::Problem;
+use crate::reference::accepts;
 use crate::text::plain;
 use crate::verb::{from_here, plan_from_here};
 
+const ACCEPT: &str = "--accept-plan";
+/// What stands for words that nobody else can say.
+pub(crate) const YOUR_WORDS: &str = "…";
 /// Steps that a hint speaks of, at most: more would not be read.
 const NAMED_MAX: usize = 3;
 
@@ -55,6 +61,42 @@ impl<'a> About<'a> {
         Problem::from(error).hinted(hint)
     }
 
+    /// A plan that was changed under the run, with the ways out that are open.
+    pub(crate) fn changed(&self, changed: Changed, living: &Living) -> Problem {
+        let run = &self.run.opened.handle;
+        let way = match acceptable(self.run, changed.plan()) {
+            Ok(()) => format!(
+                "go on with it as it is now: `{}`; or put the file back as it was",
+                self.accepting()
+            ),
+            Err(refusal @ Refusal::PlanInUse { .. }) => {
+                let way = self.refused(&refusal).unwrap_or_default();
+                format!("the run cannot go on with it: {refusal}; {way}")
+            }
+            Err(refusal) => format!("{refusal}; put it back as it was"),
+        };
+        let first = match living.is_empty() {
+            true => String::new(),
+            false => format!("{}, then ", living.ended_by(run)),
+        };
+        let over = start_over(self.project, self.run);
+        Problem::from(changed.refused()).hint(format!(
+            "{way}; or start over: {first}`{over}` ({run} keeps its branch and snapshots)"
+        ))
+    }
+
+    /// What was typed where it may accept a plan, else what does nothing but that.
+    fn accepting(&self) -> String {
+        let typed = again(ACCEPT);
+        match accepts_here(ACCEPT) {
+            true => typed,
+            false => {
+                let plan = plan_from_here(self.project, &self.run.opened.plan_path);
+                format!("piton open {plan} {ACCEPT}")
+            }
+        }
+    }
+
     fn hint(&self, error: &EngineError) -> Option<String> {
         let run = &self.run.opened.handle;
         Some(match error {
@@ -67,14 +109,6 @@ impl<'a> About<'a> {
                 "others take them: `piton claim {run} --worktree .`; or give them `run`, or `prompt` \
                  and an agent"
             ),
-            EngineError::PlanChanged { .. } => {
-                let over = start_over(self.project, self.run);
-                format!(
-                    "go on with it as it is now: `{}`; or put the file back as it was; or start \
-                     over: `{over}` ({run} keeps its branch and snapshots)",
-                    again("--accept-plan")
-                )
-            }
             EngineError::Unlanded(why) => return self.unlanded(why),
             EngineError::Unmerged(why) => self.unmerged(why),
             EngineError::Unverified { step, .. } => format!(
@@ -83,9 +117,6 @@ impl<'a> About<'a> {
             ),
             EngineError::VerifyEnded { .. } => {
                 format!("nothing was landed and the claim is still yours: `{}`", again(""))
-            }
-            EngineError::CompletedOtherwise { step, .. } => {
-                format!("to do it again: `piton reset {run} {step} --force --reason '…'`")
             }
             EngineError::KeeperLost { .. } => format!("`piton resume {run}` tries again"),
             _ => return None,
@@ -103,16 +134,21 @@ impl<'a> About<'a> {
                 self.not_held(step, Some(*given))
             }
             Refusal::Pending(step) => self.not_held(step, None),
-            Refusal::Completed(step) | Refusal::CannotRelease(step) => {
-                match self.run.is_completed() {
-                    true => self.new_run(),
-                    false => {
-                        format!("to do it again: `piton reset {run} {step} --force --reason '…'`")
-                    }
-                }
+            Refusal::NothingHeld { step, .. } => {
+                format!("pending again: `piton reset {run} {step}`")
             }
+            Refusal::Completed(step)
+            | Refusal::CannotRelease(step)
+            | Refusal::CompletedOtherwise { step, .. } => match self.run.is_completed() {
+                true => self.new_run(),
+                false => {
+                    format!(
+                        "to do it again: `piton reset {run} {step} --force --reason 'to do it again'`"
+                    )
+                }
+            },
             Refusal::ResetNeedsReason(step) => {
-                format!("`piton reset {run} {step} --force --reason '…'`")
+                format!("`piton reset {run} {step} --force --reason 'to do it again'`")
             }
             Refusal::RunCompleted => self.new_run(),
             Refusal::RunStopped | Refusal::StepStopped(_) => format!("go on: `piton resume {run}`"),
@@ -124,15 +160,15 @@ impl<'a> About<'a> {
                 let items: Vec<String> = items.iter().map(ToString::to_string).collect();
                 let check = self.write_with("check", step, &items.join(" "));
                 format!(
-                    "`{check} --done`; or `{check} --defer --reason '…'`; or complete it in spite \
-                     of them: `{} --force --reason '…'`",
+                    "`{check} --done`; or `{check} --defer --reason 'later'`; or complete it in spite \
+                     of them: `{} --force --reason 'not needed'`",
                     self.write("complete", step)
                 )
             }
             Refusal::OpenSubsteps { step, substeps } => {
                 let next = substeps.first().map(|substep| substep.as_str()).unwrap_or_default();
                 format!(
-                    "`{}`; or complete it in spite of them: `{} --force --reason '…'`",
+                    "`{}`; or complete it in spite of them: `{} --force --reason 'not needed'`",
                     self.write_with("substep complete", step, next),
                     self.write("complete", step)
                 )
@@ -157,12 +193,12 @@ impl<'a> About<'a> {
                 format!("{answers}; to go on without: `piton reset {run} {step}`")
             }
             Refusal::Unanswered { step, question } => format!(
-                "{}; or complete it without: `{} --force --reason '…'`",
+                "{}; or complete it without: `{} --force --reason 'not needed'`",
                 self.answers(*question),
                 self.write("complete", step)
             ),
             Refusal::AnswerUnread { step, .. } => format!(
-                "`{} --read`; or complete it without: `{} --force --reason '…'`",
+                "`{} --read`; or complete it without: `{} --force --reason 'not needed'`",
                 self.write("ask", step),
                 self.write("complete", step)
             ),
@@ -257,7 +293,7 @@ impl<'a> About<'a> {
         let run = &self.run.opened.handle;
         match self.run.step(step) {
             Some((_, state)) if state.is_completed() => {
-                format!("`piton reset {run} {step} --force --reason '…'`")
+                format!("`piton reset {run} {step} --force --reason 'to do it again'`")
             }
             _ => format!("`piton release {run} {step} --force`"),
         }
@@ -316,7 +352,7 @@ impl<'a> About<'a> {
 pub(crate) fn answers(run: &str, question: QuestionId, choices: &[String]) -> Vec<String> {
     let command = |answer: &str| format!("piton answer {run} {question} {answer}");
     match choices {
-        [] => vec![command("'…'")],
+        [] => vec![command(&format!("'{YOUR_WORDS}'"))],
         choices => choices.iter().map(|choice| command(&word(&plain(choice)))).collect(),
     }
 }
@@ -328,12 +364,12 @@ pub(crate) fn start_over(project: &Project, run: &Run) -> String {
 
 /// As [`start_over`], for a run that is shown.
 pub(crate) fn start_over_shown(project: &Project, view: &RunView) -> String {
-    let by_hand = view.steps.iter().any(|step| step.kind == StepKind::ByHand);
+    let by_hand = view.steps.iter().all(|step| step.kind == StepKind::ByHand);
     format!("{} --fresh --yes", begin_as(project, &view.plan_path, by_hand))
 }
 
 fn begin(project: &Project, run: &Run) -> String {
-    let by_hand = run.plan().steps.iter().any(|step| step.work.is_by_hand());
+    let by_hand = run.plan().steps.iter().all(|step| step.work.is_by_hand());
     begin_as(project, &run.opened.plan_path, by_hand)
 }
 
@@ -341,6 +377,13 @@ fn begin(project: &Project, run: &Run) -> String {
 fn begin_as(project: &Project, plan_path: &str, by_hand: bool) -> String {
     let verb = if by_hand { "open" } else { "run" };
     format!("piton {verb} {}", plan_from_here(project, plan_path))
+}
+
+/// Whether what was typed is still a command with one more word.
+fn accepts_here(more: &str) -> bool {
+    let typed = std::env::args_os().map(|text| text.to_string_lossy().into_owned());
+    let words: Vec<String> = typed.chain([more.to_owned()]).collect();
+    accepts(&words).is_ok()
 }
 
 /// What was typed, with more words behind it.

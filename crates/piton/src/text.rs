@@ -145,6 +145,9 @@ pub(crate) fn plain(text: &str) -> String {
     out
 }
 
+/// Of a text of somebody else's, shown in passing; `--json` has all of it.
+pub(crate) const TEXT_SHOWN: usize = 400;
+
 /// The first characters of one line, with a mark where more follows.
 pub(crate) fn clipped(text: &str, max: usize) -> String {
     let line = plain(text.lines().next().unwrap_or_default());
@@ -152,6 +155,17 @@ pub(crate) fn clipped(text: &str, max: usize) -> String {
         true => line.chars().take(max.saturating_sub(1)).chain(['…']).collect(),
         false => line,
     }
+}
+
+/// One line without its middle, where it is longer than that: who quotes something says what is wrong
+/// with it behind it.
+pub(crate) fn without_middle(line: &str, max: usize) -> String {
+    let chars: Vec<char> = line.chars().collect();
+    if chars.len() <= max {
+        return plain(line);
+    }
+    let (head, tail) = (&chars[..max / 2], &chars[chars.len() - max / 2..]);
+    plain(&head.iter().chain(&['…']).chain(tail).collect::<String>())
 }
 
 /// An agent's output without escape sequences and control characters. Of a line that was written over,

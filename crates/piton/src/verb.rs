@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use piton_core::event::Cause;
-use piton_core::ids::StepRef;
+use piton_core::ids::{StepId, StepRef};
 use piton_core::view::{RunStatus, RunView, StepKind, StepStatus, StepView};
 use piton_engine::condition::Condition;
 use piton_engine::error::EngineError;
@@ -190,7 +190,7 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
         RunStatus::Lapsed { step, .. } => {
             let step_view = view.steps.iter().find(|view| view.step == *step);
             let stopped = step_view.is_some_and(|view| view.stop_requested);
-            let by_hand = step_view.is_some_and(|view| view.kind == StepKind::ByHand);
+            let by_hand = is_by_hand(view, step);
             let claim = format!("piton claim {run} --step {step} --worktree .");
             let resume = (stopped || !by_hand).then(|| format!("piton resume {run}"));
             let release = format!("piton release {run} {step} --force");
@@ -211,7 +211,10 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
         }
         RunStatus::Failed { step, .. } => {
             vec![
-                format!("piton {} {run} {step}", if rest_by_hand { "show" } else { "log" }),
+                format!(
+                    "piton {} {run} {step}",
+                    if is_by_hand(view, step) { "show" } else { "log" }
+                ),
                 format!("piton reset {run} {step}"),
                 start_over_shown(project, view),
             ]
@@ -221,8 +224,16 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
         }
         RunStatus::Open | RunStatus::Interrupted { .. } | RunStatus::Stopped { .. } => {
             let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
+            let free = |step: &&StepView| {
+                step.kind == StepKind::ByHand
+                    && step.status == StepStatus::Pending
+                    && !step.held_back
+            };
+            let free = view.steps.iter().find(free).filter(|_| view.status == RunStatus::Open);
+            let claim =
+                free.map(|step| format!("piton claim {run} --step {} --worktree .", step.step));
             let go_on = [format!("piton resume {run}"), format!("piton resume {run} --dry-run")];
-            answers.chain(go_on).collect()
+            answers.chain(claim).chain(go_on).collect()
         }
     }
 }
@@ -248,10 +259,14 @@ pub(crate) fn from_here(path: &Path) -> PathBuf {
     }
 }
 
-/// Whether somebody has to claim a step before the run can end.
+/// Whether nothing is left but what others claim.
 fn by_hand(view: &RunView) -> bool {
     let mut open = view.steps.iter().filter(|step| step.status.word() != "completed");
-    open.any(|step| step.kind == StepKind::ByHand)
+    open.all(|step| step.kind == StepKind::ByHand)
+}
+
+fn is_by_hand(view: &RunView, id: &StepId) -> bool {
+    view.steps.iter().any(|step| step.step == *id && step.kind == StepKind::ByHand)
 }
 
 /// The kind of an interruption, which has the exit status of its signal.

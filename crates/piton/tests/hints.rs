@@ -3,7 +3,7 @@
 
 use piton::reference::accepts;
 use piton_testkit::Sandbox;
-use piton_testkit::runs::{agent_step, data, lay_plan, plan, step, tree, view};
+use piton_testkit::runs::{agent_step, data, lay_plan, plan, refused, step, tree, view};
 use serde_json::Value;
 
 const PLAN: &str = "\
@@ -212,6 +212,10 @@ fn what_is_told_of_a_run_can_be_pasted() {
         let command = command.as_str().expect("a command");
         assert_pasteable(&sandbox, &format!("`{command}`"));
     }
+    // What only its reader can say stands for that, and is no answer.
+    let (exit, _, message) = refused(&sandbox, &["answer", "q5", "…"]);
+    assert!(exit == 2 && message.contains("stands for your answer"), "{message}");
+    let waiting = waiting.replace("'…'", "'this one'");
     assert_eq!(paste(&sandbox, &waiting, 0)["state"], "answered");
     // Told, it asks no more, and fails.
     hint(&sandbox, "E069", &["resume"]);

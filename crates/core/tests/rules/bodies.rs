@@ -90,6 +90,7 @@ fn samples() -> Vec<Event> {
     all.extend(samples_of_interruptions());
     all.push(sample_of_nested_repositories());
     all.push(sample_of_an_obstacle());
+    all.push(sample_of_a_checkpoint());
     all
 }
 
@@ -117,6 +118,13 @@ fn sample_of_nested_repositories() -> Event {
         answers: Vec::new(),
         omitted: vec![Omission { path: "vendor/".to_owned(), why }],
     }
+}
+
+fn sample_of_a_checkpoint() -> Event {
+    let (step, fence) = (StepRef::first(id("jwt")), Fence(7));
+    let report = Report { note: Some("half way".to_owned()), ..Report::default() };
+    let snapshot = Some(kept(SnapshotReason::Checkpoint));
+    Event::Checkpointed { step, fence, snapshot, report: Some(Box::new(report)) }
 }
 
 fn samples_of_interruptions() -> Vec<Event> {

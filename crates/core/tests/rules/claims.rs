@@ -470,11 +470,14 @@ fn release_of_what_nobody_holds_says_so() {
         check("", release, pending);
         check("claim a from x, release a", release, pending);
         check(DONE_A, release, completed);
-        let over = "no: step a is not claimed, and fence 2 is over";
-        check("claim a, start a, interrupt a agent", release, over);
-        check("claim a from x, fail a reported", release, over);
         check("", &release.replace(" a", " nobody"), "no: the plan has no step nobody");
     }
+    let (cut, failed) = ("claim a, start a, interrupt a agent", "claim a from x, fail a reported");
+    let over = "no: step a is not claimed, and fence 2 is over";
+    check(cut, "release a", over);
+    check(failed, "release a", over);
+    check(cut, "force-release a", "no: step a is not claimed: it was interrupted");
+    check(failed, "force-release a", "no: step a is not claimed: it has failed");
 }
 
 #[test]

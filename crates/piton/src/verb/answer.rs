@@ -10,8 +10,8 @@ use piton_engine::{Access, questions};
 use serde_json::{Value, json};
 
 use crate::claiming;
-use crate::error::Problem;
-use crate::hints::About;
+use crate::error::{Kind, Problem};
+use crate::hints::{About, YOUR_WORDS};
 use crate::text::plain;
 use crate::ui::Ui;
 use crate::verb::{self, Answer, stop::step_of};
@@ -39,6 +39,10 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         [asked, answer] => (None, asked, answer),
         _ => unreachable!("the parser asks for two or three words"),
     };
+    if answer.trim() == YOUR_WORDS {
+        let message = format!("{answer} stands for your answer, and is none");
+        return Err(Problem::new(Kind::Usage, message).hint("write it between the quotes"));
+    }
     let project = verb::project()?;
     let store = verb::store_with_runs(&project, Access::Existing)?;
     let mut log = claiming::find(&project, &store, run)?;

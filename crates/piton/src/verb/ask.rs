@@ -10,7 +10,7 @@ use piton_engine::config;
 use piton_engine::questions::{self, Waited};
 use serde_json::{Value, json};
 
-use crate::claiming::{ByClaim, Target, Which, before_last};
+use crate::claiming::{ByClaim, Target, Which};
 use crate::describe::question_lines;
 use crate::error::{Kind, Problem};
 use crate::hints;
@@ -65,8 +65,7 @@ fn ask(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         return Err(Problem::new(Kind::Usage, "what is the question?")
             .hint("`piton ask --help` shows how; `piton ask --read` reads what was answered"));
     }
-    let (which, text) = before_last(&args.words);
-    let mut target = Target::claimed(&which, &args.by)?;
+    let (mut target, text) = Target::behind(&args.words, &args.by, "question")?;
     let fence = target.fence()?;
     let Target { log, step, .. } = &mut target;
     let question = questions::ask(log, step, fence, &text, &args.choice);

@@ -5,11 +5,12 @@ use std::io::Read as _;
 
 use piton_core::event::{Report, ReportedFile};
 use piton_engine::claims;
+use piton_engine::shell::word;
 use serde_json::json;
 
 use crate::claiming::{ByClaim, Target, Which, within};
 use crate::error::{Kind, Problem};
-use crate::text::count;
+use crate::text::{count, plain};
 use crate::ui::Ui;
 use crate::verb::Answer;
 
@@ -89,11 +90,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             let changed = count(kept.changed, "changed file");
             format!("step {step}: {changed} kept as {}", kept.refname)
         }
-        None if claims::can_keep(&target.project, &target.log, step) => {
-            format!("step {step}: recorded; there were no new bytes to keep")
-        }
         None => {
-            let why = "it was not claimed from a worktree of this repository on this host";
+            let why = plain(&claims::why_unkept(&target.project, &target.log, step));
             let message = format!("step {step}: recorded, but no bytes were kept: {why}");
             ui.warn(Kind::Noticed, message, None);
             format!("step {step}: recorded")
@@ -131,7 +129,11 @@ fn data(text: &str) -> Result<String, Problem> {
                 size = file.metadata()?.len();
                 file.take(limit).read_to_string(&mut text)
             });
-            read.map_err(|error| wrong(&format!("@{path} cannot be read")).because(error))?;
+            read.map_err(|error| {
+                wrong(&format!("@{path} cannot be read"))
+                    .because(error)
+                    .hint("behind @ comes the path of a file with JSON; without it JSON itself")
+            })?;
             text
         }
     };
@@ -142,7 +144,9 @@ fn data(text: &str) -> Result<String, Problem> {
     }
     match serde_json::from_str::<serde_json::Value>(&text) {
         Ok(value) => Ok(value.to_string()),
-        Err(error) => Err(wrong("is not JSON").because(error)),
+        Err(error) => Err(wrong("is not JSON")
+            .because(error)
+            .hint(format!("as in {}, or @FILE with it", word(r#"{"tests": ["auth.test.ts"]}"#)))),
     }
 }
 

@@ -4,10 +4,10 @@ use piton_core::event::Priority;
 use piton_engine::claims;
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Target, before_last, words};
+use crate::claiming::{ByClaim, Target, words};
 use crate::describe::priority_word;
 use crate::error::{Kind, Problem};
-use crate::text::plain;
+use crate::text::{TEXT_SHOWN, clipped};
 use crate::ui::Ui;
 use crate::verb::Answer;
 
@@ -47,15 +47,17 @@ struct Add {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let Verb::Add(args) = &args.verb;
-    let (which, text) = before_last(&args.words);
-    let text = words(&text).map_err(|why| Problem::new(Kind::Usage, format!("the item: {why}")))?;
-    let mut target = Target::claimed(&which, &args.by)?;
+    let (mut target, text) = Target::behind(&args.words, &args.by, "text")?;
+    let text = words(&text).map_err(|why| {
+        Problem::new(Kind::Usage, format!("the item: {why}"))
+            .hint("say in a line what was found missing, in quotes")
+    })?;
     let fence = target.fence()?;
     let item = target.write(fence, |_, log, step| {
         claims::add_item(log, step, fence, text.clone(), args.priority)
     })?;
     let step = &target.step;
-    let _ = ui.line(format!("step {step}: item {item}  {}", plain(&text)));
+    let _ = ui.line(format!("step {step}: item {item}  {}", clipped(&text, TEXT_SHOWN)));
     let priority = priority_word(args.priority);
     let data = target.answer(json!({ "fence": fence, "item": item, "priority": priority }));
     Ok(Answer::new(data).after_writing(target.log.store()))

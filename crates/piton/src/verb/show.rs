@@ -41,6 +41,9 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let log = verb::find(&project, &store, args.run.as_deref())?;
     let mut view = look(&project, &log, Depth::Refs)?;
     let next = next_commands(&project, &view);
+    let now = now();
+    // It is about the whole run, whatever is shown of it.
+    let head = run_head(&view, now);
     if let Some(text) = &args.step {
         let step = step_of(&log, text)?;
         view.steps.retain(|shown| shown.step == step);
@@ -48,8 +51,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let settings = runs::settings_of(&log)?;
     let conditions = condition::of_run(&project, &log)?;
     let worktree = project.worktrees(&settings.worktree_root, log.run());
-    let now = now();
-    for line in run_head(&view, now) {
+    for line in head {
         ui.line(line)?;
     }
     ui.line("")?;

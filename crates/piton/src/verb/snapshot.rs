@@ -356,6 +356,7 @@ fn why(kept: &KnownSnapshot) -> &'static str {
     match kept.reason {
         None if kept.refname.starts_with("refs/piton/purged/") => "before the purge",
         Some(SnapshotReason::Cadence) => "in progress",
+        Some(SnapshotReason::Checkpoint) => "checkpoint",
         Some(SnapshotReason::End) => "end",
         Some(SnapshotReason::Recovery) => "recovery",
         Some(SnapshotReason::Reset) => "before a reset or restore",

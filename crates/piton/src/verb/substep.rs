@@ -4,7 +4,7 @@ use piton_core::ids::SubstepId;
 use piton_engine::claims;
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Target, before_last};
+use crate::claiming::{ByClaim, Target};
 use crate::error::{Kind, Problem};
 use crate::ui::Ui;
 use crate::verb::Answer;
@@ -38,8 +38,7 @@ struct Complete {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let Verb::Complete(args) = &args.verb;
-    let (which, text) = before_last(&args.words);
-    let mut target = Target::claimed(&which, &args.by)?;
+    let (mut target, text) = Target::behind(&args.words, &args.by, "substep")?;
     let substep =
         SubstepId::new(text).map_err(|error| Problem::from_error(Kind::UnknownPart, &error))?;
     let fence = target.fence()?;
