@@ -5,8 +5,8 @@ use std::time::Duration;
 use piton_core::event::{Omission, Priority, Report, Stage, Truth};
 use piton_core::time::Millis;
 use piton_core::view::{
-    AtRisk, AttemptView, ItemState, QuestionView, RunStatus, RunView, StepStatus, StepView,
-    WorkAtRisk, timestamp,
+    AtRisk, AttemptView, ItemState, QuestionView, RunStatus, RunView, StepKind, StepStatus,
+    StepView, WorkAtRisk, timestamp,
 };
 use piton_engine::condition::Condition;
 
@@ -17,13 +17,18 @@ use crate::text::{TEXT_SHOWN, ago, bold, clipped, count, dim, green, plain, red,
 const TITLE_MAX: usize = 48;
 /// The longest text of a report that is shown in full.
 const REPORT_MAX: usize = 200;
+/// The most steps that are named in a line.
+const NAMES_SHOWN: usize = 3;
 /// The most files that are named in a line.
 const FILES_SHOWN: usize = 10;
 
 /// A run's status with its data, in one phrase.
 pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
     match &view.status {
-        RunStatus::Open => "something can be started, nothing is".to_owned(),
+        RunStatus::Open => match to_claim(view).as_slice() {
+            [] => "something can be started, nothing is".to_owned(),
+            steps => format!("somebody can claim {}", named(steps)),
+        },
         RunStatus::Running if open_questions(view).next().is_some() => {
             let asked = open_questions(view).map(|asked| {
                 format!("asks {}: {}", asked.question, clipped(&asked.text, REPORT_MAX))
@@ -66,6 +71,26 @@ pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
         }
         RunStatus::Abandoned { at, keep_until: None } => ago(*at, now),
         RunStatus::Stopped { cause, at } => format!("{cause}, {}", ago(*at, now)),
+    }
+}
+
+/// The steps that can be claimed, where nothing else can be started.
+fn to_claim(view: &RunView) -> Vec<&str> {
+    let ready = |step: &&StepView| step.status == StepStatus::Pending && !step.held_back;
+    let ready: Vec<&StepView> = view.steps.iter().filter(ready).collect();
+    match ready.iter().all(|step| step.kind == StepKind::ByHand) {
+        true => ready.iter().map(|step| step.step.as_str()).collect(),
+        false => Vec::new(),
+    }
+}
+
+/// The first of many names.
+fn named(names: &[&str]) -> String {
+    match names.split_at_checked(NAMES_SHOWN) {
+        Some((first, rest)) if !rest.is_empty() => {
+            format!("{} and {} more", first.join(", "), rest.len())
+        }
+        _ => names.join(", "),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use piton_core::event::Cause;
 use piton_core::ids::{StepId, StepRef};
-use piton_core::view::{RunStatus, RunView, StepKind, StepStatus, StepView};
+use piton_core::view::{AttemptView, RunStatus, RunView, StepKind, StepStatus, StepView};
 use piton_engine::condition::Condition;
 use piton_engine::error::EngineError;
 use piton_engine::git::Git;
@@ -183,8 +183,9 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
         }
         RunStatus::Running => {
             let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
-            let kept = view.steps.iter().any(|step| step.kind != StepKind::ByHand);
-            let follow = kept.then(|| format!("piton log {run} -f"));
+            let mut attempts = view.steps.iter().filter_map(|step| step.attempts.last());
+            let kept = |attempt: &AttemptView| attempt.to.is_none() && attempt.worktree.is_none();
+            let follow = attempts.any(kept).then(|| format!("piton log {run} -f"));
             answers.chain(follow).chain([format!("piton stop {run}")]).collect()
         }
         RunStatus::Lapsed { step, .. } => {
@@ -220,7 +221,10 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
             ]
         }
         RunStatus::Open if rest_by_hand => {
-            vec![format!("piton ready {run}"), format!("piton claim {run} --worktree .")]
+            let stopped = view.steps.iter().any(|step| step.held_back);
+            let resume = stopped.then(|| format!("piton resume {run}"));
+            let claim = [format!("piton ready {run}"), format!("piton claim {run} --worktree .")];
+            claim.into_iter().chain(resume).collect()
         }
         RunStatus::Open | RunStatus::Interrupted { .. } | RunStatus::Stopped { .. } => {
             let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));

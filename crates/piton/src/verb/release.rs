@@ -49,6 +49,10 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let by = plain(&answer.was_claimed_by);
     let _ = ui.line(format!("step {}: released; it was claimed by {by}", target.step));
     tell_kept(ui, &answer.kept);
+    let run = target.log.run();
+    if run.step(&target.step).is_some_and(|(_, state)| state.is_stopped()) {
+        ui.hint(format!("nobody gets it before `piton resume {}`", run.opened.handle));
+    }
     Ok(Answer::new(verb::json(answer)).after_writing(target.log.store()))
 }
 
