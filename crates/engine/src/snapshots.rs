@@ -188,14 +188,19 @@ fn base(log: &Log, step: &StepRef) -> Oid {
     state.and_then(|state| state.base.clone()).unwrap_or_else(|| log.run().opened.base.clone())
 }
 
-/// The commit that was checked out when a snapshot was taken.
-fn head_of(project: &Project, snapshot: &Oid) -> Oid {
-    project.git.commit(&format!("{snapshot}^1")).unwrap_or_else(|_| snapshot.clone())
+/// What a snapshot's files are held against where the run's records are gone: where its history parts from
+/// what is checked out in the repository, as far as that can be told.
+fn base_in_git(project: &Project, snapshot: &Oid) -> Oid {
+    let git = &project.git;
+    let Ok(head) = git.commit(&format!("{snapshot}^1")) else { return snapshot.clone() };
+    let main = crate::git::plain::head(git.common_dir(), git.common_dir());
+    let fork = main.and_then(|(main, _)| git.fork_point(&head, &main).ok().flatten());
+    fork.unwrap_or(head)
 }
 
-/// What a snapshot's files are held against; where the run's records are gone, what was checked out.
+/// What a snapshot's files are held against.
 fn base_of(project: &Project, log: Option<&Log>, kept: &KnownSnapshot) -> Oid {
-    log.map_or_else(|| head_of(project, &kept.commit), |log| base(log, &kept.step))
+    log.map_or_else(|| base_in_git(project, &kept.commit), |log| base(log, &kept.step))
 }
 
 /// Which snapshot is meant.

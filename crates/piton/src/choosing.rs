@@ -177,6 +177,8 @@ fn review(ui: &Ui, project: &Project, view: &RunView) -> Result<(), Problem> {
         true => ui.talk(format!("Nothing has landed on {branch} yet.")),
         false => stat.iter().for_each(|line| ui.talk(line)),
     }
+    let handle = &view.handle;
+    ui.hint(format!("more of it: `piton show {handle}`, `piton diff {handle} STEP`"));
     Ok(())
 }
 

@@ -474,7 +474,6 @@ pub(crate) fn at_risk(step: &StepView) -> String {
 /// What was saved of interrupted work, and when.
 fn saved(step: &StepView, left_at: Stage) -> String {
     match &step.snapshot {
-        _ if left_at == Stage::Unstarted => String::new(),
         // Its agent had ended: what there was is committed, or in the worktree as it was left.
         None if left_at != Stage::Agent => String::new(),
         None => match &step.at_risk {

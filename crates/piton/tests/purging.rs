@@ -125,9 +125,10 @@ fn purging_deletes_the_records_and_keeps_the_work() {
     data(sandbox, &["snapshot", "restore", &step, "--to", to.to_str().expect("text")]);
     assert_eq!(sandbox.read(to.join("half.txt")), "half\n");
     assert_eq!(sandbox.read(to.join("late.txt")), "late\n");
+    assert_eq!(rows[0]["changed"], 2, "on top of what is checked out: {listed:#}");
     let first = rows[0]["commit"].as_str().expect("an id");
     let shown = data(sandbox, &["snapshot", "show", &step, "--at", first]);
-    assert_eq!(shown["contents"]["files"][0]["path"], "half.txt", "{shown:#}");
+    assert_eq!(shown["contents"]["files"][1]["path"], "half.txt", "{shown:#}");
     let patch = sandbox.piton(&["snapshot", "diff", &step]).output().success().stdout;
     assert!(patch.contains("+late"), "{patch}");
     let (code, error, message) = refused(sandbox, &["snapshot", "restore", &step]);

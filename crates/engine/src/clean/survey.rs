@@ -81,6 +81,9 @@ pub fn list(
             let path = project.place_of(&owner.root.to_string_lossy(), owner.log.run(), &step);
             let path = Worktree::own_place(&project.git, &path).path().to_owned();
             let row = rows.entry(path.clone()).or_insert_with(|| owner.gone(path, &step));
+            if row.step.is_none() && row.at_work.is_none() {
+                row.at_work = Some(step.step.clone());
+            }
             row.conditions.extend(conditions);
         }
     }

@@ -3,7 +3,7 @@
 use piton_core::ids::{Fence, Handle, StepId, StepRef};
 use piton_core::time::Millis;
 
-use super::{KnownBy, KnownSnapshot, head_of};
+use super::{KnownBy, KnownSnapshot, base_in_git};
 use crate::error::EngineError;
 use crate::keeper::reason_in;
 use crate::project::Project;
@@ -20,14 +20,14 @@ pub fn list_gone(project: &Project, handle: &Handle) -> Result<Vec<KnownSnapshot
             let (message, omitted) = snapshot::told(&project.git, &commit)?;
             let n = refname.rsplit('/').next().unwrap_or_default().to_owned();
             let Some((step, fence)) = told_in(project, &message, &n)? else { continue };
-            let head = head_of(project, &commit);
+            let base = base_in_git(project, &commit);
             found.push(KnownSnapshot {
                 step,
                 fence,
                 n,
                 at: Millis(seconds.saturating_mul(1000)),
                 reason: reason_in(&message),
-                changed: snapshot::changed_paths(&project.git, &head, &commit)?.len() as u64,
+                changed: snapshot::changed_paths(&project.git, &base, &commit)?.len() as u64,
                 omitted,
                 commit,
                 refname,

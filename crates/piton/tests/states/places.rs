@@ -123,6 +123,13 @@ fn foreign(isolation: &str, make: impl Fn(&Left)) {
     // It does not pass by itself: one look is enough to ask.
     assert_eq!(events_named(&left.sandbox, "claimed").len(), 2, "{told}");
     assert_eq!(step(&view(&left.sandbox), "work")["cause"], "obstacle");
+    let status = left.sandbox.piton(&["status", &left.handle]).output().success().stdout;
+    assert!(
+        status.contains("; saved: 3 changed files at "),
+        "what is kept is still told: {status}"
+    );
+    let listed = left.sandbox.piton(&["worktree", "list"]).output().success().stdout;
+    assert!(listed.contains("  work  "), "whose place it is, is told: {listed}");
     if let Some(before) = before {
         assert_eq!(before.differences(&OnDisk::of(&left.tree)), Vec::<std::path::PathBuf>::new());
     }
