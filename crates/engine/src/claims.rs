@@ -613,7 +613,11 @@ pub fn fence_of(
 
 /// The worktree of a claim on the step that was removed since, if this is how it was called.
 fn removed(project: &Project, state: &Step, path: &Path) -> Option<String> {
-    let called = std::path::absolute(path).ok()?;
+    let whole = std::path::absolute(path).ok()?;
+    // The folder around it is there, as a rule, and may be written in many ways.
+    let around = whole.parent().and_then(|around| std::fs::canonicalize(around).ok());
+    let called = around.zip(whole.file_name()).map(|(around, name)| around.join(name));
+    let called = called.unwrap_or(whole);
     let mut attempts =
         state.attempt().into_iter().chain(state.history.iter().map(|past| &past.attempt));
     attempts.find_map(|attempt| match &attempt.holder {

@@ -224,8 +224,9 @@ impl Target {
 fn unnamed(which: &Which, word: &str, what: &str) -> Result<Problem, Problem> {
     let project = verb::project()?;
     let Some(run) = which.run.as_deref() else {
-        let message =
-            format!("of which step? outside an attempt its run and it come before the {what}");
+        let message = format!(
+            "of which step? outside an attempt the run and the step come before the {what}"
+        );
         let hint = "`piton status` lists the runs, `piton show` the steps of one";
         return Ok(Problem::new(Kind::Usage, message).hint(hint));
     };

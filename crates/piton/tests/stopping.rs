@@ -144,7 +144,10 @@ fn what_nobody_works_on_is_not_said_to_be_stopped() {
     assert!(out.stdout.contains("nobody works on it"), "{out}");
     assert_eq!(events_named(&sandbox, "stop_requested").len(), 0);
     data(&sandbox, &["stop", "plan.toml", "jwt"]);
-    data(&sandbox, &["release", "plan.toml", "jwt", "--worktree", &one]);
+    let out = sandbox.piton(&["release", "plan.toml", "jwt", "--worktree", &one]).output();
+    assert!(out.stderr.contains("before `piton resume auth-"), "{out}");
+    let next = data(&sandbox, &["show", "plan.toml"])["next"].to_string();
+    assert!(next.contains("piton resume auth-") && next.contains("piton claim"), "{next}");
     let out = sandbox.piton(&["stop", "plan.toml", "jwt"]).output();
     assert!(out.stdout.contains("stopped already"), "{out}");
 }

@@ -304,6 +304,12 @@ fn a_claim_whose_worktree_was_removed_is_still_its_owners() {
     sandbox.git(&["worktree", "remove", "--force", &one]);
     let by = ["plan.toml", "jwt", "--worktree", &one];
     assert_eq!(data(&sandbox, &[&["heartbeat"], &by[..]].concat())["beat"], "continue");
+    let name = Path::new(&one).file_name().and_then(|name| name.to_str()).expect("a name");
+    let roundabout = Path::new(&one).with_file_name("nowhere").join(format!("../{name}/"));
+    std::fs::create_dir(Path::new(&one).with_file_name("nowhere")).expect("a folder");
+    let roundabout = roundabout.to_str().expect("text");
+    let beat = ["heartbeat", "plan.toml", "jwt", "--worktree", roundabout];
+    assert_eq!(data(&sandbox, &beat)["beat"], "continue", "{roundabout}");
     let out = sandbox.piton(&[&["checkpoint"], &by[..], &["--note", "gone"]].concat()).output();
     assert!(out.code == Some(0) && out.stderr.contains("is not there any more"), "{out}");
     let (exit, code, _) =
@@ -357,6 +363,8 @@ run = 'cat reviewed > shipped'
     assert_eq!((exit, code.as_str()), (4, "E066"), "{message}");
     assert!(message.contains("claim review"), "{message}");
     assert_eq!(step(&view(&sandbox), "build")["status"], "completed");
+    let shown = sandbox.piton(&["status", "plan.toml"]).output().stdout;
+    assert!(shown.contains("somebody can claim review"), "{shown}");
     let way = hint(&sandbox, "E066", &["resume"]);
     let claimed = &commands(&way)[0];
     assert_eq!(claimed[3..5], ["--step", "review"], "{way}");
