@@ -1,7 +1,7 @@
 //! Stopping what is held from outside, with the real binary: who hears of it, for how long, and what keeps
 //! everybody else from the step until somebody resumes.
 
-use piton_testkit::Sandbox;
+use piton_testkit::{Running, Sandbox};
 use piton_testkit::runs::{data, events_named, lay_plan, refused, step, tree, view};
 use serde_json::Value;
 
@@ -150,4 +150,38 @@ fn what_nobody_works_on_is_not_said_to_be_stopped() {
     assert!(next.contains("piton resume auth-") && next.contains("piton claim"), "{next}");
     let out = sandbox.piton(&["stop", "plan.toml", "jwt"]).output();
     assert!(out.stdout.contains("stopped already"), "{out}");
+}
+
+#[test]
+fn a_worker_that_waits_for_a_step_which_is_stopped_ends_and_goes_on_later() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    lay_plan(
+        &sandbox,
+        "[plan]\nname = 'mix'\n[[step]]\nid = 'jwt'\n[[step]]\nid = 'ship'\nneeds = ['jwt']\n\
+         run = 'echo shipped > shipped'\n",
+    );
+    let one = tree(&sandbox, "one");
+    claim(&sandbox, &one, &["--step", "jwt"]);
+    let run = ["run", "plan.toml", "--trust", "--auto-continue"];
+    let waits = |worker: &Running| {
+        sandbox.wait_until("the worker to wait", || worker.stderr().contains("waits"));
+    };
+    let worker = sandbox.piton(&run).spawn();
+    waits(&worker);
+    data(&sandbox, &["stop", "plan.toml", "jwt"]);
+    assert_eq!(beat(&sandbox, &one), "stop_requested");
+    data(&sandbox, &["release", "plan.toml", "jwt", "--worktree", &one]);
+    let ended = worker.wait().expect_code(130);
+    assert!(ended.stderr.contains("was stopped"), "{ended}");
+    assert_eq!(view(&sandbox)["status"], "stopped");
+
+    // Lifted, with nobody at it: somebody has to claim it.
+    let (exit, code, _) = refused(&sandbox, &["resume"]);
+    assert_eq!((exit, code.as_str()), (4, "E066"));
+    claim(&sandbox, &one, &["--step", "jwt"]);
+    let worker = sandbox.piton(&["resume"]).spawn();
+    waits(&worker);
+    data(&sandbox, &["complete", "plan.toml", "jwt", "--worktree", &one]);
+    worker.wait().success();
+    assert_eq!(view(&sandbox)["status"], "completed");
 }
