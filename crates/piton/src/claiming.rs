@@ -220,6 +220,14 @@ impl Target {
     }
 }
 
+/// Says that a step which nobody has any more stays stopped.
+pub(crate) fn tell_stopped(ui: &Ui, target: &Target) {
+    let run = target.log.run();
+    if run.step(&target.step).is_some_and(|(_, state)| state.held_back.is_some()) {
+        ui.hint(format!("nobody gets it before `piton resume {}`", run.opened.handle));
+    }
+}
+
 /// What is missing in front of a word, or behind: outside an attempt nothing says which step is meant.
 fn unnamed(which: &Which, word: &str, what: &str) -> Result<Problem, Problem> {
     let project = verb::project()?;

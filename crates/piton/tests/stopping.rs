@@ -1,8 +1,8 @@
 //! Stopping what is held from outside, with the real binary: who hears of it, for how long, and what keeps
 //! everybody else from the step until somebody resumes.
 
-use piton_testkit::{Running, Sandbox};
 use piton_testkit::runs::{data, events_named, lay_plan, refused, step, tree, view};
+use piton_testkit::{Running, Sandbox};
 use serde_json::Value;
 
 const PLAN: &str = "\
@@ -146,6 +146,8 @@ fn what_nobody_works_on_is_not_said_to_be_stopped() {
     data(&sandbox, &["stop", "plan.toml", "jwt"]);
     let out = sandbox.piton(&["release", "plan.toml", "jwt", "--worktree", &one]).output();
     assert!(out.stderr.contains("before `piton resume auth-"), "{out}");
+    let out = sandbox.piton(&["reset", "plan.toml", "jwt"]).output();
+    assert!(out.stderr.contains("before `piton resume auth-"), "it is not lifted so: {out}");
     let next = data(&sandbox, &["show", "plan.toml"])["next"].to_string();
     assert!(next.contains("piton resume auth-") && next.contains("piton claim"), "{next}");
     let out = sandbox.piton(&["stop", "plan.toml", "jwt"]).output();

@@ -3,7 +3,7 @@
 use piton_engine::claims;
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Target, Which, tell_kept, words};
+use crate::claiming::{ByClaim, Target, Which, tell_kept, tell_stopped, words};
 use crate::error::Problem;
 use crate::ui::Ui;
 use crate::verb::Answer;
@@ -41,7 +41,9 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         .run()
         .step(step)
         .map_or(0, |(plan, state)| (plan.retries + 1).saturating_sub(state.failures));
-    let _ = ui.line(format!("step {step}: failed; {left} more tries"));
+    let tries = if left == 1 { "1 more try".to_owned() } else { format!("{left} more tries") };
+    let _ = ui.line(format!("step {step}: failed; {tries}"));
+    tell_stopped(ui, &target);
     let data = target.answer(json!({
         "fence": fence,
         "failed": true,

@@ -4,7 +4,7 @@ use piton_core::decide::Refusal;
 use piton_core::ids::Fence;
 use piton_engine::claims::{self, ReleaseAnswer};
 
-use crate::claiming::{ByClaim, Target, Which, tell_kept};
+use crate::claiming::{ByClaim, Target, Which, tell_kept, tell_stopped};
 use crate::error::{Kind, Problem};
 use crate::text::plain;
 use crate::ui::Ui;
@@ -49,10 +49,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let by = plain(&answer.was_claimed_by);
     let _ = ui.line(format!("step {}: released; it was claimed by {by}", target.step));
     tell_kept(ui, &answer.kept);
-    let run = target.log.run();
-    if run.step(&target.step).is_some_and(|(_, state)| state.is_stopped()) {
-        ui.hint(format!("nobody gets it before `piton resume {}`", run.opened.handle));
-    }
+    tell_stopped(ui, &target);
     Ok(Answer::new(verb::json(answer)).after_writing(target.log.store()))
 }
 

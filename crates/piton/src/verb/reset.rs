@@ -3,7 +3,7 @@
 use piton_engine::claims::{self, ResetAnswer};
 use serde_json::json;
 
-use crate::claiming::{Target, Which, words};
+use crate::claiming::{Target, Which, tell_stopped, words};
 use crate::error::{Kind, Problem};
 use crate::ui::Ui;
 use crate::verb::Answer;
@@ -43,6 +43,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         let message = format!("steps that need it are left as they are: {}", names.join(", "));
         ui.warn(Kind::Noticed, message, None);
     }
+    tell_stopped(ui, &target);
     let data = target.answer(json!({ "reset": true, "dependants": dependants, "kept": kept }));
     Ok(Answer::new(data).after_writing(target.log.store()))
 }
