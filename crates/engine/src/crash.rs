@@ -20,6 +20,8 @@ pub const POINTS: &[(&str, Who)] = &[
     ("tree.kept", Who::Successor),
     ("tree.nobodys", Who::Successor),
     ("tree.marked", Who::Successor),
+    ("tree.cleaned", Who::Successor),
+    ("tree.checked-out", Who::Successor),
     ("tree.reset", Who::Successor),
     ("tree.filled", Who::Successor),
     ("tree.moved-back", Who::Mover),

@@ -17,6 +17,7 @@ use piton_store::sqlite::Access;
 use serde::{Deserialize, Serialize};
 
 use crate::abandon::{self, end_dead};
+use crate::attempt::Folder;
 use crate::clean::{self, Doomed, RemovedTree};
 use crate::crash;
 use crate::error::EngineError;
@@ -25,6 +26,7 @@ use crate::git::{Git, GitError, Moved};
 use crate::log::Log;
 use crate::project::Project;
 use crate::runs::settings_of;
+use crate::snapshot;
 use crate::undo::{Act, ActStage, Deed, Journal};
 use crate::worker::worker_log;
 
@@ -190,7 +192,13 @@ fn survey(project: &Project, run: &Run, worktrees: Vec<PathBuf>) -> Result<Purge
     let folders = attempts(run).into_iter().map(|id| project.folder(id));
     let folders: Vec<_> = folders.filter(|folder| folder.path().is_dir()).collect();
     let holds_any = |path: &PathBuf| fs::read_dir(path).is_ok_and(|mut list| list.next().is_some());
-    let kept_files = folders.iter().map(|folder| folder.omitted()).filter(holds_any).collect();
+    let within = folders.iter().map(|folder| folder.omitted()).filter(holds_any);
+    let elsewhere = |folder: &Folder| {
+        let own = folder.omitted();
+        let out = snapshot::moved_out(&own).into_iter().map(|moved| moved.place);
+        out.filter(move |place| !place.starts_with(&own)).collect::<Vec<_>>()
+    };
+    let kept_files = within.chain(folders.iter().flat_map(elsewhere)).collect();
     let mut kept_snapshots = refs(&project.git, &format!("refs/piton/{handle}/"))?;
     kept_snapshots.extend(refs(&project.git, &format!("{LASTING}/{handle}/"))?);
     let mut kept_refs = refs(&project.git, &format!("refs/piton/unlanded/{handle}/"))?;

@@ -18,7 +18,7 @@ use piton_core::limits::OMISSIONS_MAX;
 use crate::git::hash::Format;
 use crate::git::keep::{TRIES, check, is_about_an_object};
 use crate::git::pack::{Change, Entry, Mode, Packed, Parent, Start};
-use crate::git::{Call, Git, GitError, flush, names, plain};
+use crate::git::{Call, Git, GitError, flush, names};
 use crate::worktree::{Worktree, differing, is_unfinished};
 
 mod beneath;
@@ -43,7 +43,7 @@ pub use compare::{
     ChangeKind, Difference, FileChange, between, changed_paths, unkept_edits, with_files,
 };
 pub use export::{export, has_path};
-pub use omitted::{MovedBack, MovedOut, has_omitted, move_back, move_out, moved_out};
+pub use omitted::{MovedBack, MovedOut, has_omitted, move_back, move_out, moved_out, remember};
 pub use operation::Begun;
 pub use packs::{consolidate, sweep};
 pub(crate) use put::is_meant;
@@ -609,19 +609,13 @@ fn trailers(seen: &mut Seen) -> Vec<String> {
 /// What a commit of everything has nothing of, as it is told.
 pub(crate) fn apart(tree: &Worktree, repositories: Vec<Vec<u8>>) -> Vec<Omission> {
     let told = |path: Vec<u8>| {
-        let why = match is_other_worktree(tree, &path) {
+        let why = match tree.has_worktree_at(&names::path(&path)) {
             true => "another worktree of this repository",
             false => "a repository of its own",
         };
         LeftOut::new(&path, why)
     };
     omissions(repositories.into_iter().map(told).collect())
-}
-
-/// Whether a folder of a worktree is itself a worktree of the same repository.
-fn is_other_worktree(tree: &Worktree, path: &[u8]) -> bool {
-    let dirs = plain::git_dirs(&tree.path().join(names::path(path)));
-    dirs.is_some_and(|(_, common)| common == tree.git().common_dir())
 }
 
 /// Not more than an event may hold.

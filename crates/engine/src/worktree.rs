@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use piton_core::brief::TreeFacts;
 use piton_core::ids::Oid;
 
+use crate::crash;
 use crate::git::keep::{HELD, Making, Name, keep};
 use crate::git::stage::{self, Changes};
 use crate::git::status::{Depth, Status, status};
@@ -47,6 +48,9 @@ use underway::{MERGES, SEQUENCERS};
 
 /// Commits listed in a brief: more would help nobody.
 const SUBJECTS_MAX: &str = "--max-count=1000";
+
+/// A file in a worktree's git directory from before a reset removes anything to after its end.
+const BEING_RESET: &str = "piton-being-reset";
 
 /// How the row of a nested repository begins in git's raw diff.
 const GITLINK: &[u8] = b":160000 ";
@@ -188,26 +192,53 @@ impl Worktree {
     }
 
     /// Puts the worktree on `branch`, which is made or moved to `start`; index and files are equal to
-    /// it, untracked files are gone, merges and rebases ended. Ignored files and nested repositories
-    /// stay. Whoever calls this has taken a snapshot.
-    pub fn reset_to(&self, branch: &str, start: &Oid) -> Result<(), GitError> {
+    /// it, untracked files are gone, merges and rebases ended. Ignored files stay; what was ignored and is
+    /// not any more, or is in the way, is moved aside and returned. Whoever calls this has taken a
+    /// snapshot, and moved out what that cannot hold.
+    pub fn reset_to(&self, branch: &str, start: &Oid) -> Result<Vec<SetAside>, GitError> {
         let dir = self.git_dir()?;
         self.clear_locks(&dir)?;
         self.keep_named(&dir, branch, start)?;
         self.end_merges(&dir)?;
         let drivers = drivers::overrides(self.call_in(&dir))?;
-        // First, by the ignore rules under which the snapshot was taken: what they ignore is in no
-        // snapshot, and must not be removed only because an older `.gitignore` comes back.
-        self.with_readable_index(&dir, || {
-            self.call_in(&dir).args(&["clean", "--quiet", "-f", "-d"]).run()
-        })?;
-        self.set_covered_aside(&dir, start)?;
+        let (mark, mut aside) = (dir.join(BEING_RESET), Aside::default());
+        if fs::symlink_metadata(&mark).is_ok() {
+            // A reset was cut short: the rules may be gone by which something is ignored, and nothing
+            // is removed any more.
+            self.set_strays_aside(&dir, &mut aside)?;
+        } else {
+            fs::write(&mark, "").map_err(|source| GitError::io("write", &mark, source))?;
+            // First, by the ignore rules under which the snapshot was taken: what they ignore is in no
+            // snapshot, and must not be removed only because an older `.gitignore` comes back.
+            self.with_readable_index(&dir, || {
+                self.call_in(&dir).args(&["clean", "--quiet", "-f", "-d"]).run()
+            })?;
+        }
+        crash::point("tree.cleaned");
+        self.set_covered_aside(&dir, start, &mut aside)?;
         // Not `git checkout -B`: it reads the whole list of worktrees, and fails on one that somebody is
         // just being added to it.
         self.put_head(&dir, branch, start)?;
         let call = self.git.without_hooks(self.call_in(&dir))?.configs(&drivers);
         call.args(&["read-tree", "--reset", "-u", start.as_str()]).run()?;
-        self.set_strays_aside(&dir)
+        crash::point("tree.checked-out");
+        self.set_strays_aside(&dir, &mut aside)?;
+        fs::remove_file(&mark).map_err(|source| GitError::io("remove", &mark, source))?;
+        Ok(aside.moved)
+    }
+
+    /// A place that a rename from the worktree reaches: the usual one in the repository, or one beside
+    /// the worktree where that is on another file system.
+    pub(crate) fn within_reach(&self, usual: &Path) -> PathBuf {
+        let device = |path: &Path| {
+            let there = path.ancestors().find_map(|path| fs::metadata(path).ok());
+            there.map(|found| found.dev())
+        };
+        if device(usual) == device(&self.path) {
+            return usual.to_owned();
+        }
+        let own = usual.strip_prefix(self.git.state_dir()).unwrap_or(Path::new("omitted"));
+        self.path.with_file_name("kept").join(own)
     }
 
     /// Everything uncommitted as one commit on HEAD; `branch` is then that commit and checked out,
@@ -443,11 +474,15 @@ impl Worktree {
 
     /// Ignored files are in no snapshot: where the commit to be checked out has a file, what is there
     /// now would be overwritten.
-    fn set_covered_aside(&self, dir: &Path, start: &Oid) -> Result<(), GitError> {
+    fn set_covered_aside(
+        &self,
+        dir: &Path,
+        start: &Oid,
+        aside: &mut Aside,
+    ) -> Result<(), GitError> {
         let words = ["diff-index", "--cached", "--raw", "-z", "--no-renames", "--diff-filter=D"];
         let answer = self.call_in(dir).args(&words).args(&[start.as_str(), "--"]).run()?;
         let fields: Vec<&[u8]> = answer.parts().collect();
-        let mut aside = Aside::default();
         for pair in fields.chunks_exact(2).filter(|pair| !pair[0].starts_with(GITLINK)) {
             aside.clear(self, &names::path(pair[1]))?;
         }
@@ -456,19 +491,20 @@ impl Worktree {
 
     /// What earlier ignore rules covered and the present ones do not would be taken for new work of
     /// whoever comes next: it is moved out of the worktree, and kept.
-    fn set_strays_aside(&self, dir: &Path) -> Result<(), GitError> {
+    fn set_strays_aside(&self, dir: &Path, aside: &mut Aside) -> Result<(), GitError> {
         let words = ["ls-files", "--others", "--exclude-standard", "--directory", "-z"];
         let answer = self.call_in(dir).args(&words).arg("--no-empty-directory").run()?;
         let strays: Vec<PathBuf> = answer.parts().map(names::path).collect();
-        let mut aside = Aside::default();
-        for stray in strays.iter().filter(|path| !self.holds_repository(path)) {
+        for stray in strays.iter().filter(|path| !self.has_worktree_at(path)) {
             aside.put(self, stray)?;
         }
         Ok(())
     }
 
-    fn holds_repository(&self, path: &Path) -> bool {
-        self.path.join(path).join(".git").exists()
+    /// Whether a folder of the worktree is itself a worktree of the same repository.
+    pub(crate) fn has_worktree_at(&self, path: &Path) -> bool {
+        let dirs = plain::git_dirs(&self.path.join(path));
+        dirs.is_some_and(|(_, common)| common == self.git.common_dir())
     }
 }
 
@@ -480,22 +516,37 @@ pub struct Committed {
     pub apart: Vec<Vec<u8>>,
 }
 
+/// A path that was moved out of a worktree, and where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetAside {
+    pub path: PathBuf,
+    pub place: PathBuf,
+}
+
 /// A new folder in piton's own, made when the first path is moved there.
 #[derive(Default)]
-pub(crate) struct Aside(Option<PathBuf>);
+pub(crate) struct Aside {
+    folder: Option<PathBuf>,
+    moved: Vec<SetAside>,
+}
 
 impl Aside {
     /// Where the paths are, if there were any.
     pub(crate) fn place(&self) -> Option<&Path> {
-        self.0.as_deref()
+        self.folder.as_deref()
     }
 
     pub(crate) fn put(&mut self, tree: &Worktree, path: &Path) -> Result<(), GitError> {
-        let into = match &self.0 {
+        let into = match &self.folder {
             Some(into) => into,
-            None => self.0.insert(locks::new_aside(&tree.git)?),
+            None => {
+                let within = tree.within_reach(&tree.git.state_dir().join("aside"));
+                self.folder.insert(locks::new_folder(&within)?)
+            }
         };
-        carry(&tree.path, path, into)
+        let place = carry(&tree.path, path, into)?;
+        self.moved.push(SetAside { path: path.components().collect(), place });
+        Ok(())
     }
 
     /// Moves away what stands where a file is to come: at its path, or at that of one of its folders.
@@ -514,8 +565,8 @@ impl Aside {
     }
 }
 
-/// Moves a path out of the worktree, under the same name.
-pub(crate) fn carry(root: &Path, path: &Path, into: &Path) -> Result<(), GitError> {
+/// Moves a path out of the worktree, under the same name; returns where it is.
+fn carry(root: &Path, path: &Path, into: &Path) -> Result<PathBuf, GitError> {
     let mut to = into.join(path);
     for n in 1.. {
         if fs::symlink_metadata(&to).is_err() {
@@ -529,7 +580,9 @@ pub(crate) fn carry(root: &Path, path: &Path, into: &Path) -> Result<(), GitErro
         locks::private_dir(folder)?;
     }
     let from = root.join(path);
-    shift(&from, &to).map_err(|source| GitError::io("move out of the worktree", &from, source))
+    let moved = shift(&from, &to);
+    moved.map_err(|source| GitError::io("move out of the worktree", &from, source))?;
+    Ok(to)
 }
 
 /// Moves a file or a folder to where nothing is.

@@ -14,7 +14,7 @@ use crate::land;
 use crate::preserve;
 use crate::shell;
 use crate::snapshot::{self, Filling, MovedOut};
-use crate::worktree::{Tenant, TreeState};
+use crate::worktree::{SetAside, Tenant, TreeState};
 
 /// Whose work is in the tree.
 enum Whose {
@@ -61,9 +61,10 @@ impl Keeper {
                 }
             }
         }
-        self.tree.give(&self.tenant(), &self.branch(), tip)?;
+        let former = self.former();
+        let aside = self.tree.give(&self.tenant(), &self.branch(), tip)?;
         self.has_tree = true;
-        Ok(())
+        remember(aside, former)
     }
 
     /// The tree as the last attempt left it: what is on disk wins; a tree that is gone, or that another
@@ -137,8 +138,9 @@ impl Keeper {
         let coming = out.filter(|(fence, _)| Some(*fence) >= since);
         let without: Vec<Vec<u8>> = coming.map(|(_, moved)| moved.path).collect();
         let filling = kept.as_ref().map(|snapshot| Filling { snapshot, without: &without });
+        let former = self.former();
         self.tree.hand_to(&self.tenant())?;
-        Ok(snapshot::rebuild(&self.tree, branch, &start, filling)?)
+        remember(snapshot::rebuild(&self.tree, branch, &start, filling)?, former)
     }
 
     /// What earlier attempts of this step made and the tree does not have, for its agent.
@@ -258,8 +260,10 @@ impl Keeper {
         };
         if let Some(kept) = kept {
             snapshot::read_back(&self.project.git, &kept)?;
-            let (folder, step) = self.whose_folder();
-            let into = folder.omitted();
+            let (into, step) = match self.former() {
+                Some((folder, step)) => (folder.omitted(), Some(step)),
+                None => (self.folder.omitted(), None),
+            };
             for moved in snapshot::move_out(&self.tree, (&kept, next), &into, step.as_ref())? {
                 let (path, place) = (names::shown(&moved.path), moved.place.display());
                 self.note(&format!("{path} was moved out of the worktree: it is {place}"));
@@ -269,16 +273,14 @@ impl Keeper {
         Ok(())
     }
 
-    /// Where what no snapshot can hold is kept: with the attempt whose work it is, as far as that is
-    /// known.
-    fn whose_folder(&self) -> (Folder, Option<StepRef>) {
-        let known = self.tree.tenant().and_then(|Tenant { step, fence, .. }| {
-            let (_, state) = self.log.run().step(&step.step)?;
-            let past = state.history.iter().map(|past| &past.attempt);
-            let attempt = past.chain(state.attempt()).find(|attempt| attempt.fence == fence)?;
-            Some((self.project.folder(attempt.id), Some(step)))
-        });
-        known.unwrap_or_else(|| (self.folder.clone(), None))
+    /// The step whose work is in the worktree, and the folder of its attempt, in which what no snapshot
+    /// can hold is kept. Of one that was left half made, or by nobody known, it cannot be said.
+    fn former(&self) -> Option<(Folder, StepRef)> {
+        let Tenant { step, fence, .. } = self.tree.tenant().filter(|_| self.tree.is_ours())?;
+        let (_, state) = self.log.run().step(&step.step)?;
+        let past = state.history.iter().map(|past| &past.attempt);
+        let attempt = past.chain(state.attempt()).find(|attempt| attempt.fence == fence)?;
+        Some((self.project.folder(attempt.id), step))
     }
 
     fn foreign(&self, why: &str) -> End {
@@ -287,5 +289,13 @@ impl Keeper {
         End::obstacle(format!(
             "{shown} is not this step's worktree ({why}); it is left alone: `{away}`"
         ))
+    }
+}
+
+/// What was ignored by the rules of whoever had the worktree, and is theirs; nobody's is only kept.
+fn remember(aside: Vec<SetAside>, former: Option<(Folder, StepRef)>) -> Result<(), End> {
+    match former {
+        Some((folder, step)) => Ok(snapshot::remember(aside, &folder.omitted(), &step)?),
+        None => Ok(()),
     }
 }

@@ -19,13 +19,13 @@ use super::compare::on_top;
 use super::known::{Known, join};
 use super::read::Sink;
 use super::staged::{Staged, files_of};
+use super::user_rules;
 use super::walk::{Ground, Nested, NestedIndexes, is_within, walk};
-use super::{is_other_worktree, user_rules};
 use crate::attempt::replace;
 use crate::crash;
 use crate::git::pack::Mode;
 use crate::git::{GitError, flush, is_missing, locks, names, plain};
-use crate::worktree::{Worktree, shift};
+use crate::worktree::{SetAside, Worktree, shift};
 
 /// The first field of a record that this version reads.
 const VERSION: &[u8] = b"1";
@@ -77,12 +77,11 @@ pub fn move_out(
         return Ok(Vec::new());
     }
     let mut all = moved_out(into);
-    let before = all.len();
+    let (before, reached) = (all.len(), tree.within_reach(into));
     for path in paths {
-        let place = free_place(into, &path, &all);
+        let place = free_place(&reached, &path, &all);
         all.push(MovedOut { step: step.cloned(), path, place });
     }
-    locks::private_dir(into)?;
     write_record(into, &all)?;
     crash::point("tree.move-recorded");
     let moving = all.split_off(before);
@@ -96,6 +95,20 @@ pub fn move_out(
         crash::point("tree.moved-out");
     }
     Ok(moving)
+}
+
+/// Remembers what a reset has moved aside: it is the step's, and comes back with the rest.
+pub fn remember(aside: Vec<SetAside>, into: &Path, step: &StepRef) -> Result<(), GitError> {
+    if aside.is_empty() {
+        return Ok(());
+    }
+    let row = |SetAside { path, place }: SetAside| {
+        let (step, path) = (Some(step.clone()), names::bytes(&path).to_vec());
+        MovedOut { step, path, place }
+    };
+    let all: Vec<MovedOut> =
+        moved_out(into).into_iter().chain(aside.into_iter().map(row)).collect();
+    write_record(into, &all)
 }
 
 /// Whether a worktree in which nothing is changed holds anything that `move_out` would move.
@@ -151,8 +164,8 @@ pub fn move_back(tree: &Worktree, step: &StepRef, from: &Path) -> Result<MovedBa
         done.back.push(moved);
     }
     for moved in &done.back {
-        let above = moved.place.ancestors().skip(1).take_while(|folder| folder.starts_with(from));
         // One that holds something stays.
+        let above = moved.place.ancestors().skip(1);
         above.take_while(|folder| fs::remove_dir(folder).is_ok()).for_each(drop);
     }
     let left: Vec<MovedOut> = others.into_iter().chain(done.left.iter().cloned()).collect();
@@ -246,7 +259,7 @@ impl Look<'_> {
             Ok(found) if found.is_dir() => {
                 let is_empty =
                     fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_none());
-                Ok(!is_empty && !is_other_worktree(self.tree, path))
+                Ok(!is_empty && !self.tree.has_worktree_at(&names::path(path)))
             }
             Ok(_) => Ok(true),
             Err(error) if is_missing(&error) => Ok(false),
@@ -272,7 +285,8 @@ fn record(folder: &Path) -> PathBuf {
     folder.with_extension(RECORD)
 }
 
-/// Fields that end in a zero byte: the version, then step, path and place within the folder of each.
+/// Fields that end in a zero byte: the version, then step, path and place of each; a place within the
+/// folder as it is seen from there.
 fn write_record(folder: &Path, moved: &[MovedOut]) -> Result<(), GitError> {
     let mut bytes = [VERSION, b"\0"].concat();
     for moved in moved {
@@ -284,6 +298,7 @@ fn write_record(folder: &Path, moved: &[MovedOut]) -> Result<(), GitError> {
         }
     }
     let path = record(folder);
+    locks::private_dir(path.parent().unwrap_or(folder))?;
     replace(&path, &bytes).map_err(|source| GitError::io("write", &path, source))
 }
 

@@ -21,7 +21,7 @@ use super::{EMPTY_FOLDER, LEFT_OUT};
 use crate::git::hash::{Format, Id};
 use crate::git::pack::Mode;
 use crate::git::{Git, GitError, commit_tree, drivers, is_missing, locks, names, oid};
-use crate::worktree::{Aside, Worktree, differing};
+use crate::worktree::{Aside, SetAside, Worktree, differing};
 
 /// Reads a snapshot back from disk: its ref, its commits, its trees and every file that HEAD does not
 /// have, each compared with its id.
@@ -148,12 +148,13 @@ impl<'a> From<&'a Oid> for Filling<'a> {
 /// with HEAD, the index is as it was, the differences are uncommitted again. Without a snapshot the
 /// files are those of `head`. A kill on the way leaves a worktree that counts as missing. What is in
 /// the way of a file is moved aside; whoever calls this has taken a snapshot of whatever else is there.
+/// Returns what the reset moved aside.
 pub fn rebuild<'a>(
     tree: &Worktree,
     branch: &str,
     head: &Oid,
     filling: Option<impl Into<Filling<'a>>>,
-) -> Result<(), GitError> {
+) -> Result<Vec<SetAside>, GitError> {
     let filling = filling.map(Into::into);
     tree.remake(branch, head, || match filling {
         Some(filling) => {

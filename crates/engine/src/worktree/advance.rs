@@ -126,7 +126,7 @@ impl Worktree {
         call.input(input).run()?;
         let refresh = self.filtered(&dir)?.args(&["update-index", "-q", "--refresh"]);
         refresh.accept(&[0, 1]).run()?;
-        Ok(aside.0)
+        Ok(aside.place().map(Path::to_owned))
     }
 
     /// The paths that differ in one way.

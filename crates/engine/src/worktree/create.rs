@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use piton_core::ids::{Hash, Oid};
 
 use super::link::{Link, entry_for, link, place_of, pointed_to};
-use super::{Tenant, Worktree};
+use super::{SetAside, Tenant, Worktree};
 use crate::attempt::private;
 use crate::crash;
 use crate::git::{GitError, flush, locks};
@@ -39,25 +39,31 @@ impl Worktree {
         let entry = self.entered(start)?;
         let _alone = self.lock_making()?;
         match is_unfinished(&entry) {
-            true => self.finish(&entry, branch, start, || Ok(())).map(|()| Made::Now),
+            true => self.finish(&entry, branch, start, || Ok(())).map(|_| Made::Now),
             false => Ok(Made::Before),
         }
     }
 
     /// Gives the worktree, whose bytes are kept, to another attempt: nobody's from before the mark of the
     /// new tenant to after the last file of its start.
-    pub(crate) fn give(&self, to: &Tenant, branch: &str, start: &Oid) -> Result<(), GitError> {
+    pub(crate) fn give(
+        &self,
+        to: &Tenant,
+        branch: &str,
+        start: &Oid,
+    ) -> Result<Vec<SetAside>, GitError> {
         self.refuse_taken(branch)?;
         let entry = self.entered(start)?;
         let _alone = self.lock_making()?;
         let is_new = is_unfinished(&entry);
         hand_over(&entry, to)?;
-        self.reset_to(branch, start)?;
+        let aside = self.reset_to(branch, start)?;
         crash::point("tree.reset");
         if is_new {
             flush::files(&self.path)?;
         }
-        unmark(&entry)
+        unmark(&entry)?;
+        Ok(aside)
     }
 
     /// Says whose the worktree is to be, before it is remade for them: it counts as missing until then.
@@ -85,7 +91,7 @@ impl Worktree {
         branch: &str,
         start: &Oid,
         fill: impl FnOnce() -> Result<(), GitError>,
-    ) -> Result<(), GitError> {
+    ) -> Result<Vec<SetAside>, GitError> {
         self.refuse_taken(branch)?;
         let entry = self.entered(start)?;
         let _alone = self.lock_making()?;
@@ -102,13 +108,14 @@ impl Worktree {
         branch: &str,
         start: &Oid,
         fill: impl FnOnce() -> Result<(), GitError>,
-    ) -> Result<(), GitError> {
-        self.reset_to(branch, start)?;
+    ) -> Result<Vec<SetAside>, GitError> {
+        let aside = self.reset_to(branch, start)?;
         crash::point("tree.reset");
         fill()?;
         crash::point("tree.filled");
         flush::files(&self.path)?;
-        unmark(entry)
+        unmark(entry)?;
+        Ok(aside)
     }
 
     /// A branch that somebody else has, before anything is made that would be in their way. What is at the

@@ -11,7 +11,7 @@ use piton_core::ids::{StepId, StepRef};
 use piton_core::limits::OMISSIONS_MAX;
 use piton_engine::git::GitError;
 use piton_engine::snapshot::{
-    Filling, MovedBack, MovedOut, has_omitted, move_back, move_out, moved_out, rebuild,
+    Filling, MovedBack, MovedOut, has_omitted, move_back, move_out, moved_out, rebuild, remember,
 };
 use piton_engine::worktree::Worktree;
 
@@ -281,6 +281,52 @@ lab_test! {
         assert_eq!((shown(&done.back), done.left), (vec!["added".to_owned()], vec![]));
         assert_eq!(lab.git_in(&path("added"), &["status", "--porcelain"]), "");
         assert_eq!(read(&path("added/file")), "x");
+    }
+}
+
+lab_test! {
+    /// Ignored by rules that go with the step: in no snapshot, and nobody else's.
+    fn what_only_the_steps_own_rules_ignore_goes_with_it(lab) {
+        let tree = lab.tree();
+        let path = |name: &str| tree.path().join(name);
+        put(&path(".gitignore"), "target/\n*.log\n.env\n/modules/\n/dep/\n");
+        put(&path(".env"), "secret");
+        put(&path("modules/x"), "made");
+        put(&path("dep/file"), "x");
+        lab.git_in(&path("dep"), &["init", "-q"]);
+        put(&path("a.log"), "everybody's");
+        let (head, kept) = (lab.head(tree.path()), lab.taken(&tree, 1));
+        let before = files(tree.path(), false);
+        let into = lab.root().join("outside/omitted");
+        assert_eq!(out(lab, &tree, &kept, &into).expect("moved"), []);
+        let aside = tree.reset_to("piton/x/step/b", &head).expect("reset");
+        assert_eq!(lab.git_in(tree.path(), &["status", "--porcelain"]), "");
+        assert!(!path(".env").exists() && !path("dep").exists() && path("a.log").exists());
+        remember(aside, &into, &step()).expect("remembered");
+        assert_eq!(shown(&moved_out(&into)), [".env", "dep", "modules"]);
+        rebuild(&tree, BRANCH, &head, Some(&kept.commit)).expect("rebuilt");
+        assert_eq!(move_back(&tree, &step(), &into).expect("moved back").left, []);
+        assert_eq!(files(tree.path(), false), before);
+    }
+}
+
+#[cfg(target_os = "linux")]
+lab_test! {
+    /// No rename leads to the repository: beside the worktree there is a place for it.
+    fn a_worktree_on_another_file_system_keeps_what_is_moved_out(lab) {
+        let tree = lab.tree();
+        lab.git_in(tree.path(), &["init", "-q", "dep"]);
+        put(&tree.path().join("dep/file"), "x");
+        let far = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
+        let into = far.path().join("omitted");
+        let (before, kept) = (files(tree.path(), false), lab.taken(&tree, 1));
+        let moved = out(lab, &tree, &kept, &into).expect("moved");
+        assert_eq!(shown(&moved), ["dep"]);
+        assert!(moved[0].place.starts_with(tree.path().parent().expect("a folder")));
+        assert!(!tree.path().join("dep").exists() && moved[0].place.join(".git").exists());
+        assert_eq!(moved_out(&into), moved);
+        assert_eq!(move_back(&tree, &step(), &into).expect("moved back").back, moved);
+        assert_eq!(files(tree.path(), false), before);
     }
 }
 

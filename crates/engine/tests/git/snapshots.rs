@@ -186,7 +186,7 @@ lab_test! {
                     rebuild(&tree, BRANCH, &head, Some(&kept.commit)).expect("by the next");
                     assert_eq!(files(tree.path(), false), whole);
                 }
-                TreeState::Missing => rebuild(&tree, BRANCH, &head, Some(&kept.commit)).expect("made"),
+                TreeState::Missing => drop(rebuild(&tree, BRANCH, &head, Some(&kept.commit)).expect("made")),
                 other => panic!("{other:?}"),
             }
         }

@@ -53,7 +53,7 @@ lab_test! {
             let state = tree.state().expect("known");
             assert!(matches!(state, TreeState::Foreign { .. }), "{name}: {state:?}");
             let before = fs::symlink_metadata(tree.path()).expect("there").modified().expect("known");
-            for answer in [tree.create(BRANCH, &head).map(drop), tree.reset_to(BRANCH, &head)] {
+            for answer in [tree.create(BRANCH, &head).map(drop), tree.reset_to(BRANCH, &head).map(drop)] {
                 assert!(matches!(answer, Err(GitError::Foreign { .. })), "{name}: {answer:?}");
             }
             assert!(tree.commit_all(BRANCH, "x").is_err() && tree.dirty().is_err());
@@ -264,18 +264,23 @@ lab_test! {
         put(&path("target/out"), "built");
         put(&path("a.log"), "log");
         fs::remove_file(path("src/main.rs")).expect("removable");
-        fs::create_dir_all(path("nested")).expect("writable");
-        lab.git_in(&path("nested"), &["init", "-q"]);
+        for name in ["nested", "target/dep"] {
+            fs::create_dir_all(path(name)).expect("writable");
+            lab.git_in(&path(name), &["init", "-q"]);
+        }
         put(&path("nested/file"), "kept");
         assert!(tree.dirty().expect("known"));
         let head = lab.head(&lab.repo());
-        tree.reset_to("piton/x/step/b", &head).expect("reset");
+        let aside = tree.reset_to("piton/x/step/b", &head).expect("reset");
         assert_eq!(branch_of(&tree).as_deref(), Some("piton/x/step/b"));
-        assert!(!tree.dirty().expect("known"), "a nested repository is not lost by a reset");
+        assert!(!tree.dirty().expect("known"));
+        let [nested] = aside.as_slice() else { panic!("{aside:?}") };
+        assert_eq!(nested.path, Path::new("nested"), "it is not lost by a reset");
+        assert_eq!(read(&nested.place.join("file")), "kept");
         assert_eq!(read(&path("README.md")), "hello\n");
         assert!(path("src/main.rs").exists() && !path("staged").exists() && !path("new").exists());
         assert_eq!(read(&path("target/out")), "built");
-        assert!(path("a.log").exists() && path("nested/file").exists());
+        assert!(path("a.log").exists() && path("target/dep/.git").exists());
         assert_eq!(oid(&lab.git(&["rev-parse", BRANCH])), head, "the other branch stays");
     }
 }

@@ -31,6 +31,11 @@ const USES: &str = "set -e; test -p pipe; git -C vendor/lib status --porcelain >
                     git -C vendor/lib log --format=%s > vendor.log; \
                     git -C vendor/lib stash list > vendor.stash; git -C vendor/lib fsck --strict";
 
+/// What only the step's own rules ignore: in no snapshot, and nobody else's.
+const IGNORES: &str = "printf '.env\\nmodules/\\n' >> .gitignore; echo secret > .env; mkdir modules; \
+                       echo m > modules/m; echo precious > work.txt";
+const LOOKS: &str = "cat .env modules/m > found.txt 2>/dev/null; true";
+
 /// Every file below a folder, byte for byte.
 fn bytes(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
@@ -214,6 +219,37 @@ fn who_starts_over_is_told_where_it_is() {
     assert!(purged.to_string().contains(&*place.to_string_lossy()), "{purged:#}");
     assert_eq!(made(&place), before, "kept by a purge, too");
     sandbox.wait_no_processes();
+}
+
+#[test]
+fn what_only_its_own_rules_ignore_goes_with_its_step() {
+    let sandbox = sandbox(IGNORES, LOOKS);
+    both_stopped(&sandbox);
+    let tree = worktree(&sandbox);
+    assert!(!tree.join(".env").exists() && !tree.join("modules").exists(), "not b's");
+    assert_eq!(sandbox.read(sandbox.mark("b.first")), "");
+    sandbox.piton(&["resume"]).output().success();
+    let branch = view(&sandbox)["branch"].as_str().expect("a branch").to_owned();
+    assert_eq!(sandbox.git(&["show", &format!("{branch}:found.txt")]), "secret\nm");
+    sandbox.wait_no_processes();
+}
+
+#[test]
+fn what_was_ignored_is_never_removed_by_a_reset_that_is_killed() {
+    for point in ["tree.cleaned", "tree.checked-out"] {
+        let (sandbox, handle) = a_waits(IGNORES, LOOKS);
+        let at = sandbox.crash_point(point, 1);
+        let worker = sandbox.piton(&["resume"]).crash_at(&at).spawn();
+        kill_at(&sandbox, &at, worker);
+        assert!(worktree(&sandbox).join(".env").exists(), "{point}: in the middle of it");
+        both_go_on(&sandbox, &handle);
+        assert_eq!(sandbox.read(sandbox.mark("b.first")), "", "{point}: b began with a clean tree");
+        let mut kept = bytes(&sandbox.path(".git/piton/aside"));
+        kept.retain(|path, bytes| path.ends_with(".env") && bytes == b"secret\n");
+        assert!(!kept.is_empty(), "{point}: a's file is not anywhere");
+        assert_eq!(view(&sandbox)["status"], "completed", "{point}");
+        sandbox.wait_no_processes();
+    }
 }
 
 #[test]

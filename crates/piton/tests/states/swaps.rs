@@ -16,7 +16,15 @@ const LEAVES: &str = "echo mine > mine.txt; git add mine.txt; git commit -q -m m
 const STATUS: &str = "M  kept.txt\nAM staged.txt\n?? work.txt\n";
 
 /// The points of a swap; those from the second on are passed whatever the tree holds.
-const SWAP: [&str; 5] = ["tree.kept", "tree.nobodys", "tree.marked", "tree.reset", "tree.filled"];
+const SWAP: [&str; 7] = [
+    "tree.kept",
+    "tree.nobodys",
+    "tree.marked",
+    "tree.cleaned",
+    "tree.checked-out",
+    "tree.reset",
+    "tree.filled",
+];
 
 /// Two steps that both work and hang, and look at what they find when they go on.
 pub(crate) fn sandbox(first: &str, second: &str) -> Sandbox {
