@@ -98,8 +98,14 @@ pub fn list(project: &Project, log: &Log, step: Option<&StepId>) -> Result<Liste
         }
     }
     listed.snapshots.retain(|kept| step.is_none_or(|step| kept.step.step == *step));
-    listed.snapshots.sort_by_key(|kept| (kept.at, kept.fence, kept.n.len(), kept.n.clone()));
+    in_order(&mut listed.snapshots);
     Ok(listed)
+}
+
+/// Oldest first. Git knows the second, the log the millisecond: within a second the numbers tell.
+fn in_order(snapshots: &mut [KnownSnapshot]) {
+    let second = |kept: &KnownSnapshot| kept.at.0.div_euclid(1000);
+    snapshots.sort_by_key(|kept| (second(kept), kept.fence, kept.n.len(), kept.n.clone()));
 }
 
 /// A ref that is called like a snapshot's.

@@ -21,7 +21,7 @@ use piton_store::{Runs, Store};
 
 use super::{TreeCounts, TreeRow, TreeStatus};
 use crate::attempt::Lock;
-use crate::condition;
+use crate::condition::{self, Condition};
 use crate::error::EngineError;
 use crate::git::status::Depth;
 use crate::log::Log;
@@ -84,7 +84,12 @@ pub fn list(
             if row.step.is_none() && row.at_work.is_none() {
                 row.at_work = Some(step.step.clone());
             }
-            row.conditions.extend(conditions);
+            // Where steps share a worktree, nobody could tell which of them is spoken of.
+            let shared = row.step.is_none();
+            row.conditions.extend(conditions.into_iter().map(|told| match shared {
+                true => Condition { found: format!("step {step}: {}", told.found), ..told },
+                false => told,
+            }));
         }
     }
     Ok(rows.into_values().collect())

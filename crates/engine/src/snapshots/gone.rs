@@ -3,7 +3,7 @@
 use piton_core::ids::{Fence, Handle, StepId, StepRef};
 use piton_core::time::Millis;
 
-use super::{KnownBy, KnownSnapshot, base_in_git};
+use super::{KnownBy, KnownSnapshot, base_in_git, in_order};
 use crate::error::EngineError;
 use crate::keeper::reason_in;
 use crate::project::Project;
@@ -35,7 +35,7 @@ pub fn list_gone(project: &Project, handle: &Handle) -> Result<Vec<KnownSnapshot
             });
         }
     }
-    found.sort_by_key(|kept| (kept.at, kept.fence, kept.n.len(), kept.n.clone()));
+    in_order(&mut found);
     Ok(found)
 }
 

@@ -179,6 +179,12 @@ fn what_a_person_adds_before_the_swap_comes_back_too() {
     let resume = sandbox.piton(&["resume", &handle]).spawn();
     wait_ready(&sandbox, &resume);
     assert!(!worktree(&sandbox).join("person.txt").exists(), "b has a clean tree");
+    // The newest of `a` is the one that was taken at the swap, however short before that another was.
+    let newest = data(&sandbox, &["snapshot", "show", &format!("{handle}/a")]);
+    let files = newest["contents"]["files"].as_array().expect("files");
+    assert!(files.iter().any(|file| file["path"] == "person.txt"), "{newest:#}");
+    let listed = sandbox.piton(&["worktree", "list"]).output().success().stdout;
+    assert!(listed.contains("step a: step b has used the worktree since"), "{listed}");
     assert_eq!(sandbox.read(sandbox.mark("b.first")), "");
     resume.signal(Signal::INT);
     resume.wait().expect_code(130);
