@@ -262,14 +262,17 @@ fn answered(step: &StepView) -> String {
 fn holder(step: &StepView, now: Millis) -> Option<String> {
     let attempt = step.attempts.last().filter(|attempt| attempt.to.is_none())?;
     let worktree = plain(attempt.worktree.as_deref()?);
-    Some(format!("by {worktree}, {}", lease(attempt, now)))
+    Some(format!("by {worktree}, {}", lease(step, attempt, now)))
 }
 
 /// Until when a claim is believed, or since when it is not.
-pub(crate) fn lease(attempt: &AttemptView, now: Millis) -> String {
-    match attempt.lease_lapsed {
-        true => format!("lease lapsed {}: claimable by others", ago(attempt.lease_expires, now)),
-        false => format!("lease until {}", timestamp(attempt.lease_expires)),
+pub(crate) fn lease(step: &StepView, attempt: &AttemptView, now: Millis) -> String {
+    let lapsed = || format!("lease lapsed {}", ago(attempt.lease_expires, now));
+    match (attempt.lease_lapsed, step.stop_requested) {
+        (true, false) => format!("{}: claimable by others", lapsed()),
+        // Nobody gets what was stopped.
+        (true, true) => lapsed(),
+        (false, _) => format!("lease until {}", timestamp(attempt.lease_expires)),
     }
 }
 

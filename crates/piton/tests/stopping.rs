@@ -97,6 +97,8 @@ fn a_step_that_failed_or_lapsed_under_a_stop_stays_stopped() {
         step(&view(&sandbox), "jwt")["attempts"][1]["lease_lapsed"] == true
     });
     assert_nobody_gets_it(&sandbox, [&one, &two]);
+    let shown = sandbox.piton(&["show", "plan.toml", "jwt"]).output().stdout;
+    assert!(shown.contains("lease lapsed") && !shown.contains("claimable by others"), "{shown}");
     // Completing it is an end as well.
     data(&sandbox, &["complete", "plan.toml", "jwt", "--worktree", &one]);
     assert_eq!(claim(&sandbox, &two, &["--step", "routes"])["claimed"], true);

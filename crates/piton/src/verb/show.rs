@@ -117,7 +117,7 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
         lines.push(format!("    needs {}", needs.join(", ")));
     }
     for (number, attempt) in step.attempts.iter().enumerate() {
-        lines.push(format!("    {}", attempt_line(number + 1, attempt, now)));
+        lines.push(format!("    {}", attempt_line(step, number + 1, attempt, now)));
         for left_out in &attempt.not_landed {
             lines.push(format!("      not landed: {}", omission(left_out)));
         }
@@ -157,7 +157,7 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
     lines
 }
 
-fn attempt_line(number: usize, attempt: &AttemptView, now: Millis) -> String {
+fn attempt_line(step: &StepView, number: usize, attempt: &AttemptView, now: Millis) -> String {
     let entry = to_json(attempt.entry);
     let entry = entry.as_str().unwrap_or_default();
     let took = span(attempt.to.unwrap_or(now).since(attempt.from));
@@ -169,7 +169,7 @@ fn attempt_line(number: usize, attempt: &AttemptView, now: Millis) -> String {
         _ => String::new(),
     };
     let lease = match attempt.to {
-        None => format!(", {}", lease(attempt, now)),
+        None => format!(", {}", lease(step, attempt, now)),
         Some(_) => String::new(),
     };
     format!(
