@@ -6,6 +6,7 @@ use piton_engine::claims::{self, ReleaseAnswer};
 
 use crate::claiming::{ByClaim, Target, Which, tell_kept, tell_stopped};
 use crate::error::{Kind, Problem};
+use crate::hints::again;
 use crate::text::plain;
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
@@ -36,7 +37,12 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let mut target = Target::claimed(&args.which, &args.by)?;
     let fence = match args.force {
         true => Ok(None),
-        false => target.fence().map(Some),
+        false => target.fence().map(Some).map_err(|problem| {
+            let more = problem.hint.clone().filter(|_| problem.kind == Kind::Usage);
+            let hint =
+                more.map(|hint| format!("{hint}; or whoever has it: `{}`", again("--force")));
+            problem.hinted(hint)
+        }),
     };
     let released = fence.and_then(|fence| release(&mut target, fence));
     let answer = match released {
