@@ -440,9 +440,6 @@ impl fmt::Display for Hash {
 
 /// Hex digits as text for people, as the bytes they stand for in packed data.
 mod hex {
-    use std::fmt::Write as _;
-
-    use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
@@ -459,11 +456,9 @@ mod hex {
             return String::deserialize(from);
         }
         let bytes = <&[u8]>::deserialize(from)?;
-        let mut text = String::with_capacity(2 * bytes.len());
-        for byte in bytes {
-            write!(text, "{byte:02x}").map_err(D::Error::custom)?;
-        }
-        Ok(text)
+        let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
+        let digits = |byte: &u8| [digit(byte >> 4), digit(byte & 15)];
+        Ok(bytes.iter().flat_map(digits).collect())
     }
 }
 

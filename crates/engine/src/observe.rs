@@ -76,13 +76,15 @@ pub fn look(project: &Project, log: &Log, depth: Depth) -> Result<RunView, Engin
             }
         }
     }
-    if depth != Depth::Locks {
-        for shown in view.steps.iter_mut().flat_map(|shown| &mut shown.attempts) {
-            let out = moved_out(&project.folder(shown.attempt).omitted());
-            shown.moved_out = out.iter().map(MovedOut::shown).collect();
-        }
-    }
     Ok(view)
+}
+
+/// Adds what was moved out of the worktrees of attempts, for which each one's folder is opened.
+pub fn look_into_folders(project: &Project, view: &mut RunView) {
+    for shown in view.steps.iter_mut().flat_map(|shown| &mut shown.attempts) {
+        let out = moved_out(&project.folder(shown.attempt).omitted());
+        shown.moved_out = out.iter().map(MovedOut::shown).collect();
+    }
 }
 
 /// A keeper that was killed between keeping bytes and telling the log has kept them all the same.

@@ -108,9 +108,9 @@ impl Ui {
 
     fn print<'a>(&self, lines: impl IntoIterator<Item = &'a str>) -> Result<(), Problem> {
         let text: String = lines.into_iter().flat_map(|line| [line, "\n"]).collect();
-        let text = harmless(&text);
+        let text = in_colour(self.colour, &harmless(&text));
         let written = self.live.suspend(|| {
-            let mut out = AutoStream::new(io::stdout().lock(), self.colour);
+            let mut out = io::stdout().lock();
             out.write_all(text.as_bytes()).and_then(|()| out.flush())
         });
         self.noted(written)
@@ -248,10 +248,7 @@ impl Ui {
 
     /// A text with colours where the terminal shows them: for lines that move.
     pub(crate) fn painted(&self, text: &str) -> String {
-        match AutoStream::choice(&io::stderr()) {
-            ColorChoice::Never => anstream::adapter::strip_str(text).to_string(),
-            _ => text.to_owned(),
-        }
+        in_colour(AutoStream::choice(&io::stderr()), text)
     }
 
     /// Ends a command with its answer.
@@ -322,4 +319,13 @@ fn unwritten(error: &io::Error) -> Problem {
     Problem::new(Kind::Io, "the answer could not be written")
         .because(error)
         .hint("what was asked for may be done: `piton status --all` says what is")
+}
+
+/// A text with its colours, or without them where they are not shown. Taken out beforehand: a stream that
+/// does it writes every line by itself.
+fn in_colour(shown: ColorChoice, text: &str) -> String {
+    match shown {
+        ColorChoice::Never => anstream::adapter::strip_str(text).to_string(),
+        _ => text.to_owned(),
+    }
 }

@@ -5,7 +5,7 @@ use piton_core::view::{AttemptView, GoodCommit, KnownAs, StepView, timestamp};
 use piton_engine::Access;
 use piton_engine::condition;
 use piton_engine::config::{Settings, show};
-use piton_engine::observe::{Depth, look};
+use piton_engine::observe::{Depth, look, look_into_folders};
 use piton_engine::project::Project;
 use piton_engine::runs;
 use piton_engine::shell::word;
@@ -48,6 +48,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         let step = step_of(&log, text)?;
         view.steps.retain(|shown| shown.step == step);
     }
+    look_into_folders(&project, &mut view);
     let settings = runs::settings_of(&log)?;
     let conditions = condition::of_run(&project, &log)?;
     let worktree = project.worktrees(&settings.worktree_root, log.run());
