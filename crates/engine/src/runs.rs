@@ -714,15 +714,38 @@ fn handle(name: &str) -> Handle {
         "" => "run",
         stem => stem,
     };
-    let pet = petname::petname(2, "-").unwrap_or_else(|| "run".to_owned());
-    let full = format!("{stem}-{pet}");
+    let full = format!("{stem}-{}", petname());
     let clipped: String = full.chars().take(piton_core::limits::NAME_MAX).collect();
     Handle::new(clipped).expect("letters, digits and dashes make a handle")
 }
 
+/// Two words that somebody can say and type.
+fn petname() -> String {
+    const ADJECTIVES: &str = include_str!(concat!(env!("OUT_DIR"), "/adjectives.txt"));
+    const NOUNS: &str = include_str!(concat!(env!("OUT_DIR"), "/nouns.txt"));
+    let [adjectives, nouns] = [ADJECTIVES, NOUNS].map(|all| all.lines().collect::<Vec<_>>());
+    // The last bytes are random.
+    let [.., a, b, c, d] = uuid::Uuid::now_v7().into_bytes();
+    let random = u32::from_le_bytes([a, b, c, d]) as usize;
+    let (noun, adjective) = (random % nouns.len(), random / nouns.len() % adjectives.len());
+    format!("{}-{}", adjectives[adjective], nouns[noun])
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn names_differ() {
+        let names: BTreeSet<String> = (0..1_000).map(|_| petname()).collect();
+        assert!(names.len() > 990, "{}", names.len());
+        let is_word = |word: &str| word.bytes().all(|byte| byte.is_ascii_lowercase());
+        assert!(
+            names.iter().all(|name| name.split('-').count() == 2 && name.split('-').all(is_word))
+        );
+    }
 
     #[test]
     fn any_plan_name_gives_a_handle() {
