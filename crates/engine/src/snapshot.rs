@@ -127,18 +127,23 @@ pub fn take(tree: &Worktree, ask: &Ask<'_>) -> Result<Option<Snapshot>, GitError
     Err(failure.expect("every try ended with a failure"))
 }
 
-/// How many files are not as the last snapshot has them, or else HEAD, and may be lost with the machine.
-/// Writes nothing.
-pub fn unsaved(tree: &Worktree) -> Result<u64, GitError> {
+/// How many files are not as the last snapshot of this step has them, or else HEAD, and may be lost with
+/// the machine: by a name for its snapshots, and the tree of the last one. Writes nothing.
+pub fn unsaved(tree: &Worktree, refname: &str, last: Option<&Oid>) -> Result<u64, GitError> {
     let mut memory = Memory::recall(tree);
-    if memory.base.is_none() && memory.known.len() == 0 {
+    let is_own = match &memory.base {
+        Some(base) => step_of(&base.refname) == step_of(refname),
+        None => memory.known.len() > 0,
+    };
+    if !is_own {
         let dir = tree.git_dir()?;
         let (head, _) = tree.position(&dir)?;
         memory.staged.refresh(tree, &dir, head.as_ref())?;
-        if let Some(head) = &head {
-            memory.known = Known::of(files_of(tree.call_in(&dir), head)?, &Known::default());
+        if let Some(from) = last.or(head.as_ref()) {
+            memory.known = Known::of(files_of(tree.call_in(&dir), from)?, &memory.known);
             memory.known.mark_tracked(memory.staged.tracked.paths());
         }
+        (memory.base, memory.differing) = (None, None);
     }
     let counted = memory.count_unsaved(tree);
     let mut memories = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);

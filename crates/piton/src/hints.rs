@@ -260,7 +260,7 @@ impl<'a> About<'a> {
             Unmerged::Dirty { worktree, .. } => {
                 let place = place(worktree);
                 format!(
-                    "look: `git -C {place} status`; commit or put it away, then `{}`",
+                    "nothing conflicts; look: `git -C {place} status`; commit or put it away, then `{}`",
                     again("")
                 )
             }

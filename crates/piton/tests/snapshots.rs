@@ -464,6 +464,24 @@ fn work_at_risk_is_told_while_it_runs_and_what_was_saved_afterwards() {
 }
 
 #[test]
+fn work_at_risk_is_a_steps_own_after_another_had_the_tree() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let asks = "echo first > one; echo second > two; piton ask 'Go on?' > {answer}";
+    let next = "write own mine; touch {w1}; await {n1}";
+    let steps = [command_step(&sandbox, "a", asks, ""), agent_step(&sandbox, "b", next, "")];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    let run = sandbox.piton(&["run", "plan.toml", "--trust"]).env("PITON_SNAPSHOT_EVERY", "1h");
+    let run = run.spawn();
+    sandbox.wait_exists(sandbox.mark("w1"));
+    assert_eq!(kept(&sandbox, "a", "two"), "second", "the tree was looked at for another step");
+    let risk = || step(&view(&sandbox), "b")["at_risk"]["files"].clone();
+    sandbox.wait_until("the keeper's look", || risk() != 0);
+    assert_eq!(risk(), 1, "what the other step had is not missed");
+    fs::write(sandbox.mark("n1"), "").expect("writable");
+    run.wait().expect_code(4);
+}
+
+#[test]
 fn snapshots_that_fail_are_told_and_tried_again() {
     let (sandbox, run) = begun();
     // Where snapshots are packed there is a file, as after somebody's mistake.

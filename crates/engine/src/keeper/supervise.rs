@@ -227,7 +227,7 @@ impl Watch {
     fn take(&mut self) -> Result<Option<Snapshot>, GitError> {
         let began = machine::now();
         let ask = snapshot::Ask {
-            refname: format!("{}{}", self.stem, self.number + 1),
+            refname: self.next_name(),
             base: self.base.as_ref(),
             message: &self.message,
             reason: SnapshotReason::Cadence,
@@ -254,10 +254,14 @@ impl Watch {
         taken
     }
 
+    fn next_name(&self) -> String {
+        format!("{}{}", self.stem, self.number + 1)
+    }
+
     /// Counts what no snapshot has; says how long that took.
     fn count(&mut self) -> Duration {
         let began = Instant::now();
-        if let Ok(files) = snapshot::unsaved(&self.tree) {
+        if let Ok(files) = snapshot::unsaved(&self.tree, &self.next_name(), self.last.as_ref()) {
             (self.risk.looked_at, self.risk.files) = (machine::now(), Some(files));
             self.publish();
         }
