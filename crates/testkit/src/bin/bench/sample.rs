@@ -70,6 +70,8 @@ pub(crate) fn in_turns<const N: usize>(
 /// How long a process takes from start to end; it must succeed.
 pub(crate) fn process(mut command: Command) -> f64 {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // `cargo run` sets it, and looking for libraries there is no part of anybody's start.
+    command.env_remove("LD_LIBRARY_PATH");
     let (took, status) = timed(|| command.status());
     match status {
         Ok(status) if status.success() => took,
