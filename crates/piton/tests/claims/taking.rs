@@ -1,0 +1,410 @@
+//! Who gets a step and when: from the same worktree at once, from another when the lease is over or by
+//! force, and what stays in the way of either.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use piton_testkit::runs::{
+    agent_step, assert_fenced, command_step, data, events, events_named, lay_plan, plan, refused,
+    step, tree, view, worktree,
+};
+use piton_testkit::{Sandbox, alive};
+use serde_json::Value;
+
+use super::{assert_kept_of_the_dead, claim, fence, sandbox, sandbox_of, with_a_dead_keeper};
+
+#[test]
+fn auto_reclaim_from_the_same_worktree_is_at_once() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    let link = sandbox.root().join("link");
+    symlink(&one, &link).expect("a link");
+    sandbox.write(format!("{one}/src/deep/x"), "");
+    let first = claim(&sandbox, &one, &[]);
+    let mut last = fence(&first);
+    let mut until = first["lease_expires"].as_str().map(str::to_owned);
+    let slash = format!("{one}/");
+    let spellings: [(&str, PathBuf); 4] = [
+        (&one, sandbox.repo()),
+        (&slash, sandbox.repo()),
+        (link.to_str().expect("text"), sandbox.repo()),
+        ("../..", Path::new(&one).join("src/deep")),
+    ];
+    for (spelling, cwd) in spellings {
+        let run = first["handle"].as_str().expect("a handle");
+        let args = ["claim", run, "--worktree", spelling, "--json"];
+        let again = sandbox.piton(&args).cwd(cwd).output().success().json()["data"].clone();
+        assert_eq!(again["step"], "jwt", "{spelling}: its own comes first");
+        assert_eq!((&again["reclaimed"], &again["grounds"]), (&true.into(), &"same_owner".into()));
+        assert_eq!(again["displaces"].to_string(), last);
+        let new = fence(&again);
+        assert!(again["fence"].as_u64() > last.parse().ok(), "fences grow");
+        assert!(again["lease_expires"].as_str() > until.as_deref(), "the lease is a new one");
+        until = again["lease_expires"].as_str().map(str::to_owned);
+        assert_fenced(&sandbox, &last, None);
+        last = new;
+    }
+    data(&sandbox, &["start", "plan.toml", "jwt", "--fence", &last]);
+}
+
+#[test]
+fn auto_reclaim_keeps_what_is_completed() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    claim(&sandbox, &one, &[]);
+    let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
+    by(&["check", "plan.toml", "jwt", "1", "--done"]);
+    by(&["check", "plan.toml", "jwt", "2", "--defer", "--reason", "later"]);
+    by(&["check", "plan.toml", "jwt", "validate.1", "--defer", "--reason", "later"]);
+    by(&["substep", "complete", "plan.toml", "jwt", "refresh"]);
+    claim(&sandbox, &one, &[]);
+    let run = view(&sandbox);
+    let jwt = step(&run, "jwt");
+    assert_eq!(jwt["items"][0]["state"], "done");
+    assert_eq!(jwt["items"][1]["state"], "deferred", "it is the step's own");
+    assert_eq!(jwt["items"][2]["state"], "open", "its substep is not completed");
+    assert_eq!(jwt["substeps"][0]["completed"], false);
+    assert_eq!(jwt["substeps"][1]["completed"], true);
+
+    // Once its substep is completed, a deferred item stays what it is.
+    by(&["check", "plan.toml", "jwt", "validate.1", "--defer", "--reason", "later"]);
+    by(&["substep", "complete", "plan.toml", "jwt", "validate"]);
+    claim(&sandbox, &one, &[]);
+    assert_eq!(step(&view(&sandbox), "jwt")["items"][2]["state"], "deferred");
+}
+
+#[test]
+fn auto_reclaim_of_what_a_dead_keeper_had_says_so() {
+    let sandbox = with_a_dead_keeper();
+    let taken = claim(&sandbox, &tree(&sandbox, "one"), &["--step", "dead"]);
+    assert_eq!((&taken["claimed"], &taken["reclaimed"]), (&true.into(), &true.into()));
+    assert_eq!(taken["grounds"], "free", "it was buried first");
+    assert_kept_of_the_dead(&sandbox);
+}
+
+#[test]
+fn force_claim_takes_what_a_dead_keeper_had_before_what_is_free() {
+    let sandbox = with_a_dead_keeper();
+    let taken = claim(&sandbox, &tree(&sandbox, "one"), &["--force"]);
+    assert_eq!((&taken["step"], &taken["reclaimed"]), (&"dead".into(), &true.into()));
+    let why = taken["passed_over"]["free"].as_str().expect("what it passed over");
+    assert!(why.contains("free"), "{why}");
+    assert_kept_of_the_dead(&sandbox);
+}
+
+#[test]
+fn force_claim_looks_at_silent_holders_then_free_steps_then_live_ones_and_says_what_it_passed_over()
+{
+    let sandbox = sandbox_of(
+        "[plan]
+name = 'x'
+[[step]]
+id = 'a'
+[[step]]
+id = 'b'
+[[step]]
+id = 'c'
+         [[step]]
+id = 'd'
+needs = ['c']
+[[step]]
+id = 'e'
+",
+    );
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    claim(&sandbox, &one, &["--step", "a"]);
+    let silent = claim(&sandbox, &one, &["--step", "e", "--lease", "1s"]);
+    let is_over = || {
+        let ready = data(&sandbox, &["ready"])["ready"].clone();
+        ready.as_array().is_some_and(|ready| ready.iter().any(|step| step["step"] == "e"))
+    };
+    sandbox.wait_until("the lease to be over", is_over);
+
+    let taken = claim(&sandbox, &two, &["--force"]);
+    assert_eq!((&taken["step"], &taken["grounds"]), (&"e".into(), &"lease_over".into()));
+    assert_eq!(taken["displaces"], silent["fence"]);
+    let over = taken["passed_over"].as_object().expect("what it passed over").clone();
+    assert_eq!(over.keys().collect::<Vec<_>>(), ["a", "b", "c", "d"]);
+    assert!(over["a"].as_str().expect("why").contains(&one), "{over:?}");
+    assert!(over["b"].as_str().expect("why").contains("free"), "{over:?}");
+    assert!(over["d"].as_str().expect("why").contains("waits for c"), "{over:?}");
+    data(&sandbox, &["complete", "plan.toml", "e", "--worktree", &two]);
+
+    for free in ["b", "c"] {
+        let taken = claim(&sandbox, &two, &["--force"]);
+        assert_eq!((&taken["step"], &taken["grounds"]), (&free.into(), &"free".into()));
+        let over = taken["passed_over"].as_object().expect("what it passed over");
+        assert_eq!(over.keys().collect::<Vec<_>>(), ["a"]);
+        if free == "b" {
+            data(&sandbox, &["complete", "plan.toml", "b", "--worktree", &two]);
+        }
+    }
+    let told = sandbox.piton(&["claim", "plan.toml", "--worktree", &two, "--force"]).output();
+    let told = told.success().stdout;
+    assert!(told.contains("passed over") && told.contains(&one), "{told}");
+    // One's own comes first; without it only the living are left.
+    data(&sandbox, &["complete", "plan.toml", "c", "--worktree", &two]);
+    claim(&sandbox, &two, &["--step", "d"]);
+    data(&sandbox, &["complete", "plan.toml", "d", "--worktree", &two]);
+    let taken = claim(&sandbox, &two, &["--force"]);
+    assert_eq!((&taken["step"], &taken["grounds"]), (&"a".into(), &"forced".into()));
+    assert_eq!(taken.get("passed_over"), None);
+}
+
+#[test]
+fn force_claim_of_a_step_by_its_name_says_why_it_was_not_had() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    claim(&sandbox, &one, &["--step", "docs"]);
+    data(&sandbox, &["complete", "plan.toml", "docs", "--worktree", &one]);
+    for more in [&["--step", "docs"][..], &["--step", "docs", "--force"]] {
+        let told = claim(&sandbox, &one, more);
+        assert_eq!(told["claimed"], false);
+        assert!(told["blocked"]["docs"].as_str().expect("why").contains("completed"), "{told}");
+    }
+}
+
+#[test]
+fn auto_reclaim_is_not_for_another_worktree_before_the_lease_is_over() {
+    let sandbox = sandbox();
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    claim(&sandbox, &one, &["--step", "jwt"]);
+    let other = claim(&sandbox, &two, &["--step", "jwt"]);
+    assert_eq!(other["claimed"], false);
+    let why = other["blocked"]["jwt"].as_str().expect("why");
+    assert!(why.contains(&one), "{why}");
+    assert!(other["blocked"]["routes"].as_str().expect("why").contains("waits for jwt"));
+    assert_eq!(other["remaining_ready"], 1);
+    let ready = data(&sandbox, &["ready"]);
+    assert_eq!(ready["ready"][0]["step"], "docs");
+    assert_eq!(ready["ready"].as_array().map(Vec::len), Some(1));
+    assert_eq!(claim(&sandbox, &two, &[])["step"], "docs");
+}
+
+#[test]
+fn auto_reclaim_is_not_for_the_same_path_on_another_host() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    let there = |args: &[&str]| {
+        let asked = sandbox.piton(args).arg("--json").env("PITON_HOST_ID", "there");
+        asked.output().success().json()["data"].clone()
+    };
+    let claim_it = ["claim", "plan.toml", "--worktree", &one, "--step", "jwt"];
+    assert_eq!(there(&claim_it)["claimed"], true);
+    let here = data(&sandbox, &claim_it);
+    assert_eq!(here["claimed"], false);
+    assert!(here["blocked"]["jwt"].as_str().expect("why").contains("on there"), "{here}");
+    let (exit, code, _) = refused(&sandbox, &["start", "plan.toml", "jwt", "--worktree", &one]);
+    assert_eq!((exit, code.as_str()), (5, "E049"));
+    let again = there(&claim_it);
+    assert_eq!((&again["reclaimed"], &again["grounds"]), (&true.into(), &"same_owner".into()));
+}
+
+#[test]
+fn auto_reclaim_after_a_lease_of_a_second_is_for_anybody() {
+    let sandbox = sandbox();
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    let first = claim(&sandbox, &one, &["--lease", "1s"]);
+    let early = claim(&sandbox, &two, &["--step", "jwt"]);
+    let mut taken = early.clone();
+    sandbox.wait_until("the lease to be over", || {
+        taken = claim(&sandbox, &two, &["--step", "jwt"]);
+        taken["claimed"] == true
+    });
+    assert_eq!((&taken["reclaimed"], &taken["grounds"]), (&true.into(), &"lease_over".into()));
+    let claims = events_named(&sandbox, "claimed");
+    assert_eq!(claims.len(), 2);
+    let (expiry, at) = (first["lease_expires"].as_str(), claims[1]["at"].as_str());
+    assert!(at >= expiry, "{at:?} is before {expiry:?}");
+    assert_fenced(&sandbox, &fence(&first), None);
+    let (exit, code, _) = refused(&sandbox, &["start", "plan.toml", "jwt", "--worktree", &one]);
+    assert_eq!((exit, code.as_str()), (5, "E049"));
+    let beat = ["heartbeat", "plan.toml", "jwt", "--worktree", &one, "--json"];
+    let beat = sandbox.piton(&beat).output().expect_code(5).json();
+    assert_eq!(beat["data"]["beat"], "fenced");
+
+    // Also once the other has completed it.
+    let by = ["complete", "plan.toml", "jwt", "--worktree", &two, "--force", "--reason", "x"];
+    data(&sandbox, &by);
+    let (exit, code, _) = refused(&sandbox, &["heartbeat", "plan.toml", "jwt", "--worktree", &one]);
+    assert_eq!((exit, code.as_str()), (5, "E049"));
+}
+
+#[test]
+fn a_lapsed_claim_that_nobody_took_is_renewed() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    let first = claim(&sandbox, &one, &["--lease", "1s"]);
+    let over = first["lease_expires"].as_str().expect("a time").to_owned();
+    sandbox.wait_until("the lease to be over", || {
+        let ready = data(&sandbox, &["ready"]);
+        ready["ready"].as_array().is_some_and(|ready| ready[0]["step"] == "jwt")
+    });
+    let shown = || {
+        ["show", "status"].map(|verb| sandbox.piton(&[verb, "plan.toml"]).output().success().stdout)
+    };
+    assert_eq!(step(&view(&sandbox), "jwt")["attempts"][0]["lease_lapsed"], true);
+    for text in shown() {
+        assert!(text.contains("lease lapsed ") && text.contains(": claimable by others"), "{text}");
+        assert!(!text.contains("lease until"), "{text}");
+    }
+    let beat =
+        data(&sandbox, &["heartbeat", "plan.toml", "jwt", "--worktree", &one, "--lease", "1h"]);
+    assert_eq!(beat["beat"], "continue");
+    assert!(beat["lease_expires"].as_str().expect("a time") > over.as_str());
+    assert_eq!(step(&view(&sandbox), "jwt")["attempts"][0]["lease_lapsed"], false);
+    for text in shown() {
+        assert!(text.contains("lease until 2") && !text.contains("lapsed"), "{text}");
+    }
+    let other = claim(&sandbox, &tree(&sandbox, "two"), &["--step", "jwt"]);
+    assert_eq!(other["claimed"], false);
+}
+
+#[test]
+fn auto_reclaim_from_a_folder_below_is_from_the_same_worktree() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    let below = format!("{one}/src/deep");
+    sandbox.write(format!("{below}/new.txt"), "important");
+    let first = claim(&sandbox, &below, &[]);
+    assert_eq!(first["snapshots"], true);
+    let again = claim(&sandbox, &one, &[]);
+    assert_eq!((&again["step"], &again["grounds"]), (&"jwt".into(), &"same_owner".into()));
+    let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &below]].concat());
+    let kept = by(&["checkpoint", "plan.toml", "jwt", "--note", "x"]);
+    let name = kept["snapshot"]["refname"].as_str().expect("its bytes are kept");
+    let blob = format!("{name}:src/deep/new.txt");
+    assert_eq!(sandbox.git(&["cat-file", "blob", &blob]), "important");
+    let run = view(&sandbox);
+    let owners = step(&run, "jwt")["attempts"].as_array().expect("attempts");
+    assert!(owners.iter().all(|owner| owner["worktree"] == one.as_str()), "{owners:?}");
+    assert_eq!(by(&["release", "plan.toml", "jwt"])["was_claimed_by"], one.as_str());
+}
+
+#[test]
+fn the_worktree_of_the_run_is_not_shared_with_a_keeper() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let script = "write work.txt half; pid {agent}; touch {ready}; hang";
+    let steps =
+        [agent_step(&sandbox, "jwt", script, ""), command_step(&sandbox, "docs", "true", "")];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    let worker = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).spawn();
+    sandbox.wait_exists(sandbox.mark("ready"));
+    let (run, own) = (view(&sandbox), worktree(&sandbox).to_str().expect("text").to_owned());
+    let run = run["handle"].as_str().expect("a handle");
+    for more in [&[][..], &["--step", "docs"], &["--step", "docs", "--force"]] {
+        let refused = claim(&sandbox, &own, more);
+        assert_eq!(refused["claimed"], false, "{more:?}");
+        let why = refused["blocked"]["docs"].as_str().expect("why");
+        let stop = format!("`piton stop {run} jwt`");
+        for part in ["in use by step jwt", "a keeper on", "`piton resume", &stop, "--force`"] {
+            assert!(why.contains(part), "no {part:?} in {why}");
+        }
+    }
+    // From elsewhere it can be had; and by force, what the keeper has, which is ended first.
+    let one = tree(&sandbox, "one");
+    assert_eq!(claim(&sandbox, &one, &["--step", "docs"])["claimed"], true);
+    data(&sandbox, &["release", "plan.toml", "docs", "--worktree", &one]);
+    let agent = sandbox.wait_pid(sandbox.mark("agent"));
+    let forced = claim(&sandbox, &own, &["--force"]);
+    assert_eq!((&forced["step"], &forced["grounds"]), (&"jwt".into(), &"forced".into()));
+    assert!(!alive(agent), "it is gone before the answer");
+    drop(worker.kill9());
+    sandbox.wait_no_processes();
+}
+
+#[test]
+fn what_a_dead_keeper_left_does_not_bar_the_worktree_of_the_run() {
+    let sandbox = with_a_dead_keeper();
+    let own = worktree(&sandbox).to_str().expect("text").to_owned();
+    let taken = claim(&sandbox, &own, &["--step", "free"]);
+    assert_eq!((&taken["claimed"], &taken["grounds"]), (&true.into(), &"free".into()));
+    assert_kept_of_the_dead(&sandbox);
+}
+
+#[test]
+fn force_claim_takes_a_step_from_its_holder() {
+    let sandbox = sandbox();
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    let first = claim(&sandbox, &one, &[]);
+    let forced = claim(&sandbox, &two, &["--step", "jwt", "--force"]);
+    assert_eq!((&forced["reclaimed"], &forced["grounds"]), (&true.into(), &"forced".into()));
+    assert_eq!(forced["displaces"], first["fence"]);
+    assert_fenced(&sandbox, &fence(&first), None);
+
+    let needs = claim(&sandbox, &one, &["--step", "routes", "--force"]);
+    assert_eq!(needs["claimed"], false, "force never breaks needs");
+    let by = ["complete", "plan.toml", "jwt", "--worktree", &two, "--force", "--reason", "x"];
+    data(&sandbox, &by);
+    let done = claim(&sandbox, &one, &["--step", "jwt", "--force"]);
+    assert_eq!(done["claimed"], false, "and never takes a completed step");
+}
+
+#[test]
+fn force_claim_against_a_live_keeper_ends_it_first() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let script = "write work.txt half; pid {agent}; touch {ready}; ignore-term; hang";
+    let steps = [agent_step(&sandbox, "jwt", script, "")];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    let one = tree(&sandbox, "one");
+    let worker = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).spawn();
+    sandbox.wait_exists(sandbox.mark("ready"));
+    let agent = sandbox.wait_pid(sandbox.mark("agent"));
+    let keeper = piton_testkit::runs::keeper(&sandbox);
+
+    let polite = claim(&sandbox, &one, &[]);
+    assert_eq!(polite["claimed"], false);
+    let why = polite["blocked"]["jwt"].as_str().expect("why");
+    for offer in ["piton resume", "piton stop", "--force"] {
+        assert!(why.contains(offer), "{why}");
+    }
+    assert!(alive(agent), "nobody was harmed by asking");
+
+    let forced = claim(&sandbox, &one, &["--force"]);
+    assert_eq!(forced["grounds"], "forced");
+    assert!(!alive(agent) && !alive(keeper), "they are gone before the answer");
+    let old = events_named(&sandbox, "claimed")[0]["position"].to_string();
+    let handle = forced["handle"].as_str().expect("a handle");
+    let refs = sandbox.git(&["for-each-ref", "--format=%(refname)", "refs/piton"]);
+    let name =
+        refs.lines().rfind(|name| name.starts_with(&format!("refs/piton/{handle}/jwt/{old}/")));
+    let name = name.expect("its bytes are kept under its own fence");
+    assert_eq!(forced["kept"], name, "and the answer says where");
+    assert_eq!(sandbox.git(&["cat-file", "blob", &format!("{name}:work.txt")]), "half");
+    let count = events(&sandbox).len();
+    for write in [
+        &["start", "plan.toml", "jwt", "--fence", &old][..],
+        &["fail", "plan.toml", "jwt", "--reason", "x", "--fence", &old],
+    ] {
+        let (exit, code, _) = refused(&sandbox, write);
+        assert_eq!((exit, code.as_str()), (5, "E049"));
+    }
+    assert_eq!(events(&sandbox).len(), count);
+    drop(worker);
+    data(&sandbox, &["complete", "plan.toml", "jwt", "--worktree", &one]);
+    assert_eq!(view(&sandbox)["status"], "completed");
+    sandbox.wait_no_processes();
+}
+
+#[test]
+fn what_is_in_the_way_is_told_and_not_who_has_the_step() {
+    let sandbox = sandbox();
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    claim(&sandbox, &one, &["--step", "jwt"]);
+    let why = |told: &Value| told["blocked"]["jwt"].as_str().expect("why").to_owned();
+    data(&sandbox, &["ask", "plan.toml", "jwt", "which one?", "--worktree", &one]);
+    let told = claim(&sandbox, &two, &["--step", "jwt", "--force"]);
+    assert_eq!(told["claimed"], false);
+    assert!(why(&told).contains("which one?"), "{told}");
+    data(&sandbox, &["stop", "plan.toml"]);
+    let told = claim(&sandbox, &one, &["--step", "jwt"]);
+    assert!(why(&told).contains("stopped"), "{told}");
+}
+
+#[test]
+fn what_one_has_already_is_not_counted_as_ready() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    assert_eq!(claim(&sandbox, &one, &["--step", "jwt"])["remaining_ready"], 1, "docs");
+    assert_eq!(claim(&sandbox, &one, &["--step", "docs"])["remaining_ready"], 0);
+}

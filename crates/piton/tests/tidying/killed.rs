@@ -1,0 +1,114 @@
+//! Killed at each durable action of cleaning, abandoning, expiring and undoing; said again, it ends the
+//! same.
+
+use piton_engine::crash::{POINTS, Who};
+use piton_testkit::runs::refused;
+
+use super::{assert_back, cleaned, kill_at, small, stopped};
+
+fn killed_while_cleaning(point: &str, nth: u32) {
+    let why = format!("{point}:{nth}");
+    let (lab, safe, prints) = small();
+    let (refs, worktrees) = (lab.refs(), lab.worktrees());
+    // Said again, it ends as if nothing had happened; one undo puts all of it back.
+    kill_at(&lab, &["clean", "--apply"], point, nth);
+    lab.data(&["clean", "--apply"]);
+    assert!(safe.iter().all(|path| !path.exists()), "{why}");
+    lab.sandbox.git(&["gc", "--quiet", "--prune=now"]);
+    lab.data(&["undo"]);
+    assert_back(&lab, &safe, &prints, &why);
+    assert_eq!((lab.refs(), lab.worktrees()), (refs, worktrees), "{why}");
+    // Undone where it was cut short.
+    kill_at(&lab, &["clean", "--apply"], point, nth);
+    lab.data(&["undo"]);
+    assert_back(&lab, &safe, &prints, &why);
+}
+
+fn killed_while_undoing(point: &str, nth: u32) {
+    let why = format!("{point}:{nth}");
+    let (lab, safe, prints) = small();
+    let (refs, worktrees) = (lab.refs(), lab.worktrees());
+    lab.data(&["clean", "--apply"]);
+    kill_at(&lab, &["undo"], point, nth);
+    lab.data(&["undo"]);
+    assert_back(&lab, &safe, &prints, &why);
+    assert_eq!((lab.refs(), lab.worktrees()), (refs, worktrees), "{why}");
+}
+
+fn killed_while_abandoning(point: &str, nth: u32) {
+    let (lab, handle) = stopped();
+    kill_at(&lab, &["abandon", &handle, "--yes"], point, nth);
+    // Said again, or undone where it was cut short.
+    let again = lab.sandbox.piton(&["abandon", &handle, "--yes"]).output().success();
+    assert!(again.stdout.contains("abandoned"), "{again}");
+    assert_eq!(lab.status(&handle), "abandoned");
+    assert_eq!(lab.data(&["undo", "--list"])["acts"].as_array().map(Vec::len), Some(1), "{point}");
+    lab.data(&["undo"]);
+    assert_eq!(lab.status(&handle), "stopped");
+    kill_at(&lab, &["abandon", &handle, "--yes"], point, nth);
+    lab.data(&["undo"]);
+    assert_eq!(lab.status(&handle), "stopped");
+    lab.open_gate();
+    lab.sandbox.piton(&["resume", &handle]).output().success();
+}
+
+fn killed_while_reopening(point: &str, nth: u32) {
+    let (lab, handle) = stopped();
+    lab.data(&["abandon", &handle, "--yes"]);
+    kill_at(&lab, &["undo"], point, nth);
+    lab.data(&["undo"]);
+    assert_eq!(lab.status(&handle), "stopped");
+}
+
+fn killed_while_expiring(point: &str, nth: u32) {
+    let lab = cleaned();
+    lab.age(1, 31);
+    kill_at(&lab, &["clean", "--apply"], point, nth);
+    let (code, ..) = refused(&lab.sandbox, &["undo", "1"]);
+    assert_eq!(code, 1, "{point}: nobody gets half of it back");
+    assert_eq!(lab.expired(&["--apply"]), [1], "{point}");
+    lab.assert_expired(1, point);
+}
+
+macro_rules! killed {
+    ($($test:ident: $act:ident $point:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                // The first row, and one in the middle of the act.
+                let once = ["expire.recorded", "expire.refs-gone", "clean.done", "undo.intended", "undo.reopening"];
+                let once = |point: &str| once.contains(&point) || point.starts_with("abandon.");
+                for nth in if once($point) { 1..=1 } else { 1..=2 } {
+                    $act($point, nth);
+                }
+            }
+        )*
+
+        #[test]
+        fn every_point_of_cleaning_and_undoing_has_its_test() {
+            let ours = |(_, who): &&(&str, Who)| matches!(who, Who::Tidier | Who::Undoer);
+            let listed: Vec<&str> = POINTS.iter().filter(ours).map(|(point, _)| *point).collect();
+            assert_eq!(listed, [$($point),*]);
+        }
+    };
+}
+
+killed! {
+    killed_at_clean_snapshot_kept: killed_while_cleaning "clean.snapshot-kept",
+    killed_at_clean_recorded: killed_while_cleaning "clean.recorded",
+    killed_at_clean_moved_out: killed_while_cleaning "clean.moved-out",
+    killed_at_clean_unlisted: killed_while_cleaning "clean.unlisted",
+    killed_at_clean_emptied: killed_while_cleaning "clean.emptied",
+    killed_at_clean_branch_gone: killed_while_cleaning "clean.branch-gone",
+    killed_at_expire_recorded: killed_while_expiring "expire.recorded",
+    killed_at_expire_refs_gone: killed_while_expiring "expire.refs-gone",
+    killed_at_clean_done: killed_while_cleaning "clean.done",
+    killed_at_abandon_recorded: killed_while_abandoning "abandon.recorded",
+    killed_at_abandon_abandoned: killed_while_abandoning "abandon.abandoned",
+    killed_at_undo_intended: killed_while_undoing "undo.intended",
+    killed_at_undo_branch_back: killed_while_undoing "undo.branch-back",
+    killed_at_undo_filled: killed_while_undoing "undo.filled",
+    killed_at_undo_listed: killed_while_undoing "undo.listed",
+    killed_at_undo_tree_back: killed_while_undoing "undo.tree-back",
+    killed_at_undo_reopening: killed_while_reopening "undo.reopening",
+}
