@@ -151,7 +151,8 @@ impl<'a> Progress<'a> {
             }
             Event::AnswersApplied { .. } => {}
             Event::Suspended { step, .. } => {
-                self.finish(step, &yellow("?"), "waits for an answer; its work is kept");
+                let kept = kept(run, step);
+                self.finish(step, &yellow("?"), &format!("waits for an answer{kept}"));
             }
             Event::ItemsMarked { .. } => {}
             Event::CheckoutChanged { step, files, more, .. } => {
@@ -173,11 +174,8 @@ impl<'a> Progress<'a> {
             }
             Event::Failed { step, why, .. } => self.failed(run, step, why),
             Event::Interrupted { step, cause, .. } => {
-                self.finish(
-                    step,
-                    &yellow("⏸"),
-                    &format!("interrupted ({cause}); its work is kept"),
-                );
+                let kept = kept(run, step);
+                self.finish(step, &yellow("⏸"), &format!("interrupted ({cause}){kept}"));
             }
             Event::LandingIntended { step, .. } => self.stage(step, "landing"),
             Event::PlanAccepted { .. } => self.ui.talk("goes on with a changed plan"),
@@ -422,6 +420,12 @@ fn attempt(run: &Run, step: &StepRef) -> (usize, Option<Entry>) {
         },
         None => (1, None),
     }
+}
+
+/// Said only where a snapshot has it: somebody may have removed the worktree.
+fn kept(run: &Run, step: &StepRef) -> &'static str {
+    let has = run.step(&step.step).is_some_and(|(_, state)| state.snapshot.is_some());
+    if has { "; its work is kept" } else { "" }
 }
 
 fn took(run: &Run, step: &StepRef) -> Option<Duration> {

@@ -459,10 +459,11 @@ impl Present<'_> {
                 row.status = TreeStatus::Live;
                 row.obstacle = Some(why);
             }
+            // That there is nothing says more, and its cause is known already.
+            Some(Held::Dead(_)) if matches!(row.status, TreeStatus::Missing { .. }) => {}
             Some(Held::Dead(why)) => {
-                let cause = None;
                 if !matches!(row.status, TreeStatus::Interrupted { .. }) {
-                    row.status = TreeStatus::Interrupted { cause };
+                    row.status = TreeStatus::Interrupted { cause: None };
                 }
                 row.obstacle = Some(why);
             }

@@ -151,12 +151,13 @@ fn list(ui: &Ui) -> Result<Answer, Problem> {
 }
 
 fn shown(row: &TreeRow) -> Vec<String> {
-    let interrupted = matches!(row.status, TreeStatus::Interrupted { .. });
     let cause = match &row.status {
-        TreeStatus::Interrupted { cause: Some(cause) }
-        | TreeStatus::Missing { cause: Some(cause) } => cause.to_string(),
-        _ => String::new(),
+        TreeStatus::Interrupted { cause } | TreeStatus::Missing { cause } => *cause,
+        _ => None,
     };
+    // Also where its worktree is gone.
+    let interrupted = cause.is_some() || matches!(row.status, TreeStatus::Interrupted { .. });
+    let cause = cause.map(|cause| cause.to_string()).unwrap_or_default();
     let word = row.status.word();
     vec![
         if interrupted { yellow("!") } else { String::new() },

@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use piton_testkit::runs::{OnDisk, agent_step, events_named, lay_plan, plan, step, view};
-use piton_testkit::{Sandbox, Signal};
+use piton_testkit::runs::{OnDisk, agent_step, events_named, keepers, lay_plan, plan, step, view};
+use piton_testkit::{Sandbox, Signal, kill9};
 
 use crate::{BOTH, Left, files};
 
@@ -34,6 +34,39 @@ fn a_worktree_that_even_git_has_forgotten_is_made_again() {
         left.assert_told("missing");
         left.resume().success();
         left.assert_all_there();
+    }
+}
+
+#[test]
+fn what_was_lost_before_the_first_snapshot_is_not_called_kept() {
+    for isolation in BOTH {
+        let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+        let script = "pid {agent}; write work.txt precious; touch {ready}; once {hung}: hang";
+        let text = plan(&sandbox, &[agent_step(&sandbox, "work", script, "")]);
+        let text = text.replacen("[plan]\n", &format!("[plan]\nisolation = '{isolation}'\n"), 1);
+        lay_plan(&sandbox, &text);
+        let start = sandbox.piton(&["run", "plan.toml", "--trust"]);
+        let worker = start.env("PITON_SNAPSHOT_EVERY", "1h").spawn();
+        sandbox.wait_exists(sandbox.mark("ready"));
+        let agent = sandbox.wait_pid(sandbox.mark("agent"));
+        let keepers = keepers(&sandbox);
+        drop(worker.kill9());
+        keepers.into_iter().for_each(kill9);
+        kill9(agent);
+        sandbox.wait_no_processes();
+        assert!(step(&view(&sandbox), "work")["snapshot"].is_null(), "nothing is kept");
+        let place = sandbox.piton(&["worktree", "path", "plan.toml", "work"]).output().success();
+        fs::remove_dir_all(place.stdout.trim()).expect("it can be removed");
+
+        let listed = sandbox.piton(&["worktree", "list", "--json"]).output().success().json();
+        let row = &listed["data"]["worktrees"][0];
+        assert_eq!((&row["status"], &row["cause"]), (&"missing".into(), &"process_kill".into()));
+        let shown = sandbox.piton(&["worktree", "list"]).output().success().stdout;
+        assert!(shown.lines().any(|line| line.starts_with('!')), "it is marked: {shown}");
+        let told = sandbox.piton(&["resume"]).output().success();
+        assert!(told.stderr.contains("interrupted (process_kill)\n"), "{told}");
+        assert!(told.stderr.contains("there is no snapshot of it"), "{told}");
+        assert!(!told.stderr.contains("its work is kept"), "{told}");
     }
 }
 
