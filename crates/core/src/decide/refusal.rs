@@ -1,0 +1,127 @@
+//! A typed no, in the words that a person reads. What to type next is said by whoever knows the remedy.
+
+use crate::ids::{Fence, ItemRef, LockName, Oid, QuestionId, StepId, SubstepId};
+use crate::time::Moment;
+
+/// A typed no: nothing was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the plan has no step {0}")]
+    UnknownStep(StepId),
+    #[error("step {step} is no longer yours: its fence is {current}, yours was {given}")]
+    StaleFence { step: StepId, given: Fence, current: Fence },
+    #[error("step {step} is not claimed, and fence {given} is over")]
+    NotClaimed { step: StepId, given: Fence },
+    #[error("step {step} is no longer yours: your claim (fence {given}) has ended")]
+    ClaimOver { step: StepId, given: Fence },
+    #[error("step {0} is completed")]
+    Completed(StepId),
+    #[error("step {step} is held by a live attempt (fence {fence})")]
+    HeldAlive { step: StepId, fence: Fence },
+    #[error("step {step} is held by a dead attempt (fence {fence}) that has to be recovered first")]
+    HeldDead { step: StepId, fence: Fence },
+    #[error("step {step} is held elsewhere; its lease is not over")]
+    HeldElsewhere { step: StepId, fence: Fence, until: Moment },
+    #[error("step {step} was lost at work, and a person is asked before it goes on")]
+    AskFirst { step: StepId, fence: Fence },
+    #[error("step {step} waits for {}", shown(needs))]
+    NeedsUnmet { step: StepId, needs: Vec<StepId> },
+    #[error("the worktree is in use by step {by}")]
+    TreeBusy { by: StepId },
+    #[error("as many steps are attempted as may be at once ({jobs})")]
+    JobsBusy { jobs: u32 },
+    #[error("step {0} was stopped on request")]
+    StepStopped(StepId),
+    #[error("step {0} failed and has no retries left")]
+    RetriesUsed(StepId),
+    #[error("the run has ended: step {0} failed")]
+    RunFailed(StepId),
+    #[error("the run is stopped")]
+    RunStopped,
+    #[error("the run is completed")]
+    RunCompleted,
+    #[error("the run was abandoned")]
+    RunAbandoned,
+    #[error("the run is neither completed nor abandoned")]
+    RunNotOver,
+    #[error("step {step} was interrupted {times} times in a row without new progress ({why})")]
+    NeedsPerson { step: StepId, times: u32, why: String },
+    #[error("step {step} cannot go on by itself: {why}")]
+    Obstructed { step: StepId, why: String },
+    #[error("step {step} is not verified")]
+    NotVerified { step: StepId },
+    #[error("step {step} has not been started")]
+    NotStarted { step: StepId },
+    #[error("the agent of step {step} has ended: there is nothing to start")]
+    NothingToStart { step: StepId },
+    #[error("step {step} was not landed with commit {commit}")]
+    NotLanded { step: StepId, commit: Oid },
+    #[error("step {step} was completed {}, not with {}", with_what(with), commit.short())]
+    CompletedOtherwise { step: StepId, commit: Oid, with: Option<Oid> },
+    #[error("step {step} has open items: {}", shown(items))]
+    OpenItems { step: StepId, items: Vec<ItemRef> },
+    #[error("step {step} has open substeps: {}", shown(substeps))]
+    OpenSubsteps { step: StepId, substeps: Vec<SubstepId> },
+    #[error("step {step} has no item {item}")]
+    UnknownItem { step: StepId, item: ItemRef },
+    #[error("step {step} has no substep {substep}")]
+    UnknownSubstep { step: StepId, substep: SubstepId },
+    #[error("lock {lock} has no free slot; it is held by {}", shown(by))]
+    LockBusy { lock: LockName, by: Vec<StepId> },
+    #[error("no step can be claimed now")]
+    NothingReady,
+    #[error("step {0} is not claimed: it is pending")]
+    Pending(StepId),
+    #[error("step {step} is not claimed: {how}")]
+    NothingHeld { step: StepId, how: &'static str },
+    #[error("step {0} is completed: that cannot be released")]
+    CannotRelease(StepId),
+    #[error("step {0} is completed: resetting it needs a reason")]
+    ResetNeedsReason(StepId),
+    #[error("step {0} is claimed; release it first")]
+    StillHeld(StepId),
+    #[error(
+        "the changed plan changes or removes steps that are claimed or completed: {}",
+        shown(steps)
+    )]
+    PlanInUse { steps: Vec<StepId> },
+    #[error("the changed plan has another {what}, which was recorded when the run was opened")]
+    PlanFixed { what: &'static str },
+    #[error("step {step} waits for the answer to {question}: {}", first_line(text))]
+    QuestionOpen { step: StepId, question: QuestionId, text: String },
+    #[error("step {step} has asked {question} and has no answer yet")]
+    Unanswered { step: StepId, question: QuestionId },
+    #[error("the answer to {question} was not read at step {step}")]
+    AnswerUnread { step: StepId, question: QuestionId },
+    #[error("step {step} has asked nothing that is open")]
+    NothingAsked { step: StepId },
+    #[error("there is no question {question}")]
+    UnknownQuestion { question: QuestionId },
+    #[error("step {step} has several open questions: {}", shown(questions))]
+    SeveralQuestions { step: StepId, questions: Vec<QuestionId> },
+    #[error("{question} was answered already: {answer}")]
+    AnsweredOtherwise { question: QuestionId, answer: String },
+    #[error("nobody waits for the answer to {question} any more")]
+    QuestionVoid { question: QuestionId },
+    #[error("{question} has these answers: {}", choices.join(", "))]
+    NotAChoice { question: QuestionId, choices: Vec<String> },
+    #[error("{why}")]
+    BadQuestion { why: &'static str },
+    #[error("{why}")]
+    BadAnswer { why: &'static str },
+}
+
+fn with_what(commit: &Option<Oid>) -> String {
+    match commit {
+        Some(commit) => format!("with commit {}", commit.short()),
+        None => "without a commit".to_owned(),
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+fn shown<T: ToString>(all: &[T]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

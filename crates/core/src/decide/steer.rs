@@ -1,0 +1,115 @@
+//! What is asked of a whole run: to stop, to go on, to be given up, to follow a changed plan.
+
+use super::{Refusal, nothing, one, own};
+use crate::decided::Decided;
+use crate::event::{Cause, Event, Haste, Scope};
+use crate::ids::HostId;
+use crate::plan::{Plan, PlanStep};
+use crate::question::asked_again;
+use crate::run::{Run, Stop};
+use crate::time::Millis;
+
+/// Whether a run can go on with a changed plan.
+pub fn acceptable(run: &Run, plan: &Plan) -> Result<(), Refusal> {
+    decide_accept(run, plan).map(drop)
+}
+
+pub(super) fn decide_stop(
+    run: &Run,
+    scope: &Scope,
+    cause: Cause,
+    haste: Haste,
+) -> Result<Decided, Refusal> {
+    if run.is_completed() {
+        return Err(Refusal::RunCompleted);
+    }
+    let present = match scope {
+        Scope::Run => run.stop,
+        Scope::Attempt { step, fence } => {
+            let (_, attempt) = own(run, step, *fence)?;
+            attempt.unlifted_stop()
+        }
+    };
+    match present {
+        Some(Stop { haste: asked, .. }) if asked >= haste => Ok(nothing()),
+        _ => Ok(one(Event::StopRequested { scope: scope.clone(), cause, haste })),
+    }
+}
+
+pub(super) fn decide_resume(run: &Run, host: &HostId, confirmed: bool) -> Decided {
+    let stopping = run.held().any(|(_, held)| held.unlifted_stop().is_some());
+    let held_back = stopping || run.held_back().is_some();
+    let asked = confirmed && run.steps().any(|(_, step)| step.idle > 0);
+    let obstructed = run.interrupted().any(|(_, step)| step.is_obstructed());
+    if !(run.stop.is_some() || held_back || asked || obstructed) {
+        return nothing();
+    }
+    let resumed = Event::Resumed { host: host.clone(), confirmed };
+    let questions = asked_again(run);
+    Decided::new([resumed].into_iter().chain(questions).collect())
+}
+
+pub(super) fn decide_abandon(
+    run: &Run,
+    host: &HostId,
+    keep_until: Option<Millis>,
+) -> Result<Decided, Refusal> {
+    if run.is_completed() {
+        return Err(Refusal::RunCompleted);
+    }
+    if run.abandoned.is_some() {
+        return Ok(nothing());
+    }
+    if let Some((step, _)) = run.held().next() {
+        return Err(Refusal::StillHeld(step.step));
+    }
+    Ok(one(Event::Abandoned { host: host.clone(), keep_until }).freeing_key())
+}
+
+pub(super) fn decide_reopen(run: &Run, host: &HostId) -> Decided {
+    match run.abandoned {
+        Some(_) => one(Event::Reopened { host: host.clone() }).taking_key(),
+        None => nothing(),
+    }
+}
+
+/// Whether a run may be forgotten for good: nobody has anything to do with it any more.
+pub fn may_forget(run: &Run) -> Result<(), Refusal> {
+    if let Some((step, _)) = run.held().next() {
+        return Err(Refusal::StillHeld(step.step));
+    }
+    match run.is_completed() || run.abandoned.is_some() {
+        true => Ok(()),
+        false => Err(Refusal::RunNotOver),
+    }
+}
+
+/// What is claimed or completed was done under its recipe, and what was recorded when the run was opened
+/// stays: everything else may change.
+pub(super) fn decide_accept(run: &Run, plan: &Plan) -> Result<Decided, Refusal> {
+    if plan.hash() == run.graph().hash() {
+        return Ok(nothing());
+    }
+    if run.is_completed() {
+        return Err(Refusal::RunCompleted);
+    }
+    let before = run.plan();
+    let fixed = [
+        ("base", plan.base != before.base),
+        ("inputs", plan.inputs != before.inputs),
+        // What is at work, or was, has its files where the recorded plan says.
+        ("isolation", plan.isolation != before.isolation),
+    ];
+    if let Some((what, _)) = fixed.into_iter().find(|(_, changed)| *changed) {
+        return Err(Refusal::PlanFixed { what });
+    }
+    let steps = run.in_use_without(plan);
+    if !steps.is_empty() {
+        return Err(Refusal::PlanInUse { steps });
+    }
+    let bytes = plan.to_bytes();
+    let text = String::from_utf8(bytes.clone()).expect("a normalised plan is JSON");
+    let decided = one(Event::PlanAccepted { plan: plan.hash(), text }).with_text(bytes);
+    let done = |step: &PlanStep| run.step(&step.id).is_some_and(|(_, state)| state.is_completed());
+    Ok(if plan.steps.iter().all(done) { decided.freeing_key() } else { decided })
+}
