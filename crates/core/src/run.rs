@@ -19,8 +19,8 @@ use crate::time::Millis;
 
 pub use packed::{Again, PackedRun};
 pub use step::{
-    Attempt, CheckoutChanges, Ending, Interruption, KeptSnapshot, Landing, PastAttempt, Phase,
-    Step, Trace, VerifiedCommit,
+    Attempt, CheckoutChanges, Ending, Interruption, KeptSnapshot, LandingIntent, PastAttempt,
+    Phase, Step, Trace, VerifiedCommit,
 };
 
 mod packed;

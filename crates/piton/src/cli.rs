@@ -9,7 +9,7 @@ use clap::{ArgMatches, Args as _, CommandFactory, FromArgMatches as _, Parser, S
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 use crate::text;
 use crate::ui::{Form, Ui};
 use crate::verb::{self, Answer};
@@ -125,7 +125,7 @@ verbs! {
 }
 
 /// Parses and answers.
-pub(crate) fn run(args: Vec<OsString>) -> Exit {
+pub(crate) fn run(args: Vec<OsString>) -> ExitStatus {
     let read = match read(&args) {
         Ok(read) => read,
         Err(error) if error.kind() == ErrorKind::DisplayVersion => return misread(&args, &error),
@@ -209,7 +209,7 @@ impl Cli {
 const LINE_MAX: usize = 1000;
 
 /// Help and version are answers; everything else is a mistake, told in the form that was asked for.
-fn misread(args: &[OsString], error: &clap::Error) -> Exit {
+fn misread(args: &[OsString], error: &clap::Error) -> ExitStatus {
     let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     let json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
     if !json {
@@ -222,13 +222,13 @@ fn misread(args: &[OsString], error: &clap::Error) -> Exit {
         } else {
             let _ = error.print();
         }
-        return if asked { Exit::Ok } else { Exit::Usage };
+        return if asked { ExitStatus::Ok } else { ExitStatus::Usage };
     }
     let verb = meant(args);
     let ui = Ui::new(Form::Json, if verb.is_empty() { "usage".to_owned() } else { verb.clone() });
     let text = error.render().to_string();
     if asked {
-        return ui.finish(&json!({ "text": text.trim_end() }), Exit::Ok);
+        return ui.finish(&json!({ "text": text.trim_end() }), ExitStatus::Ok);
     }
     let said = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let said = said.take_while(|line| !line.starts_with("Usage:")).collect::<Vec<_>>().join(" ");

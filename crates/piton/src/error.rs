@@ -17,7 +17,7 @@ use piton_engine::trust::TrustError;
 use piton_engine::undo::NotUndone;
 use serde::Serialize;
 
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 use crate::{text, verb};
 
 macro_rules! kinds {
@@ -29,8 +29,8 @@ macro_rules! kinds {
         }
 
         /// Every kind: its code, its exit status, its meaning.
-        pub const KINDS: &[(Kind, &str, Exit, &str)] =
-            &[$((Kind::$name, $code, Exit::$exit, $meaning),)*];
+        pub const KINDS: &[(Kind, &str, ExitStatus, &str)] =
+            &[$((Kind::$name, $code, ExitStatus::$exit, $meaning),)*];
 
         impl Kind {
             /// The stable code.
@@ -39,8 +39,8 @@ macro_rules! kinds {
             }
 
             /// What the process exits with.
-            pub fn exit(self) -> Exit {
-                match self { $(Kind::$name => Exit::$exit,)* }
+            pub fn exit(self) -> ExitStatus {
+                match self { $(Kind::$name => ExitStatus::$exit,)* }
             }
         }
     };

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 /// How a piton command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Exit {
+pub enum ExitStatus {
     Ok = 0,
     Failed = 1,
     Usage = 2,
@@ -23,32 +23,31 @@ pub enum Exit {
 }
 
 /// Every status with what it tells a script, in numerical order.
-pub const EXITS: [(Exit, &str); 13] = [
-    (Exit::Ok, "done"),
-    (Exit::Failed, "failed: a step has no retries left, or something else went wrong"),
-    (Exit::Usage, "the command line is wrong, or names something that does not exist"),
-    (Exit::NeedsPerson, "only a person can say how it goes on"),
-    (Exit::OwnershipLost, "the step is no longer held by the caller"),
-    (Exit::BadPlan, "the plan or the configuration cannot be used, or the plan has changed"),
-    (Exit::StoreUnavailable, "the store is unavailable"),
-    (Exit::Corrupt, "something that was kept is damaged"),
-    (Exit::Parked, "parked: try again later"),
-    (Exit::NotTrusted, "the plan's commands have not been trusted"),
-    (Exit::HungUp, "the terminal was closed (SIGHUP); agents go on"),
-    (Exit::Interrupted, "interrupted (SIGINT, Ctrl-C, `piton stop`)"),
-    (Exit::Terminated, "terminated (SIGTERM)"),
+pub const EXITS: [(ExitStatus, &str); 13] = [
+    (ExitStatus::Ok, "done"),
+    (ExitStatus::Failed, "failed: a step has no retries left, or something else went wrong"),
+    (ExitStatus::Usage, "the command line is wrong, or names something that does not exist"),
+    (ExitStatus::NeedsPerson, "only a person can say how it goes on"),
+    (ExitStatus::OwnershipLost, "the step is no longer held by the caller"),
+    (ExitStatus::BadPlan, "the plan or the configuration cannot be used, or the plan has changed"),
+    (ExitStatus::StoreUnavailable, "the store is unavailable"),
+    (ExitStatus::Corrupt, "something that was kept is damaged"),
+    (ExitStatus::Parked, "parked: try again later"),
+    (ExitStatus::NotTrusted, "the plan's commands have not been trusted"),
+    (ExitStatus::HungUp, "the terminal was closed (SIGHUP); agents go on"),
+    (ExitStatus::Interrupted, "interrupted (SIGINT, Ctrl-C, `piton stop`)"),
+    (ExitStatus::Terminated, "terminated (SIGTERM)"),
 ];
 
-impl Exit {
-    /// The number.
-    pub fn status(self) -> u8 {
+impl ExitStatus {
+    pub fn number(self) -> u8 {
         self as u8
     }
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(exit.status())
+impl From<ExitStatus> for ExitCode {
+    fn from(exit: ExitStatus) -> ExitCode {
+        ExitCode::from(exit.number())
     }
 }
 
@@ -58,7 +57,7 @@ mod tests {
 
     #[test]
     fn the_table_is_in_order_and_without_repetition() {
-        let numbers: Vec<u8> = EXITS.iter().map(|(exit, _)| exit.status()).collect();
+        let numbers: Vec<u8> = EXITS.iter().map(|(exit, _)| exit.number()).collect();
         assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
     }
 }

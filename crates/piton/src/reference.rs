@@ -43,13 +43,13 @@ pub fn codes() -> String {
     let mut text = String::from("# Exit statuses and codes\n\n## Exit statuses\n\n");
     text.push_str("| status | meaning |\n|---:|---|\n");
     for (exit, meaning) in EXITS {
-        let _ = writeln!(text, "| {} | {meaning} |", exit.status());
+        let _ = writeln!(text, "| {} | {meaning} |", exit.number());
     }
     text.push_str("\n## Codes\n\n");
     text.push_str("In messages as `error[E060]`, under `--json` in `issues[].code`.\n\n");
     text.push_str("| code | exit | meaning |\n|---|---:|---|\n");
     for (_, code, exit, meaning) in KINDS {
-        let _ = writeln!(text, "| {code} | {} | {meaning} |", exit.status());
+        let _ = writeln!(text, "| {code} | {} | {meaning} |", exit.number());
     }
     text
 }

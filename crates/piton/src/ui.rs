@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::{Issue, Kind, Problem, Severity};
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 use crate::screen::Screen;
 use crate::text::{self, harmless};
 
@@ -252,22 +252,22 @@ impl Ui {
     }
 
     /// Ends a command with its answer.
-    pub(crate) fn finish(&self, data: &Value, exit: Exit) -> Exit {
+    pub(crate) fn finish(&self, data: &Value, exit: ExitStatus) -> ExitStatus {
         if self.form == Form::Json {
-            let status = if exit == Exit::Ok { "ok" } else { "error" };
+            let status = if exit == ExitStatus::Ok { "ok" } else { "error" };
             self.envelope(status, data, &self.warnings.borrow());
         }
         match self.unwritten.take() {
             None => exit,
             Some(error) => {
                 self.tell(&unwritten(&error));
-                if exit == Exit::Ok { Exit::Failed } else { exit }
+                if exit == ExitStatus::Ok { ExitStatus::Failed } else { exit }
             }
         }
     }
 
     /// Ends a command with a problem.
-    pub(crate) fn fail(&self, problem: &Problem) -> Exit {
+    pub(crate) fn fail(&self, problem: &Problem) -> ExitStatus {
         match (problem.kind, self.form) {
             (Kind::ClosedPipe, _) => {}
             (_, Form::People) => self.tell(problem),

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::describe::{answer_commands, open_questions};
 use crate::error::{Kind, Problem};
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 use crate::hints::start_over_shown;
 use crate::text;
 use crate::ui::Ui;
@@ -69,7 +69,7 @@ pub(crate) mod worktree;
 /// What a verb answers: data for `--json`, and an exit status.
 pub(crate) struct Answer {
     pub(crate) data: Value,
-    pub(crate) exit: Exit,
+    pub(crate) exit: ExitStatus,
     /// The answer was a stream of lines: no envelope follows.
     pub(crate) streamed: bool,
     store: Option<Arc<dyn Store>>,
@@ -78,7 +78,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn new(data: impl Into<Value>) -> Answer {
-        let (exit, data) = (Exit::Ok, data.into());
+        let (exit, data) = (ExitStatus::Ok, data.into());
         Answer { data, exit, streamed: false, store: None, kept_in: None }
     }
 
@@ -92,7 +92,7 @@ impl Answer {
         Answer { streamed: true, ..Answer::new(()) }
     }
 
-    pub(crate) fn exiting(self, exit: Exit) -> Answer {
+    pub(crate) fn exiting(self, exit: ExitStatus) -> Answer {
         Answer { exit, ..self }
     }
 

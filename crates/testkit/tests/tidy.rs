@@ -195,13 +195,6 @@ fn types_are_things_not_doers() {
     none("types named after doers; see docs/glossary.md", found);
 }
 
-/// Public names that two crates define, each with the reason.
-const SHARED_NAMES: &[(&str, &str)] = &[
-    ("Exit", "how a step's process ended, in events; what piton itself exits with, at the surface"),
-    ("Finding", "what is wrong with a file; what doctor found"),
-    ("Landing", "a recorded intention, in the fold; a prepared one, in git"),
-];
-
 #[test]
 fn a_public_name_is_defined_once() {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -219,7 +212,6 @@ fn a_public_name_is_defined_once() {
     let twice = places
         .into_iter()
         .filter(|(_, places)| places.len() > 1)
-        .filter(|(name, _)| !SHARED_NAMES.iter().any(|(shared, _)| shared == name))
         .map(|(name, places)| format!("{name}: {}", places.join(", ")))
         .collect();
     none("one word, one meaning: public types of the same name", twice);

@@ -27,7 +27,7 @@ pub struct Step {
     /// Paths that differ from the base, by the last snapshot.
     pub changed: u64,
     pub verified: Option<VerifiedCommit>,
-    pub landing: Option<Landing>,
+    pub landing: Option<LandingIntent>,
     /// Failed attempts: what the retry budget counts.
     pub failures: u32,
     /// Interruptions in a row that brought nothing new.
@@ -178,7 +178,7 @@ pub struct VerifiedCommit {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Landing {
+pub struct LandingIntent {
     pub onto: Oid,
     pub to: Oid,
 }
@@ -429,7 +429,7 @@ impl Step {
             }
             Event::LandingIntended { fence, onto, to, .. } => {
                 self.own(*fence).ok_or("landing_intended")?;
-                self.landing = Some(Landing { onto: onto.clone(), to: to.clone() });
+                self.landing = Some(LandingIntent { onto: onto.clone(), to: to.clone() });
             }
             Event::Completed { fence, commit, waived, .. } => {
                 self.own(*fence).ok_or("completed")?;

@@ -6,7 +6,7 @@ use piton_engine::demo::{Beat, Verdict, demo};
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 use crate::text::{bold, green, red};
 use crate::ui::Ui;
 use crate::verb::Answer;
@@ -56,5 +56,5 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let checks: Vec<_> =
         verdicts.iter().map(|v| json!({ "what": v.what, "holds": v.holds })).collect();
     let data = json!({ "timeline": beats, "checks": checks, "kept": kept });
-    Ok(Answer::new(data).exiting(if all { Exit::Ok } else { Exit::Failed }))
+    Ok(Answer::new(data).exiting(if all { ExitStatus::Ok } else { ExitStatus::Failed }))
 }

@@ -4,7 +4,7 @@ use piton_engine::doctor::{State, examine};
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 use crate::text::{green, plain, red, table, yellow};
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
@@ -39,9 +39,9 @@ pub(crate) fn run(_args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     }
     let any = |state: State| symptoms.iter().any(|symptom| symptom.state == state);
     let exit = match (any(State::Damaged), any(State::Bad)) {
-        (true, _) => Exit::Corrupt,
-        (false, true) => Exit::Failed,
-        (false, false) => Exit::Ok,
+        (true, _) => ExitStatus::Corrupt,
+        (false, true) => ExitStatus::Failed,
+        (false, false) => ExitStatus::Ok,
     };
     if ui.is_json() {
         for bad in symptoms.iter().filter(|symptom| symptom.state >= State::Bad) {

@@ -4,7 +4,7 @@ use piton_core::ids::{AttemptId, Fence, RunId, StepId};
 use piton_engine::keeper::{KeeperArgs, keep};
 
 use crate::error::{Kind, Problem};
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
 
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Args, _ui: &Ui) -> Result<Answer, Problem> {
     let Args { run, step, iteration, fence, attempt } = args.clone();
     match keep(&verb::here()?, &KeeperArgs { run, step, iteration, fence, attempt }) {
         0 => Ok(Answer::new(())),
-        5 => Ok(Answer::new(()).exiting(Exit::OwnershipLost)),
+        5 => Ok(Answer::new(()).exiting(ExitStatus::OwnershipLost)),
         _ => Err(Problem::new(Kind::SetupFailed, "the attempt was not kept")),
     }
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::describe::run_row;
 use crate::error::{Kind, Problem};
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 use crate::text::{bold, now, table};
 use crate::ui::Ui;
 use crate::verb::status::{Which, survey};
@@ -43,7 +43,7 @@ fn nothing(ui: &Ui, place: &str) -> Result<Answer, Problem> {
 
 fn inside(ui: &Ui, project: &Project) -> Result<Answer, Problem> {
     let mut found = survey(project, Which::All)?;
-    let exit = if found.damaged.is_empty() { Exit::Ok } else { Exit::Corrupt };
+    let exit = if found.damaged.is_empty() { ExitStatus::Ok } else { ExitStatus::Corrupt };
     if found.views.is_empty() && found.damaged.is_empty() {
         return nothing(ui, "no runs");
     }

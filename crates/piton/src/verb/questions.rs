@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::claiming;
 use crate::describe::{answer_commands, question_lines};
 use crate::error::Problem;
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 use crate::text::bold;
 use crate::ui::Ui;
 use crate::verb::status::{Which, survey};
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     if rows.is_empty() {
         ui.line("Nothing waits for an answer.")?;
     }
-    let exit = if damaged.is_empty() { Exit::Ok } else { Exit::Corrupt };
+    let exit = if damaged.is_empty() { ExitStatus::Ok } else { ExitStatus::Corrupt };
     for damaged in damaged {
         ui.report(&Problem::from(damaged.error));
     }

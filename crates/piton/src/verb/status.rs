@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::describe::{condition_lines, run_head, run_row, step_row};
 use crate::error::Problem;
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 use crate::text::{dim, now, table};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, next_commands};
@@ -84,7 +84,7 @@ fn many(ui: &Ui, project: &Project, all: bool) -> Result<Answer, Problem> {
     }
     let damaged: Vec<_> =
         found.damaged.iter().map(|damaged| json!({ "run": damaged.row.run })).collect();
-    let exit = if damaged.is_empty() { Exit::Ok } else { Exit::Corrupt };
+    let exit = if damaged.is_empty() { ExitStatus::Ok } else { ExitStatus::Corrupt };
     for damaged in found.damaged {
         ui.report(&Problem::from(damaged.error));
     }
