@@ -321,7 +321,11 @@ fn decide_release(
     };
     let by = match fence {
         Some(fence) => {
-            own(run, step, fence)?;
+            let (_, attempt) = own(run, step, fence)?;
+            // A worker would take it up again at once, and so on for ever.
+            if matches!(attempt.holder, Holder::Keeper { .. }) {
+                return Err(Refusal::RunByPiton(id()));
+            }
             ReleasedBy::Owner
         }
         None => ReleasedBy::Force,
@@ -338,12 +342,14 @@ fn decide_reset(run: &Run, step: &StepRef, reason: Option<&str>) -> Result<Decid
     let id = || step.step.clone();
     let state = run.state_of(step).ok_or_else(|| Refusal::UnknownStep(id()))?;
     match &state.phase {
-        Phase::Pending => return Ok(nothing()),
+        Phase::Pending if state.is_unspent() => return Ok(nothing()),
         Phase::Held(_) => return Err(Refusal::StillHeld(id())),
         Phase::Completed { .. } if reason.is_none() => return Err(Refusal::ResetNeedsReason(id())),
         // Its key is free: another run of the plan may have it.
         Phase::Completed { .. } if run.is_completed() => return Err(Refusal::RunCompleted),
-        Phase::Completed { .. }
+        // Given back, perhaps, under a stop or after a failure.
+        Phase::Pending
+        | Phase::Completed { .. }
         | Phase::Failed { .. }
         | Phase::Interrupted(_)
         | Phase::Suspended { .. } => {}

@@ -236,6 +236,7 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         | Refusal::NothingReady
         | Refusal::Pending(_)
         | Refusal::CannotRelease(_)
+        | Refusal::RunByPiton(_)
         | Refusal::NothingHeld { .. }
         | Refusal::ResetNeedsReason(_)
         | Refusal::StillHeld(_)

@@ -112,9 +112,15 @@ impl FromIterator<(StepId, String)> for Reasons {
     }
 }
 
+/// As rows: the members of an object have no order, and steps do.
 impl Serialize for Reasons {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(self.iter())
+        #[derive(Serialize)]
+        struct Row<'a> {
+            step: &'a StepId,
+            why: &'a str,
+        }
+        to.collect_seq(self.iter().map(|(step, why)| Row { step, why }))
     }
 }
 
@@ -147,6 +153,8 @@ pub struct ClaimView {
 pub enum Pulse {
     Continue,
     StopRequested,
+    /// Nobody took the step, and others have its slot in a lock or its worktree: the lease stays over.
+    Lapsed,
     Fenced,
 }
 
@@ -524,6 +532,9 @@ fn in_words(run: &Run, refusal: &Refusal) -> String {
         Refusal::StepStopped(_) => {
             format!("{refusal}; `piton resume {}` goes on", run.opened.handle)
         }
+        Refusal::RetriesUsed(step) => {
+            format!("{refusal}; `piton reset {} {step}` makes it pending again", run.opened.handle)
+        }
         _ => refusal.to_string(),
     }
 }
@@ -715,18 +726,19 @@ pub fn heartbeat(
     let Some(attempt) = state.attempt().filter(|attempt| attempt.fence == fence) else {
         return Ok((Pulse::Fenced, log.now()?.wall));
     };
-    let beat = match log.run().stop_for(attempt) {
-        Some(_) => Pulse::StopRequested,
-        None => Pulse::Continue,
-    };
     let until = match renewed {
-        Renewal::Renewed => until.wall,
+        Renewal::Renewed => until,
         Renewal::NotRenewed => {
             let leases = log.store().leases(log.run().opened.run)?;
-            believed_until(&step_ref, attempt, &leases).wall
+            believed_until(&step_ref, attempt, &leases).clone()
         }
     };
-    Ok((beat, until))
+    let beat = match log.run().stop_for(attempt) {
+        Some(_) => Pulse::StopRequested,
+        None if until.is_over(&log.now()?) => Pulse::Lapsed,
+        None => Pulse::Continue,
+    };
+    Ok((beat, until.wall))
 }
 
 /// Keeps the worktree's bytes, where it is one of this repository, and records the report.

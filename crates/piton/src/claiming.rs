@@ -223,7 +223,8 @@ impl Target {
 /// Says that a step which nobody has any more stays stopped.
 pub(crate) fn tell_stopped(ui: &Ui, target: &Target) {
     let run = target.log.run();
-    if run.step(&target.step).is_some_and(|(_, state)| state.held_back.is_some()) {
+    let held_back = run.step(&target.step).is_some_and(|(_, state)| state.held_back.is_some());
+    if held_back || run.stop.is_some() {
         ui.hint(format!("nobody gets it before `piton resume {}`", run.opened.handle));
     }
 }

@@ -230,12 +230,23 @@ fn misread(args: &[OsString], error: &clap::Error) -> ExitStatus {
     if asked {
         return ui.finish(&json!({ "text": text.trim_end() }), ExitStatus::Ok);
     }
-    let said = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let said = said.take_while(|line| !line.starts_with("Usage:")).collect::<Vec<_>>().join(" ");
-    let message = said.strip_prefix("error: ").unwrap_or(&said).to_owned();
+    let message = in_a_line(&text);
     let help = ["piton", &verb, "--help"].into_iter().filter(|word| !word.is_empty());
     let hint = format!("`{}`", help.collect::<Vec<_>>().join(" "));
     ui.fail(&Problem::new(Kind::Usage, message).hint(hint))
+}
+
+/// What clap says about a mistake, without what every such text ends with.
+fn in_a_line(text: &str) -> String {
+    const REST: [&str; 2] = ["Usage:", "For more information"];
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines = lines.take_while(|line| !REST.iter().any(|rest| line.starts_with(rest)));
+    let said = lines.fold(String::new(), |said, line| match said.as_str() {
+        "" => line.strip_prefix("error: ").unwrap_or(line).to_owned(),
+        _ if said.ends_with(':') => format!("{said} {line}"),
+        _ => format!("{said}; {line}"),
+    });
+    said.trim_end().to_owned()
 }
 
 /// The verb that a wrong command line is about, as far as it can be read.

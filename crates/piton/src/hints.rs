@@ -137,6 +137,11 @@ impl<'a> About<'a> {
             Refusal::NothingHeld { step, .. } => {
                 format!("pending again: `piton reset {run} {step}`")
             }
+            Refusal::RunByPiton(step) => format!(
+                "`piton fail --reason 'why it cannot be done'` ends the attempt; from outside \
+                 `piton stop {run} {step}` ends it until somebody resumes, `piton release {run} {step} \
+                 --force` takes it from its keeper"
+            ),
             Refusal::Completed(step)
             | Refusal::CannotRelease(step)
             | Refusal::CompletedOtherwise { step, .. } => match self.run.is_completed() {

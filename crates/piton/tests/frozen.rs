@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use piton_testkit::processes::{freeze, is_frozen};
 use piton_testkit::runs::{
     agent_step, assert_fenced, attempt_folder, data, events, events_named, keeper, lay_plan, plan,
-    step, tree, view, wait_dead, worktree,
+    step, tree, view, wait_dead, why_not, worktree,
 };
 use piton_testkit::{Sandbox, Signal, alive, signal};
 use serde_json::Value;
@@ -103,7 +103,7 @@ fn a_keeper_on_another_host_that_was_frozen_past_its_lease_ends_and_its_work_is_
     let claim = || data(&sandbox, &["claim", "plan.toml", "--worktree", &one]);
     let early = claim();
     assert_eq!(early["claimed"], false, "it beats");
-    assert!(early["blocked"]["jwt"].as_str().is_some_and(|why| why.contains("there")), "{early}");
+    assert!(why_not(&early, "jwt").contains("there"), "{early}");
 
     freeze(zombie);
     sandbox.write(worktree(&sandbox).join("late.txt"), "late");

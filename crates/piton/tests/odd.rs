@@ -270,6 +270,46 @@ fn a_worktree_that_is_not_there_is_refused() {
 }
 
 #[test]
+fn a_text_may_begin_with_a_dash() {
+    const TEXT: &str = "- a list\n--force of habit";
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
+    by(&["claim", "plan.toml"]);
+    let texts = ["--note", "--task", "--eta", "--done", "--next", "--session"];
+    let report: Vec<&str> = texts.iter().flat_map(|name| [name, TEXT]).collect();
+    by(&[&["checkpoint", "plan.toml", "jwt"], &report[..]].concat());
+    by(&["check", "plan.toml", "jwt", "1", "--defer", "--reason", TEXT]);
+    // Words that are no option's come behind two dashes.
+    let add = ["item", "add", "plan.toml", "jwt", "--worktree", &one, "--", TEXT];
+    sandbox.piton(&add).output().success();
+    by(&["ask", "plan.toml", "jwt", "which?", "--choice", TEXT, "--choice", "-1"]);
+    sandbox.piton(&["answer", "--", "jwt", "-1"]).output().success();
+    by(&["fail", "plan.toml", "jwt", "--reason", TEXT]);
+    data(&sandbox, &["reset", "plan.toml", "jwt"]);
+    by(&["claim", "plan.toml"]);
+    by(&["complete", "plan.toml", "jwt", "--force", "--reason", TEXT]);
+    data(&sandbox, &["reset", "plan.toml", "jwt", "--force", "--reason", TEXT]);
+    let told = |event: &str| events_named(&sandbox, event)[0].clone();
+    let report = told("checkpointed")["report"].clone();
+    for name in texts {
+        assert_eq!(report[name.trim_start_matches('-')], TEXT, "{name}");
+    }
+    assert_eq!(told("items_marked")["mark"]["deferred"]["reason"], TEXT);
+    assert_eq!(told("item_added")["text"], TEXT);
+    assert_eq!(told("asked")["choices"], serde_json::json!([TEXT, "-1"]));
+    assert_eq!(told("failed")["why"]["reported"]["reason"], TEXT);
+    assert_eq!(told("completed")["waived"]["reason"], TEXT);
+    assert_eq!(told("reset")["reason"], serde_json::Value::Null, "of a failed step");
+    // A lease is said to be wrong, rather than to be an option.
+    for verb in [&["claim", "plan.toml"][..], &["heartbeat", "plan.toml", "jwt"]] {
+        let args = [verb, &["--worktree", &one, "--lease", "-5s"]].concat();
+        let (exit, _, message) = refused(&sandbox, &args);
+        assert!(exit == 2 && message.contains("is negative"), "{message}");
+    }
+}
+
+#[test]
 fn what_is_too_long_or_empty_is_refused_with_its_size() {
     let sandbox = sandbox();
     let one = tree(&sandbox, "one");

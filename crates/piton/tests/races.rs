@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use piton_testkit::runs::{events, lay_plan};
+use piton_testkit::runs::{events, lay_plan, why_not};
 use piton_testkit::{DEADLINE, Sandbox, now, wait_until};
 use serde_json::Value;
 
@@ -335,7 +335,7 @@ fn force_claim_against_complete_has_one_outcome() {
             completed.lost();
             First::Left
         } else {
-            let why = answer["blocked"][step].as_str().unwrap_or_default();
+            let why = why_not(answer, step);
             assert!(why.contains("completed"), "the loser is told: {answer:#}");
             completed.ok();
             First::Right

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use piton_testkit::runs::{
     command_step, completions, data, events_named, lay_plan, plan, refused, step, tree, view,
+    why_not,
 };
 use piton_testkit::{Sandbox, Signal};
 use serde_json::Value;
@@ -92,6 +93,8 @@ fn whose_lease_is_over_gives_the_worktree_up_with_its_bytes_kept() {
     let beat = ["heartbeat", "plan.toml", "b", "--fence", &fence, "--lease", "1h"];
     let out = sandbox.piton(&beat).output().success();
     assert!(out.stdout.contains("not renewed"), "two would be in one worktree: {out}");
+    let beats = data(&sandbox, &beat);
+    assert_eq!(beats["beat"], "lapsed", "who reads that goes on no more: {beats}");
     std::fs::write(sandbox.mark("gate"), "").expect("somebody reads it");
     sandbox.wait_until("the step ends", || step(&view(&sandbox), "a")["status"] == "completed");
     // The worktree is free again, and so is the claim that nobody took.
@@ -121,7 +124,7 @@ fn a_keepers_own_worktree_is_not_claimed_from() {
     for more in [&[][..], &["--step", "b"], &["--step", "b", "--force"]] {
         let answer = data(&sandbox, &[&["claim", "plan.toml", "--worktree", path], more].concat());
         assert_eq!(answer["claimed"], false, "{more:?}");
-        let why = answer["blocked"]["b"].as_str().expect("why");
+        let why = why_not(&answer, "b");
         for part in ["in use by step a", "a keeper on", &format!("`piton stop {handle} a`")] {
             assert!(why.contains(part), "{more:?}: {part}: {why}");
         }

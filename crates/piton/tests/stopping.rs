@@ -1,7 +1,7 @@
 //! Stopping what is held from outside, with the real binary: who hears of it, for how long, and what keeps
 //! everybody else from the step until somebody resumes.
 
-use piton_testkit::runs::{data, events_named, lay_plan, refused, step, tree, view};
+use piton_testkit::runs::{data, events_named, lay_plan, refused, step, tree, view, why_not};
 use piton_testkit::{Running, Sandbox};
 use serde_json::Value;
 
@@ -47,8 +47,8 @@ fn assert_nobody_gets_it(sandbox: &Sandbox, trees: [&str; 2]) {
             assert_eq!(told["claimed"], false, "{told}");
         }
     }
-    let why = claim(sandbox, trees[1], &["--step", "jwt", "--force"])["blocked"]["jwt"].clone();
-    let why = why.as_str().expect("why");
+    let answer = claim(sandbox, trees[1], &["--step", "jwt", "--force"]);
+    let why = why_not(&answer, "jwt");
     assert!(why.contains("stopped on request") && why.contains("piton resume"), "{why}");
     let other = claim(sandbox, trees[1], &["--force"]);
     assert_eq!(other["step"], "docs", "{other}");
@@ -148,12 +148,32 @@ fn what_nobody_works_on_is_not_said_to_be_stopped() {
     data(&sandbox, &["stop", "plan.toml", "jwt"]);
     let out = sandbox.piton(&["release", "plan.toml", "jwt", "--worktree", &one]).output();
     assert!(out.stderr.contains("before `piton resume auth-"), "{out}");
-    let out = sandbox.piton(&["reset", "plan.toml", "jwt"]).output();
-    assert!(out.stderr.contains("before `piton resume auth-"), "it is not lifted so: {out}");
     let next = data(&sandbox, &["show", "plan.toml"])["next"].to_string();
     assert!(next.contains("piton resume auth-") && next.contains("piton claim"), "{next}");
     let out = sandbox.piton(&["stop", "plan.toml", "jwt"]).output();
     assert!(out.stdout.contains("stopped already"), "{out}");
+}
+
+#[test]
+fn a_reset_lifts_the_stop_of_its_step_and_not_that_of_the_run() {
+    let (sandbox, one, two) = sandbox();
+    claim(&sandbox, &one, &["--step", "jwt"]);
+    // Given back, and failed: however it ended under the stop.
+    for end in [&["release"][..], &["fail", "--reason", "as asked"]] {
+        data(&sandbox, &["stop", "plan.toml", "jwt"]);
+        data(&sandbox, &[&end[..1], &["plan.toml", "jwt", "--worktree", &one], &end[1..]].concat());
+        assert_nobody_gets_it(&sandbox, [&one, &two]);
+        let out = sandbox.piton(&["reset", "plan.toml", "jwt"]).output().success();
+        assert!(!out.stderr.contains("piton resume"), "{out}");
+        assert_eq!(step(&view(&sandbox), "jwt")["held_back"], false);
+        assert_eq!(claim(&sandbox, &one, &["--step", "jwt"])["claimed"], true);
+    }
+    data(&sandbox, &["stop", "plan.toml"]);
+    data(&sandbox, &["release", "plan.toml", "jwt", "--worktree", &one]);
+    let out = sandbox.piton(&["reset", "plan.toml", "jwt"]).output().success();
+    assert!(out.stderr.contains("before `piton resume auth-"), "{out}");
+    let told = claim(&sandbox, &one, &["--step", "jwt"]);
+    assert_eq!((&told["claimed"], &told["barred"]), (&false.into(), &"the run is stopped".into()));
 }
 
 #[test]

@@ -335,6 +335,10 @@ fn steps_are_told_in_the_order_of_the_plan() {
         let names: Vec<&str> = rows.filter_map(|line| line.split_whitespace().next()).collect();
         let expected: Vec<String> = (1..=11).map(|n| format!("s{n}")).collect();
         assert_eq!(names, expected, "{told}");
+        let blocked = data(&sandbox, verb)["blocked"].clone();
+        let blocked = blocked.as_array().expect("rows").iter();
+        let names: Vec<&str> = blocked.filter_map(|row| row["step"].as_str()).skip(1).collect();
+        assert_eq!(names, expected, "behind z");
     }
 }
 

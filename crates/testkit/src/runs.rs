@@ -81,6 +81,15 @@ pub fn told(out: &Output) -> (i32, String, String) {
     (out.code.expect("an exit status"), issue("code"), issue("message"))
 }
 
+/// Why a step was not to be had, as `claim` and `ready` tell it.
+#[track_caller]
+pub fn why_not<'answer>(answer: &'answer Value, step: &str) -> &'answer str {
+    let rows = answer["blocked"].as_array().unwrap_or_else(|| panic!("nothing blocked: {answer}"));
+    let row = rows.iter().find(|row| row["step"] == step);
+    let why = row.and_then(|row| row["why"].as_str());
+    why.unwrap_or_else(|| panic!("nothing about {step}: {answer}"))
+}
+
 /// A worktree for somebody who claims, made once; its path.
 #[track_caller]
 pub fn tree(sandbox: &Sandbox, name: &str) -> String {

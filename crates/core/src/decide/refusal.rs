@@ -76,6 +76,8 @@ pub enum Refusal {
     NothingHeld { step: StepId, how: &'static str },
     #[error("step {0} is completed: that cannot be released")]
     CannotRelease(StepId),
+    #[error("step {0} is run by piton: what runs inside of it cannot give it back")]
+    RunByPiton(StepId),
     #[error("step {0} is completed: resetting it needs a reason")]
     ResetNeedsReason(StepId),
     #[error("step {0} is claimed; release it first")]

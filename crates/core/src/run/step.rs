@@ -541,8 +541,10 @@ impl Step {
     /// Pending again, as if it had never failed; what was done of its checklist stays.
     fn reset(&mut self) -> Option<()> {
         match self.phase {
-            Phase::Held(_) | Phase::Pending => return None,
-            Phase::Failed { .. }
+            Phase::Held(_) => return None,
+            Phase::Pending if self.is_unspent() => return None,
+            Phase::Pending
+            | Phase::Failed { .. }
             | Phase::Interrupted(_)
             | Phase::Suspended { .. }
             | Phase::Completed { .. } => {}
@@ -558,6 +560,12 @@ impl Step {
         self.checklist.reopen();
         self.void_questions();
         Some(())
+    }
+
+    /// Whether nothing that happened counts against the next attempt: no failure, no interruption, no
+    /// stop.
+    pub(crate) fn is_unspent(&self) -> bool {
+        self.failures == 0 && self.idle == 0 && self.held_back.is_none()
     }
 
     /// The step under another recipe: pending, with its history; its checklist is another one.

@@ -114,7 +114,8 @@ fn what_was_recorded_with_the_run_may_not() {
 
 #[test]
 fn states_survive_by_id_and_needs_follow_the_new_plan() {
-    let log = "claim a, start a, verify a, complete a, claim b, start b, check b 1, release b";
+    let log =
+        "claim a, start a, verify a, complete a, claim b, start b, check b 1, force-release b";
     let reordered = "d command\nc command needs=d\nb agent needs=a items=2\na command";
     let mut history = check(log, reordered, "plan accepted");
     let (_, state) = history.run.step(&id("b")).unwrap();

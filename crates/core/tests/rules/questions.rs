@@ -214,10 +214,10 @@ fn giving_back_and_resetting_void_what_is_open() {
     check(&format!("{WAITING}, reset a"), "answer q4 this", void);
     check(&format!("{WAITING}, reset a"), "claim a", "claimed a fresh");
     check(&format!("{ASKED}, force-release a"), "answer q4 this", void);
-    check(&format!("{ASKED}, release a"), "claim a", "claimed a fresh");
+    check(&format!("{ASKED}, force-release a"), "claim a", "claimed a fresh");
     check(WAITING, "release a", "no: step a is not claimed, and fence 2 is over");
     // What a person has answered is told all the same.
-    for back in ["suspend a, reset a", "release a"] {
+    for back in ["suspend a, reset a", "force-release a"] {
         let log = format!("{ASKED}, answer a this, {back}, claim a");
         check(&log, "start a", "started a told q4");
     }

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     by: ByClaim,
 
     /// One of the only answers there are; repeatable
-    #[arg(long, value_name = "TEXT", conflicts_with = "read")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "read", allow_hyphen_values = true)]
     choice: Vec<String>,
 
     /// Wait until it is answered, at most that long

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     defer: bool,
 
     /// Why they are deferred
-    #[arg(long, value_name = "WHY", conflicts_with = "done", value_parser = words)]
+    #[arg(long, value_name = "WHY", conflicts_with = "done", value_parser = words, allow_hyphen_values = true)]
     reason: Option<String>,
 }
 

@@ -46,27 +46,27 @@ pub(crate) struct Args {
     confidence: Option<String>,
 
     /// What whoever goes on should know
-    #[arg(long, value_name = "TEXT", value_parser = text)]
+    #[arg(long, value_name = "TEXT", value_parser = text, allow_hyphen_values = true)]
     note: Option<String>,
 
     /// What you are at
-    #[arg(long, value_name = "TEXT", value_parser = text)]
+    #[arg(long, value_name = "TEXT", value_parser = text, allow_hyphen_values = true)]
     task: Option<String>,
 
     /// When you expect to be done, in your words
-    #[arg(long, value_name = "TEXT", value_parser = text)]
+    #[arg(long, value_name = "TEXT", value_parser = text, allow_hyphen_values = true)]
     eta: Option<String>,
 
     /// The section that was done last
-    #[arg(long, value_name = "SECTION", value_parser = text)]
+    #[arg(long, value_name = "SECTION", value_parser = text, allow_hyphen_values = true)]
     done: Option<String>,
 
     /// The section that comes next
-    #[arg(long, value_name = "SECTION", value_parser = text)]
+    #[arg(long, value_name = "SECTION", value_parser = text, allow_hyphen_values = true)]
     next: Option<String>,
 
     /// Your own conversation, to be taken up again
-    #[arg(long, value_name = "ID", value_parser = text)]
+    #[arg(long, value_name = "ID", value_parser = text, allow_hyphen_values = true)]
     session: Option<String>,
 
     /// A file you work on; may be repeated

@@ -29,7 +29,7 @@ Examples:
 A plan's run is opened if there is none. The same worktree asking again gets its
 step at once, under a new fence; the old fence is refused from then on. Nothing
 to be had is `claimed: false` and exit status 0. What was stopped is nobody's
-until `piton resume`. With --force and no step it
+until `piton resume`, or `piton reset` of the step. With --force and no step it
 takes what a dead or silent holder left, else a free step, else a live holder's,
 and says what it passed over. Inside an attempt of `piton run` it answers that
 attempt's claim.")]
@@ -48,7 +48,8 @@ pub(crate) struct Args {
     step: Option<String>,
 
     /// How long the claim is believed without a heartbeat
-    #[arg(long, value_name = "DURATION", default_value = "2h", value_parser = lease)]
+    #[arg(long, value_name = "DURATION", default_value = "2h", value_parser = lease,
+          allow_hyphen_values = true)]
     lease: Duration,
 
     /// Take it from a holder that may live

@@ -51,7 +51,7 @@ pub(crate) struct Args {
     force: bool,
 
     /// Why what is open does not matter
-    #[arg(long, value_name = "WHY", requires = "force", value_parser = words)]
+    #[arg(long, value_name = "WHY", requires = "force", value_parser = words, allow_hyphen_values = true)]
     reason: Option<String>,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Args {
     by: ByClaim,
 
     /// What went wrong
-    #[arg(long, value_name = "WHY", value_parser = words)]
+    #[arg(long, value_name = "WHY", value_parser = words, allow_hyphen_values = true)]
     reason: String,
 }
 

@@ -9,7 +9,6 @@ use serde_json::json;
 
 use crate::claiming::{ByClaim, Target, Which};
 use crate::error::Problem;
-use crate::text::now;
 use crate::ui::Ui;
 use crate::verb::{Answer, run::lease};
 
@@ -21,9 +20,9 @@ Example:
 
 It answers `continue`, or `stop_requested` until you have given the step back
 (`piton stop`), and what the lease is; a claim that somebody else has taken is
-refused with E049 and exit status 5. A lapsed claim
-that nobody took is renewed, unless others have its slot in a lock by now. A
-lease that has longer to go than you ask for stays.")]
+refused with E049 and exit status 5. A lapsed claim that nobody took is renewed,
+unless others have its slot in a lock or its worktree by now: that is `lapsed`.
+A lease that has longer to go than you ask for stays.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
@@ -32,7 +31,7 @@ pub(crate) struct Args {
     by: ByClaim,
 
     /// How long the claim is believed from now on [default: as long as it was claimed for]
-    #[arg(long, value_name = "DURATION", value_parser = lease)]
+    #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
     lease: Option<Duration>,
 }
 
@@ -42,11 +41,10 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let beat =
         claims::heartbeat(&target.project, &mut target.log, (&target.step, fence), args.lease);
     let (beat, until) = beat.map_err(|error| target.told(error))?;
-    let over = until <= now();
     let until = timestamp(until);
     let step = &target.step;
     let told = match beat {
-        Pulse::Continue if over => format!(
+        Pulse::Lapsed => format!(
             "step {step}: not renewed: its lease was over at {until}, and others have its worktree or \
              its lock by now; checkpoint, then release it"
         ),
@@ -63,7 +61,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         }
     };
     let _ = ui.line(told);
-    if beat == Pulse::StopRequested || over {
+    if matches!(beat, Pulse::StopRequested | Pulse::Lapsed) {
         let run = &target.log.run().opened.handle;
         ui.hint(format!("`piton release {run} {step} --fence {fence}`"));
     }

@@ -1,4 +1,4 @@
-//! `piton reset`: makes a step that has ended pending again, with its retries unspent.
+//! `piton reset`: makes a step that has ended pending again, with its retries unspent and its stop lifted.
 
 use piton_engine::claims::{self, ResetAnswer};
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::error::{Kind, Problem};
 use crate::ui::Ui;
 use crate::verb::Answer;
 
-/// Make a failed, interrupted or completed step pending again
+/// Make a failed, interrupted, stopped or completed step pending again
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -16,7 +16,8 @@ Examples:
   piton reset auth-calm-otter jwt --force --reason 'new API'    a completed one
 
 Its retries are unspent, its deferred items open again; completed substeps, done
-items and snapshots stay. Steps that need it are named: they are left as they
+items and snapshots stay. A stop of the step (`piton stop RUN STEP`) is lifted,
+one of the whole run is not. Steps that need it are named: they are left as they
 are.")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -27,7 +28,7 @@ pub(crate) struct Args {
     force: bool,
 
     /// Why it is reset
-    #[arg(long, value_name = "WHY", requires = "force", value_parser = words)]
+    #[arg(long, value_name = "WHY", requires = "force", value_parser = words, allow_hyphen_values = true)]
     reason: Option<String>,
 }
 

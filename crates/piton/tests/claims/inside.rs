@@ -36,6 +36,7 @@ fn inside_an_attempt_no_arguments_are_needed() {
             "piton item add 'one more'",
             "piton check 3 --done",
             "piton complete --json > {complete} || true",
+            "piton release --json > {release} || true",
         ],
         more,
     );
@@ -48,6 +49,8 @@ fn inside_an_attempt_no_arguments_are_needed() {
     assert_eq!(sandbox.read_json(sandbox.mark("beat"))["data"]["beat"], "continue");
     let refused = sandbox.read_json(sandbox.mark("complete"));
     assert_eq!(refused["status"], "error", "piton completes it itself");
+    let refused = sandbox.read_json(sandbox.mark("release"));
+    assert_eq!(refused["issues"][0]["code"], "E073", "it would be taken up again, for ever");
     let run = view(&sandbox);
     let jwt = step(&run, "jwt");
     assert_eq!(

@@ -1,6 +1,6 @@
 //! What becomes of an unfinished run: abandoned, continued, reviewed, merged or started afresh.
 
-use piton_testkit::runs::{command_step, lay_plan, plan, refused, view};
+use piton_testkit::runs::{command_step, lay_plan, plan, refused, view, why_not};
 use piton_testkit::{Sandbox, Terminal};
 
 use super::{Lab, stopped};
@@ -41,7 +41,7 @@ fn abandoning_ends_what_lives_and_keeps_all_of_it() {
     assert!(tree.join("mine.txt").exists(), "worktrees stay");
     let claim = lab.data(&["claim", &handle, "--worktree", "."]);
     assert_eq!(claim["claimed"], false);
-    assert_eq!(claim["blocked"]["hand"], "the run was abandoned");
+    assert_eq!(why_not(&claim, "hand"), "the run was abandoned");
     lab.sandbox.piton(&["abandon", &handle, "--yes"]).output().expect_code(1);
     // Its plan is free for another run; that one stands in the way of the old one, until it is given up.
     let second = lab.data(&["open", "plan.toml"])["run"]["handle"].clone();

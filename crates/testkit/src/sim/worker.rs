@@ -246,10 +246,11 @@ fn ask(world: &mut World, log: &Log, whim: u64) -> Option<Command> {
         (6, Some((step, _))) => Some(Command::Release { step, fence: None }),
         (7, _) => {
             let left = log.run().steps().find(|(_, step)| {
-                matches!(
+                let ended = matches!(
                     step.phase,
                     Phase::Failed { .. } | Phase::Interrupted(_) | Phase::Suspended { .. }
-                )
+                );
+                ended || step.held_back.is_some()
             });
             let step = StepRef::first(left?.0.id.clone());
             Some(Command::Reset { step, reason: None })
