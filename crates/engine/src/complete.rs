@@ -59,8 +59,7 @@ pub fn complete_with(
     if let Some(again) = again(log, &at, fence, &commit) {
         return again;
     }
-    let done = completable(log.run(), &at, fence, waive);
-    done.map_err(|refusal| stale(log, step, fence, refusal.into()))?;
+    is_due(log, step, fence, waive)?;
     let (_, state) = log.run().step(step).expect("a claimed step is in the plan");
     let attempt = state.attempt().expect("a claim that can be completed is open").clone();
     let bench = Bench::of(&project.git, attempt.id)?;
@@ -83,6 +82,17 @@ pub fn complete_with(
     finished.map_err(|error| stale(log, step, fence, error))?;
     let done = delivered(log, step, fence).ok_or_else(|| lost(log, step, fence))?;
     Ok(Delivered { kept, ..done })
+}
+
+/// Whether a claim could be completed now, as far as its log says: asked before anything is executed.
+pub fn is_due(
+    log: &Log,
+    step: &StepId,
+    fence: Fence,
+    waive: Option<&str>,
+) -> Result<(), EngineError> {
+    let due = completable(log.run(), &StepRef::first(step.clone()), fence, waive);
+    due.map_err(|refusal| stale(log, step, fence, refusal.into()))
 }
 
 /// What a claim was completed with, if it was. Saying it again under the same fence is harmless.

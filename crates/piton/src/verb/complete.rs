@@ -3,7 +3,7 @@
 use piton_core::ids::Fence;
 use piton_core::view::run_branch;
 use piton_engine::claims;
-use piton_engine::complete::{Delivered, complete_with, delivered};
+use piton_engine::complete::{Delivered, complete_with, delivered, is_due};
 use serde_json::json;
 
 use crate::claiming::{ByClaim, Target, Which, tell_kept, words};
@@ -102,7 +102,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     Ok(Answer::new(data).after_writing(target.log.store()))
 }
 
-/// With a commit: what is executed on it has to be trusted first.
+/// With a commit: what is executed on it has to be trusted first. Nothing is for whoever has lost the
+/// claim, or has completed it already.
 fn deliver(
     args: &Args,
     ui: &Ui,
@@ -110,12 +111,14 @@ fn deliver(
     fence: Fence,
     commit: &str,
 ) -> Result<Delivered, Problem> {
-    let Target { project, log, step, .. } = &*target;
+    let waive = args.reason.as_deref();
+    let Target { log, step, .. } = &*target;
     let checked = log.run().step(step).is_some_and(|(plan, _)| plan.verify.is_some());
-    if checked {
+    if checked && delivered(log, step, fence).is_none() {
+        target.write(fence, |_, log, step| is_due(log, step, fence, waive))?;
+        let Target { project, log, .. } = &*target;
         require_trust(ui, project, log, &load(project)?, Consent::asked(args.trust))?;
     }
-    let waive = args.reason.as_deref();
     target.write(fence, |project, log, step| {
         complete_with(project, log, (step, fence), commit, waive)
     })

@@ -2,7 +2,7 @@
 
 use piton_testkit::runs::{completions, events, events_named, step, told, view};
 
-use super::Lab;
+use super::{Lab, PLAN};
 
 #[test]
 fn a_commit_is_verified_landed_and_built_upon() {
@@ -59,6 +59,24 @@ fn a_commit_is_verified_landed_and_built_upon() {
     assert_eq!(lab.landed("routes.ts"), "routes");
     let once = completions(&lab.sandbox);
     assert_eq!(once.values().sum::<u32>(), 3, "{once:?}");
+}
+
+#[test]
+fn nobody_is_asked_for_trust_whose_claim_is_lost_or_has_open_parts() {
+    let lab = Lab::of(&PLAN.replacen("verify =", "items = ['tests']\nverify =", 1));
+    let (jwt, fence) = lab.claim("jwt", &[]);
+    let commit = lab.commit(&jwt, "auth.ts", "validateToken\n");
+    let complete = ["complete", "plan.toml", "jwt", "--fence", &fence, "--commit", &commit];
+    assert_eq!(lab.refused(&complete).1, "E051");
+    lab.data(&["check", "plan.toml", "jwt", "1", "--done", "--fence", &fence]);
+    assert_eq!(lab.refused(&complete).1, "E063", "now it would be verified");
+    let again = lab.claim_from(&jwt, "jwt", &[])["fence"].to_string();
+    let (exit, code, _) = lab.refused(&complete);
+    assert_eq!((exit, code.as_str()), (5, "E049"), "a stale fence");
+    let complete = ["complete", "plan.toml", "jwt", "--fence", &again, "--commit", &commit];
+    lab.data(&[&complete[..], &["--trust"]].concat());
+    std::fs::remove_dir_all(lab.sandbox.root().join("state/piton")).expect("what was trusted");
+    assert_eq!(lab.data(&complete)["commit"], commit.as_str(), "saying it again executes nothing");
 }
 
 #[test]
