@@ -1,0 +1,278 @@
+//! Putting a snapshot back into its worktree: what is there is kept first, the act is written down, and a
+//! failure is taken back.
+
+use std::path::PathBuf;
+
+use piton_core::event::{Snapshot, SnapshotReason};
+use piton_core::ids::{Fence, Oid, StepRef};
+use piton_core::view::step_branch;
+use serde::Serialize;
+
+use super::guard::{is_of_work, of_other, refuse_in_use, refuse_newer_edits, refuse_others_work};
+use super::undoing::branch_of;
+use super::{KnownSnapshot, RestoredFrom, base, last_fence, place};
+use crate::error::EngineError;
+use crate::git::GitError;
+use crate::keeper::{snapshot_message, snapshot_ref};
+use crate::log::Log;
+use crate::project::Project;
+use crate::runs::settings_of;
+use crate::snapshot::{Begun, FileChange, PutBack, PutError, Putting};
+use crate::undo::{Act, ActStage, Deed, Journal};
+use crate::worktree::{Tenant, TreeState, Worktree};
+use crate::{crash, land, snapshot, undo};
+
+/// What was put back, and where what was there before is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RestoredTree {
+    pub path: PathBuf,
+    /// The snapshot of what was there; nothing where nothing was.
+    pub before: Option<String>,
+    /// The branch and the index went back, too.
+    pub branch: Option<String>,
+    pub written: Vec<String>,
+    pub removed: Vec<String>,
+    /// Where files are that were in the way and in no snapshot.
+    pub aside: Option<PathBuf>,
+    /// What git was in the middle of then, and is not now: putting back begins no operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<Begun>,
+}
+
+/// Whether edits that are newer than the last snapshot may be replaced; they are kept in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewerEdits {
+    Refuse,
+    Replace,
+}
+
+/// Puts a snapshot back into its worktree, whole or some paths of it. Refused while anybody works there.
+pub fn restore(
+    project: &Project,
+    log: &mut Log,
+    (among, kept): (&[KnownSnapshot], &KnownSnapshot),
+    paths: &[Vec<u8>],
+    edits: NewerEdits,
+) -> Result<RestoredTree, EngineError> {
+    let tree = Worktree::at(&project.git, &place(project, log, kept)?);
+    let journal = Journal::lock(project)?;
+    let all = (among, kept);
+    let restored = restore_into(project, log, &tree, all, (paths, edits), Some(&journal))?;
+    let begun = match restored.branch.is_some() && tree.underway().is_none() {
+        true => snapshot::operation(&project.git, &kept.commit)?,
+        false => None,
+    };
+    Ok(RestoredTree { operation: begun, ..restored })
+}
+
+/// The same, into any worktree; an act is written down where there is a journal.
+pub(super) fn restore_into(
+    project: &Project,
+    log: &mut Log,
+    tree: &Worktree,
+    (among, kept): (&[KnownSnapshot], &KnownSnapshot),
+    (paths, edits): (&[Vec<u8>], NewerEdits),
+    journal: Option<&Journal>,
+) -> Result<RestoredTree, EngineError> {
+    let _alone = snapshot::lock_tree(tree)?;
+    refuse_in_use(project, log, tree)?;
+    tree.mend()?;
+    let branch = step_branch(&log.run().opened.handle, &kept.step);
+    let on = match tree.state()? {
+        TreeState::Foreign { why } => {
+            return Err(GitError::Foreign { path: tree.path().to_owned(), why }.into());
+        }
+        TreeState::Missing => {
+            refuse_others_work(log, kept, tree, None)?;
+            return rebuilt(project, log, tree, kept, paths);
+        }
+        TreeState::Present { branch, .. } => branch,
+    };
+    if let Some(other) = refuse_others_work(log, kept, tree, on.as_deref())? {
+        return taken_over(project, log, tree, (kept, other), paths);
+    }
+    let whole = paths.is_empty() && on.as_ref() == Some(&branch);
+    let to = kept.commit.clone();
+    let branch = whole.then_some(branch);
+    let putting = |from: Oid| Putting { from, to: to.clone(), paths: paths.to_vec(), branch };
+    let acts = journal.map(|journal| Acts { project, log, journal });
+    if let Some((found, done)) = snapshot::finish_putting(tree)? {
+        let again = putting(found.from.clone());
+        if let Some(acts) = &acts {
+            acts.finish(&found.from)?;
+        }
+        if found == again {
+            let before = among.iter().find(|other| other.commit == found.from);
+            return Ok(told(tree, before.map(|before| before.refname.clone()), again, done));
+        }
+        return restore_present(project, log, tree, (kept, again), acts);
+    }
+    if edits == NewerEdits::Refuse {
+        let known: Vec<&KnownSnapshot> = among.iter().filter(|other| is_of_work(other)).collect();
+        refuse_newer_edits(tree, &known, kept, paths)?;
+    }
+    restore_present(project, log, tree, (kept, putting(to.clone())), acts)
+}
+
+/// Where restores are written down, to be undone.
+struct Acts<'a> {
+    project: &'a Project,
+    log: &'a Log,
+    journal: &'a Journal,
+}
+
+impl Acts<'_> {
+    fn begin(
+        &self,
+        tree: &Worktree,
+        (step, before): (&StepRef, &Snapshot),
+        putting: &Putting,
+    ) -> Result<Act, EngineError> {
+        let hex = |path: &Vec<u8>| path.iter().map(|byte| format!("{byte:02x}")).collect();
+        let from = RestoredFrom {
+            run: self.log.run().opened.run,
+            step: step.step.clone(),
+            path: tree.path().to_owned(),
+            before: before.refname.clone(),
+            commit: before.commit.clone(),
+            paths: putting.paths.iter().map(hex).collect(),
+            fence: last_fence(self.log, step),
+            branch: branch_of(tree)?,
+        };
+        self.journal.begin(self.log.now()?.wall, Deed::Restore(from))
+    }
+
+    fn end(&self, mut act: Act, stage: ActStage) -> Result<(), EngineError> {
+        act.stage = stage;
+        self.journal.write(&act)
+    }
+
+    /// What was cut short, and has been finished since.
+    fn finish(&self, before: &Oid) -> Result<(), EngineError> {
+        let is_it = |act: &Act| match &act.deed {
+            Deed::Restore(from) => act.stage == ActStage::Intended && from.commit == *before,
+            _ => false,
+        };
+        let found = undo::acts(self.project)?.acts.into_iter().rfind(is_it);
+        found.map_or(Ok(()), |act| self.end(act, ActStage::Done))
+    }
+}
+
+/// Puts back what a ref has into a worktree that is there; what was there before is kept first.
+fn restore_present(
+    project: &Project,
+    log: &Log,
+    tree: &Worktree,
+    (kept, putting): (&KnownSnapshot, Putting),
+    acts: Option<Acts<'_>>,
+) -> Result<RestoredTree, EngineError> {
+    let before = keep_present(log, tree, &kept.step)?;
+    snapshot::read_back(&project.git, &before)?;
+    crash::point("restore.kept");
+    let putting = Putting { from: before.commit.clone(), ..putting };
+    let begun = acts.as_ref().map(|acts| acts.begin(tree, (&kept.step, &before), &putting));
+    let begun = begun.transpose()?;
+    let put = snapshot::put_back(tree, &putting);
+    let stage = match &put {
+        Ok(_) => ActStage::Done,
+        Err(PutError::TakenBack(_)) => ActStage::Undone,
+        Err(PutError::Torn { .. }) => ActStage::Intended,
+    };
+    if let (Some(acts), Some(act)) = (&acts, begun) {
+        acts.end(act, stage)?;
+    }
+    match put {
+        Ok(done) => Ok(told(tree, Some(before.refname), putting, done)),
+        Err(source) => Err(EngineError::NotPutBack { before: before.refname, source }),
+    }
+}
+
+pub(super) fn told(
+    tree: &Worktree,
+    before: Option<String>,
+    putting: Putting,
+    done: PutBack,
+) -> RestoredTree {
+    let PutBack { written, removed, aside } = done;
+    let (path, branch) = (tree.path().to_owned(), putting.branch);
+    RestoredTree { path, before, branch, written, removed, aside, operation: None }
+}
+
+/// The run's worktree, whose last step is done: with nothing in it that has not landed, it is made the
+/// worktree of the snapshot's step, as whoever goes on with that one would.
+fn taken_over(
+    project: &Project,
+    log: &Log,
+    tree: &Worktree,
+    (kept, other): (&KnownSnapshot, Tenant),
+    paths: &[Vec<u8>],
+) -> Result<RestoredTree, EngineError> {
+    let tip = land::run_tip(project, log.run())?;
+    let landed = match tree.state()? {
+        TreeState::Present { head: Some(head), .. } => project.git.is_ancestor(&head, &tip)?,
+        _ => false,
+    };
+    let has_more = || snapshot::has_omitted(tree, &tip);
+    if !landed || !paths.is_empty() || tree.dirty()? || has_more()? {
+        return Err(of_other(log, kept, &other.step.step));
+    }
+    rebuilt(project, log, tree, kept, paths)
+}
+
+/// A worktree that is gone is made again: nothing is there to be lost.
+fn rebuilt(
+    project: &Project,
+    log: &Log,
+    tree: &Worktree,
+    kept: &KnownSnapshot,
+    paths: &[Vec<u8>],
+) -> Result<RestoredTree, EngineError> {
+    let settings = settings_of(log)?;
+    let own = project.place_of(&settings.worktree_root, log.run(), &kept.step);
+    if !paths.is_empty() || Worktree::at(&project.git, &own).path() != tree.path() {
+        return Err(EngineError::NoTree { path: tree.path().to_owned() });
+    }
+    project.exclude_worktrees(&settings.worktree_root)?;
+    let head = project.git.commit(&format!("{}^1", kept.commit))?;
+    let branch = step_branch(&log.run().opened.handle, &kept.step);
+    let fence = last_fence(log, &kept.step).unwrap_or(kept.fence);
+    let tenant = Tenant { run: log.run().opened.run, step: kept.step.clone(), fence };
+    tree.hand_to(&tenant)?;
+    snapshot::rebuild(tree, &branch, &head, Some(&kept.commit))?;
+    tree.mark_tenant(&tenant)?;
+    let files = snapshot::changed_paths(&project.git, &head, &kept.commit)?;
+    let (removed, written): (Vec<FileChange>, Vec<FileChange>) =
+        files.into_iter().partition(|file| file.change == snapshot::ChangeKind::Removed);
+    let names = |files: Vec<FileChange>| files.into_iter().map(|file| file.path).collect();
+    Ok(RestoredTree {
+        path: tree.path().to_owned(),
+        before: None,
+        branch: Some(branch),
+        written: names(written),
+        removed: names(removed),
+        aside: None,
+        operation: None,
+    })
+}
+
+/// A snapshot of what is there now, under the step's last fence.
+fn keep_present(log: &Log, tree: &Worktree, step: &StepRef) -> Result<Snapshot, EngineError> {
+    let fence = last_fence(log, step).unwrap_or(Fence(0));
+    let reason = SnapshotReason::Reset;
+    let message = snapshot_message(log, (step, fence), reason, None);
+    let base = base(log, step);
+    let mut number = 1;
+    loop {
+        let refname = snapshot_ref(log, step, fence, number);
+        let ask =
+            snapshot::Ask { refname, base: Some(&base), message: &message, reason, last: None };
+        number += 1;
+        match snapshot::take(tree, &ask) {
+            Err(GitError::RefTaken { .. }) => {}
+            taken => {
+                let none = || EngineError::NoTree { path: tree.path().to_owned() };
+                return taken?.ok_or_else(none);
+            }
+        }
+    }
+}

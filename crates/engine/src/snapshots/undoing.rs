@@ -1,0 +1,131 @@
+//! Undoing a restore: what was there before is put back the same way, unless somebody has worked there
+//! since.
+
+use std::path::PathBuf;
+
+use piton_core::ids::{Fence, Oid, RunId, StepId};
+use piton_store::sqlite::Access;
+use serde::{Deserialize, Serialize};
+
+use super::guard::{is_of_work, others_work, refuse_in_use, refuse_newer_edits};
+use super::restore::restore_into;
+use super::{KnownSnapshot, NewerEdits, last_fence, list};
+use crate::error::EngineError;
+use crate::log::Log;
+use crate::project::Project;
+use crate::undo::{Act, ActStage, Deed, Journal, NotUndone};
+use crate::worktree::{TreeState, Worktree};
+
+/// What it takes to reverse a restore.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoredFrom {
+    pub run: RunId,
+    pub step: StepId,
+    pub path: PathBuf,
+    /// The snapshot of what was there.
+    pub before: String,
+    pub commit: Oid,
+    /// The files and folders that were meant, as hexadecimal digits; everything when there are none.
+    pub paths: Vec<String>,
+    /// The step's last claim then: whoever claims it later works on what was put back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<Fence>,
+    /// What was checked out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+}
+
+/// Reverses a restore: what was there before is put back the same way. Where something has changed since
+/// that no snapshot has, nothing is.
+pub(crate) fn undo_restore(
+    project: &Project,
+    journal: &Journal,
+    act: &mut Act,
+) -> Result<Vec<String>, EngineError> {
+    let Deed::Restore(from) = act.deed.clone() else {
+        panic!("only a restore is undone by putting back what was there");
+    };
+    let store = project.store(Access::Existing)?;
+    let mut log = Log::load(store, from.run)?;
+    let all = list(project, &log, Some(&from.step))?.snapshots;
+    let gone =
+        || NotUndone::InTheWay { act: act.act, what: vec![format!("{} is gone", from.before)] };
+    let kept = all.iter().find(|kept| kept.refname == from.before && kept.commit == from.commit);
+    let kept = kept.ok_or_else(gone)?.clone();
+    let tree = Worktree::at(&project.git, &from.path);
+    refuse_used_since(&log, &tree, (act, &from), &kept)?;
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let path = |hex: &String| hex.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>();
+    let paths: Vec<Vec<u8>> = from.paths.iter().filter_map(path).collect();
+    let edits = match act.stage {
+        // Begun already: it was looked at then.
+        ActStage::Undoing => NewerEdits::Replace,
+        _ => NewerEdits::Refuse,
+    };
+    if edits == NewerEdits::Refuse {
+        refuse_in_use(project, &mut log, &tree)?;
+        // What was put back may be any that there was then.
+        let is_known = |other: &&KnownSnapshot| is_of_work(other) || other.at <= act.at;
+        let known: Vec<&KnownSnapshot> = all.iter().filter(is_known).collect();
+        let looked = match tree.state()? {
+            TreeState::Missing => Ok(()),
+            _ => refuse_newer_edits(&tree, &known, &kept, &paths),
+        };
+        match looked {
+            Err(EngineError::NewerEdits { paths: what }) => {
+                return Err(NotUndone::InTheWay { act: act.act, what }.into());
+            }
+            looked => looked?,
+        }
+        act.stage = ActStage::Undoing;
+        journal.write(act)?;
+    }
+    let (among, edits) = ((all.as_slice(), &kept), NewerEdits::Replace);
+    let done = restore_into(project, &mut log, &tree, among, (&paths, edits), None)?;
+    let files = done.written.len() + done.removed.len();
+    let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
+    Ok(vec![format!("{}: {files} as before", done.path.display())])
+}
+
+/// What was put back may be somebody's work by now: of another step that has got the run's worktree, or
+/// of a later attempt that has gone on from it. Their files are not set back under them.
+fn refuse_used_since(
+    log: &Log,
+    tree: &Worktree,
+    (act, from): (&Act, &RestoredFrom),
+    kept: &KnownSnapshot,
+) -> Result<(), EngineError> {
+    let (handle, step) = (&log.run().opened.handle, &from.step);
+    let (place, number) = (tree.path().display(), act.act);
+    let before = format!("{handle}/{step} --at {}/{}", kept.fence, kept.n);
+    let apart = format!("`piton snapshot restore {before} --to DIR`");
+    let refused = |why: String, next: String| -> Result<(), EngineError> {
+        Err(NotUndone::UsedSince { act: number, why, next }.into())
+    };
+    if let Some(other) = others_work(log, &kept.step, tree, None) {
+        let why = format!("step {} has the worktree {place} by now", other.step);
+        return refused(why, format!("what was there before is kept: {apart}"));
+    }
+    if from.fence.is_some() && last_fence(log, &kept.step) > from.fence {
+        let why = format!("step {step} was worked on since, from what was put back");
+        let there = format!("`piton snapshot restore {before}`");
+        return refused(why, format!("what was there before is kept: {there}, or {apart}"));
+    }
+    let on = branch_of(tree)?;
+    match &from.branch {
+        Some(branch) if act.stage != ActStage::Undoing && tree.is_ours() && on != from.branch => {
+            let on = on.map_or("no branch".to_owned(), |on| format!("branch {on}"));
+            let why = format!("{place} is on {on} by now, not on {branch}");
+            refused(why, format!("`git -C {place} switch {branch}`, then `piton undo {number}`"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is checked out in a worktree.
+pub(super) fn branch_of(tree: &Worktree) -> Result<Option<String>, EngineError> {
+    Ok(match tree.state()? {
+        TreeState::Present { branch, .. } => branch,
+        TreeState::Missing | TreeState::Foreign { .. } => None,
+    })
+}
