@@ -5,6 +5,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serializer};
+
 pub(crate) fn path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
@@ -61,6 +64,32 @@ pub(crate) fn quoted(path: &[u8]) -> Vec<u8> {
     quoted
 }
 
+/// Paths in a record that is written down, as hexadecimal digits: text cannot hold all of them.
+pub(crate) mod as_hex {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(paths: &[Vec<u8>], to: S) -> Result<S::Ok, S::Error> {
+        let digits =
+            |path: &Vec<u8>| -> String { path.iter().map(|byte| format!("{byte:02x}")).collect() };
+        to.collect_seq(paths.iter().map(digits))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<Vec<u8>>, D::Error> {
+        let all = Vec::<String>::deserialize(from)?;
+        let path =
+            |digits: &String| bytes(digits).ok_or_else(|| D::Error::custom("not a path in hex"));
+        all.iter().map(path).collect()
+    }
+
+    fn bytes(digits: &str) -> Option<Vec<u8>> {
+        let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return None };
+        let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        pairs.iter().map(byte).collect()
+    }
+}
+
 /// An address without user, password and query.
 pub(crate) fn without_credentials(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
@@ -80,6 +109,21 @@ mod tests {
         assert_eq!(shown("naïve".as_bytes()), "naïve");
         assert_eq!(shown(b"\"quoted\""), r#""\"quoted\"""#);
         assert_eq!(shown(b"caf\xe9\n"), r#""caf\xe9\n""#);
+    }
+
+    #[test]
+    fn paths_in_hex_come_back_or_are_refused() {
+        #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        struct Kept(#[serde(with = "as_hex")] Vec<Vec<u8>>);
+        let read = |text: &str| serde_json::from_str::<Kept>(text).ok();
+        let paths = Kept(vec![b"caf\xe9\n".to_vec(), b"a/b".to_vec()]);
+        let text = serde_json::to_string(&paths).expect("it can be written");
+        assert_eq!(text, r#"["636166e90a","612f62"]"#);
+        assert_eq!(read(&text), Some(paths));
+        // Whoever left out a torn path would put back everything, where it was the only one.
+        for torn in [r#"["612f6"]"#, r#"["61zz"]"#, r#"["6é"]"#] {
+            assert_eq!(read(torn), None, "{torn}");
+        }
     }
 
     #[test]

@@ -29,13 +29,14 @@ const JOURNAL: &str = "piton-restoring.json";
 const VERSION: u32 = 1;
 
 /// What is put where.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Putting {
     /// The snapshot of what is there now.
     pub from: Oid,
     /// The snapshot that is put back.
     pub to: Oid,
     /// Only these files and folders; everything when there are none.
+    #[serde(with = "names::as_hex")]
     pub paths: Vec<Vec<u8>>,
     /// The branch that is checked out and goes back with the files, and so does the index; without one
     /// neither moves.
@@ -68,11 +69,8 @@ pub enum PutError {
 #[derive(Serialize, Deserialize)]
 struct Written {
     v: u32,
-    from: Oid,
-    to: Oid,
-    /// As hexadecimal digits: a path is bytes.
-    paths: Vec<String>,
-    branch: Option<String>,
+    #[serde(flatten)]
+    putting: Putting,
 }
 
 /// Held while something is put into a worktree: one at a time, and no attempt is prepared meanwhile.
@@ -362,10 +360,7 @@ pub(super) fn blobs(
 }
 
 fn write_journal(dir: &Path, putting: &Putting) -> Result<(), GitError> {
-    let hex = |path: &Vec<u8>| path.iter().map(|byte| format!("{byte:02x}")).collect();
-    let Putting { from, to, paths, branch } = putting.clone();
-    let paths = paths.iter().map(hex).collect();
-    let text = serde_json::to_vec(&Written { v: VERSION, from, to, paths, branch })
+    let text = serde_json::to_vec(&Written { v: VERSION, putting: putting.clone() })
         .expect("a journal has only string keys");
     let (path, new) = (dir.join(JOURNAL), dir.join(format!("{JOURNAL}.new")));
     let written = fs::write(&new, text)
@@ -382,16 +377,10 @@ fn read_journal(dir: &Path) -> Result<Option<Putting>, GitError> {
         Err(error) if is_missing(&error) => return Ok(None),
         Err(source) => return Err(GitError::io("read", &path, source)),
     };
-    let bad = || GitError::unexpected(JOURNAL, "it is torn, or of a newer piton");
-    let Written { v: VERSION, from, to, paths, branch } =
-        serde_json::from_slice(&text).map_err(|_| bad())?
-    else {
-        return Err(bad());
-    };
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let path = |hex: &String| hex.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>();
-    let paths: Option<Vec<Vec<u8>>> = paths.iter().map(path).collect();
-    Ok(Some(Putting { from, to, paths: paths.ok_or_else(bad)?, branch }))
+    match serde_json::from_slice(&text) {
+        Ok(Written { v: VERSION, putting }) => Ok(Some(putting)),
+        _ => Err(GitError::unexpected(JOURNAL, "it is torn, or of a newer piton")),
+    }
 }
 
 fn remove_journal(dir: &Path) -> Result<(), GitError> {

@@ -128,14 +128,13 @@ impl Acts<'_> {
         (step, before): (&StepRef, &Snapshot),
         putting: &Putting,
     ) -> Result<Act, EngineError> {
-        let hex = |path: &Vec<u8>| path.iter().map(|byte| format!("{byte:02x}")).collect();
         let from = RestoredFrom {
             run: self.log.run().opened.run,
             step: step.step.clone(),
             path: tree.path().to_owned(),
             before: before.refname.clone(),
             commit: before.commit.clone(),
-            paths: putting.paths.iter().map(hex).collect(),
+            paths: putting.paths.clone(),
             fence: last_fence(self.log, step),
             branch: branch_of(tree)?,
         };

@@ -11,6 +11,7 @@ use super::guard::{is_of_work, others_work, refuse_in_use, refuse_newer_edits};
 use super::restore::restore_into;
 use super::{KnownSnapshot, NewerEdits, last_fence, list};
 use crate::error::EngineError;
+use crate::git::names;
 use crate::log::Log;
 use crate::project::Project;
 use crate::undo::{Act, ActStage, Deed, Journal, NotUndone};
@@ -25,8 +26,9 @@ pub struct RestoredFrom {
     /// The snapshot of what was there.
     pub before: String,
     pub commit: Oid,
-    /// The files and folders that were meant, as hexadecimal digits; everything when there are none.
-    pub paths: Vec<String>,
+    /// The files and folders that were meant; everything when there are none.
+    #[serde(with = "names::as_hex")]
+    pub paths: Vec<Vec<u8>>,
     /// The step's last claim then: whoever claims it later works on what was put back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<Fence>,
@@ -54,9 +56,6 @@ pub(crate) fn undo_restore(
     let kept = kept.ok_or_else(gone)?.clone();
     let tree = Worktree::at(&project.git, &from.path);
     refuse_used_since(&log, &tree, (act, &from), &kept)?;
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let path = |hex: &String| hex.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>();
-    let paths: Vec<Vec<u8>> = from.paths.iter().filter_map(path).collect();
     let edits = match act.stage {
         // Begun already: it was looked at then.
         ActStage::Undoing => NewerEdits::Replace,
@@ -69,7 +68,7 @@ pub(crate) fn undo_restore(
         let known: Vec<&KnownSnapshot> = all.iter().filter(is_known).collect();
         let looked = match tree.state()? {
             TreeState::Missing => Ok(()),
-            _ => refuse_newer_edits(&tree, &known, &kept, &paths),
+            _ => refuse_newer_edits(&tree, &known, &kept, &from.paths),
         };
         match looked {
             Err(EngineError::NewerEdits { paths: what }) => {
@@ -81,7 +80,7 @@ pub(crate) fn undo_restore(
         journal.write(act)?;
     }
     let (among, edits) = ((all.as_slice(), &kept), NewerEdits::Replace);
-    let done = restore_into(project, &mut log, &tree, among, (&paths, edits), None)?;
+    let done = restore_into(project, &mut log, &tree, among, (&from.paths, edits), None)?;
     let files = done.written.len() + done.removed.len();
     let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
     Ok(vec![format!("{}: {files} as before", done.path.display())])
