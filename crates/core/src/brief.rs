@@ -75,8 +75,17 @@ fn brief((plan, before): (&PlanStep, &Step), entry: Entry, facts: &TreeFacts) ->
         Entry::Fresh if last.ending == Ending::Suspended && before.changed == 0 => {
             text.push_str("- It left no changes; the tree is at the step's start.\n");
         }
+        // What it was completed with is on the run's branch.
+        Entry::Fresh if last.ending == Ending::Completed => {}
         Entry::Fresh | Entry::Verify | Entry::Land => {
-            text.push_str("- Its changes were set aside; the tree is at the step's start again.\n");
+            let kept = before.snapshot.as_ref().map(|kept| &kept.snapshot);
+            let kept = kept.filter(|snapshot| snapshot.changed > 0);
+            let at = kept.map(|snapshot| format!(", kept as {}", snapshot.refname));
+            let at = at.unwrap_or_default();
+            let _ = writeln!(
+                text,
+                "- Its changes were set aside{at}; the tree is at the step's start again."
+            );
         }
     }
     named(&mut text, "Made by earlier attempts, and not in the tree", &facts.moved_out);
@@ -121,10 +130,14 @@ fn parts(text: &mut String, plan: &PlanStep, before: &Step) {
 }
 
 /// What earlier holders said of their work, in their own words. A conversation is about the tree that it
-/// was held in: who begins again is not pointed to it.
+/// was held in: who begins again is told that it is not this one.
 fn reported(text: &mut String, report: &Report, entry: Entry) {
     let mut told = report.told();
-    told.retain(|(name, _)| *name != "session" || entry != Entry::Fresh);
+    for (name, _) in told.iter_mut().filter(|(name, _)| *name == "session") {
+        if entry == Entry::Fresh {
+            *name = "session, about another tree than this";
+        }
+    }
     if told.is_empty() {
         return;
     }

@@ -104,6 +104,11 @@ pub fn count_ready(run: &Run, asker: &Asker<'_>) -> usize {
     held + if open { free.count() } else { 0 }
 }
 
+/// Why somebody cannot have a step now, however much they insist.
+pub fn in_the_way(run: &Run, step: &StepRef, asker: &Asker<'_>, insist: Insist) -> Option<Refusal> {
+    grant(run, step, asker, insist).err()
+}
+
 fn grant(run: &Run, step: &StepRef, asker: &Asker<'_>, insist: Insist) -> Result<Chosen, Refusal> {
     let held = run.state_of(step).and_then(|state| state.attempt());
     let displaces = held.map(|attempt| attempt.fence);

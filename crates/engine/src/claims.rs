@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use piton_core::claim::{
-    Asker, Chosen, barred, believed_until, choose, claimable, count_ready, lease_key, ready,
+    Asker, Chosen, barred, believed_until, choose, claimable, count_ready, in_the_way, lease_key,
+    ready,
 };
 use piton_core::decide::{Claim, Command, Insist, Refusal, Which, completable};
 use piton_core::event::{
@@ -33,6 +34,7 @@ use crate::observe::{Depth, observe, place_at};
 use crate::preserve::{self, Author, Keep, Kept, keep_bytes};
 use crate::project::Project;
 use crate::runs::settings_of;
+use crate::shell::word;
 use crate::worktree::Worktree;
 
 /// The most steps that are listed with why they cannot be had: nobody reads more.
@@ -93,12 +95,8 @@ impl Reasons {
         self.0.iter().map(|(step, why)| (step, why.as_str()))
     }
 
-    /// Says why a step was not had, whatever was said of it before.
     fn tell(&mut self, step: &StepId, why: String) {
-        match self.0.iter_mut().find(|(told, _)| told == step) {
-            Some((_, told)) => *told = why,
-            None => self.0.push((step.clone(), why)),
-        }
+        self.0.push((step.clone(), why));
     }
 
     fn has(&self, step: &StepId) -> bool {
@@ -210,14 +208,16 @@ pub fn claim(
             let claim = ClaimView { reclaimed, snapshots, kept, ..given(log, &step, &attempt) };
             answer(project, log, &holder, Some(claim))?
         }
-        _ => answer(project, log, &holder, None)?,
+        _ => {
+            let mut told = answer(project, log, &holder, None)?;
+            let blocked = blocked_for(project, log, &holder, ask)?;
+            (told.blocked, told.blocked_more) = (blocked.listed, blocked.more);
+            told
+        }
     };
     match (ask.step, heard) {
-        // Whoever insists is not kept from it by its holder, but perhaps by whoever is in the tree.
-        (Some(step), Err(refusal))
-            if !told.blocked.has(step)
-                || ask.insist == Insist::Force && !matches!(refusal, Refusal::TreeBusy { .. }) =>
-        {
+        // A completed one, or one far behind.
+        (Some(step), Err(refusal)) if !told.blocked.has(step) => {
             told.blocked.tell(step, in_words(log.run(), &refusal));
         }
         (None, Ok(_)) if ask.insist == Insist::Force => {
@@ -269,7 +269,7 @@ fn passed_over(
     let index = claim.map_or(0, |claim| claim.index);
     let earlier = run.remaining().take_while(|(plan, _)| run.index_of(&plan.id) < Some(index));
     let row = |(plan, state): (&PlanStep, &Step)| {
-        let why = match why_not(run, plan, state, &asker) {
+        let why = match why_not(run, (plan, state), &asker, Insist::Never) {
             Some(why) => why,
             None => "free; what a dead or silent holder left comes first".to_owned(),
         };
@@ -456,10 +456,6 @@ fn answer(
     // What is theirs already is nothing more to be had.
     let theirs = run.held().filter(|(_, attempt)| attempt.holder == *holder);
     let again = theirs.filter(|(step, _)| claimable(run, step, &asker).is_ok()).count();
-    let blocked = match &claim {
-        Some(_) => Blocked::default(),
-        None => blocked(run, &asker),
-    };
     Ok(ClaimAnswer {
         claimed: claim.is_some(),
         run: run.opened.run,
@@ -469,8 +465,8 @@ fn answer(
         total_remaining: run.count_remaining(),
         all_completed: run.is_completed(),
         barred: barred(run).err().map(|refusal| refusal.to_string()),
-        blocked: blocked.listed,
-        blocked_more: blocked.more,
+        blocked: Reasons::default(),
+        blocked_more: 0,
         passed_over: Reasons::default(),
     })
 }
@@ -483,20 +479,44 @@ struct Blocked {
     more: usize,
 }
 
+/// What whoever has got nothing is told. What they insist on is not in the hands of its holder: what else
+/// is in the way is told of it.
+fn blocked_for(
+    project: &Project,
+    log: &Log,
+    holder: &Holder,
+    ask: &ClaimAsk<'_>,
+) -> Result<Blocked, EngineError> {
+    let run = log.run();
+    let leases = log.store().leases(run.opened.run)?;
+    let (observed, now) = (observed_by(project, log, holder), log.now()?);
+    let asker = Asker { holder, observed: &observed, leases: &leases, now: &now };
+    let insist = |step: &StepId| match ask.step.is_none_or(|asked| asked == step) {
+        true => ask.insist,
+        false => Insist::Never,
+    };
+    Ok(blocked(run, &asker, insist))
+}
+
 /// Steps that are not completed and that whoever asks cannot have: the first of them in plan order.
-fn blocked(run: &Run, asker: &Asker<'_>) -> Blocked {
+fn blocked(run: &Run, asker: &Asker<'_>, insist: impl Fn(&StepId) -> Insist) -> Blocked {
     let why = |(plan, state): (&PlanStep, &Step)| {
-        Some((plan.id.clone(), why_not(run, plan, state, asker)?))
+        Some((plan.id.clone(), why_not(run, (plan, state), asker, insist(&plan.id))?))
     };
     let listed: Reasons = run.remaining().filter_map(why).take(LISTED).collect();
-    let more = run.count_remaining() - count_ready(run, asker) - listed.0.len();
+    let more = (run.count_remaining() - count_ready(run, asker)).saturating_sub(listed.0.len());
     Blocked { listed, more }
 }
 
 /// Why a step cannot be had; nothing where it can.
-fn why_not(run: &Run, plan: &PlanStep, state: &Step, asker: &Asker<'_>) -> Option<String> {
+fn why_not(
+    run: &Run,
+    (plan, state): (&PlanStep, &Step),
+    asker: &Asker<'_>,
+    insist: Insist,
+) -> Option<String> {
     let step = StepRef::first(plan.id.clone());
-    let refusal = claimable(run, &step, asker).err()?;
+    let refusal = in_the_way(run, &step, asker, insist)?;
     let held = match &refusal {
         Refusal::TreeBusy { by } => run.step(by).and_then(|(_, state)| state.attempt()),
         Refusal::HeldAlive { .. } | Refusal::HeldElsewhere { .. } | Refusal::HeldDead { .. } => {
@@ -517,10 +537,14 @@ fn why_not(run: &Run, plan: &PlanStep, state: &Step, asker: &Asker<'_>) -> Optio
         }
         Some((_, Holder::Keeper { host, .. })) => {
             let run = &run.opened.handle;
+            let from = match asker.holder {
+                Holder::External { worktree, .. } if !worktree.is_empty() => word(worktree),
+                _ => ".".to_owned(),
+            };
             format!(
                 "{refusal}: a keeper on {host} has it; `piton resume {run}` watches it, \
-                 `piton stop {run} {by}` stops it, `piton claim {run} --step {by} --worktree . \
-                 --force` takes it"
+                 `piton stop {run} {by}` stops it, `piton claim {run} --step {by} --worktree \
+                 {from} --force` takes it"
             )
         }
         None => in_words(run, &refusal),
@@ -578,7 +602,7 @@ pub fn ready_steps(project: &Project, log: &Log) -> Result<ReadyAnswer, EngineEr
         let title = run.plan().steps[index].title.clone();
         Some(ReadyStep { step: step.step, title, index })
     };
-    let Blocked { listed, more } = blocked(run, &asker);
+    let Blocked { listed, more } = blocked(run, &asker, |_| Insist::Never);
     Ok(ReadyAnswer {
         run: run.opened.run,
         handle: run.opened.handle.clone(),

@@ -126,6 +126,9 @@ impl<'a> About<'a> {
     fn refused(&self, refusal: &Refusal) -> Option<String> {
         let run = &self.run.opened.handle;
         Some(match refusal {
+            Refusal::StaleFence { step, .. } if self.is_done(step) => format!(
+                "stop working on it: it was completed meanwhile; `piton show {run} {step}` says by whom"
+            ),
             Refusal::StaleFence { step, given, .. } => format!(
                 "stop working on it; `piton show {run} {step}` says who has it, `{}` asks for it again",
                 self.ask_for(step, Some(*given))
@@ -296,12 +299,14 @@ impl<'a> About<'a> {
     /// What takes a step out of use.
     fn free(&self, step: &StepId) -> String {
         let run = &self.run.opened.handle;
-        match self.run.step(step) {
-            Some((_, state)) if state.is_completed() => {
-                format!("`piton reset {run} {step} --force --reason 'to do it again'`")
-            }
-            _ => format!("`piton release {run} {step} --force`"),
+        match self.is_done(step) {
+            true => format!("`piton reset {run} {step} --force --reason 'to do it again'`"),
+            false => format!("`piton release {run} {step} --force`"),
         }
+    }
+
+    fn is_done(&self, step: &StepId) -> bool {
+        self.run.step(step).is_some_and(|(_, state)| state.is_completed())
     }
 
     fn new_run(&self) -> String {

@@ -348,6 +348,8 @@ fn force_claim_takes_a_step_from_its_holder() {
     data(&sandbox, &by);
     let done = claim(&sandbox, &one, &["--step", "jwt", "--force"]);
     assert_eq!(done["claimed"], false, "and never takes a completed step");
+    let late = sandbox.piton(&["heartbeat", "plan.toml", "jwt", "--worktree", &one]).output();
+    assert!(late.stderr.contains("completed meanwhile"), "it is not to be asked for: {late}");
 }
 
 #[test]
@@ -365,7 +367,7 @@ fn force_claim_against_a_live_keeper_ends_it_first() {
     let polite = claim(&sandbox, &one, &[]);
     assert_eq!(polite["claimed"], false);
     let why = why_not(&polite, "jwt");
-    for offer in ["piton resume", "piton stop", "--force"] {
+    for offer in ["piton resume", "piton stop", &format!("--worktree {one} --force`")] {
         assert!(why.contains(offer), "{why}");
     }
     assert!(alive(agent), "nobody was harmed by asking");
@@ -405,6 +407,12 @@ fn what_is_in_the_way_is_told_and_not_who_has_the_step() {
     data(&sandbox, &["ask", "plan.toml", "jwt", "which one?", "--worktree", &one]);
     let told = claim(&sandbox, &two, &["--step", "jwt", "--force"]);
     assert_eq!(told["claimed"], false);
+    assert!(why(&told).contains("which one?"), "{told}");
+    // Without a name it is the same: not the holder is what force cannot pass.
+    claim(&sandbox, &two, &["--step", "docs"]);
+    data(&sandbox, &["complete", "plan.toml", "docs", "--worktree", &two]);
+    let told = claim(&sandbox, &two, &["--force"]);
+    assert_eq!(told["claimed"], false, "{told}");
     assert!(why(&told).contains("which one?"), "{told}");
     data(&sandbox, &["stop", "plan.toml"]);
     let told = claim(&sandbox, &one, &["--step", "jwt"]);
