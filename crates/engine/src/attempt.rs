@@ -1,9 +1,9 @@
 //! An attempt's folder on its host: two kernel locks, who keeps it, how its agent ended, what was
 //! printed. The locks prove life; the records explain it.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use piton_core::decide::AgentExit;
@@ -12,6 +12,7 @@ use piton_core::time::Millis;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::file::{private, write_flushed};
 use crate::machine::Process;
 
 /// `attempts/<attempt id>/` in piton's state folder.
@@ -171,11 +172,6 @@ impl Folder {
     }
 }
 
-/// A file that only its owner may read.
-pub(crate) fn private(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
-}
-
 fn probe(path: &Path) -> io::Result<Lock> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -187,23 +183,6 @@ fn probe(path: &Path) -> io::Result<Lock> {
         Err(TryLockError::WouldBlock) => Ok(Lock::Held),
         Err(TryLockError::Error(error)) => Err(error),
     }
-}
-
-/// Replaces a record so that a reader, even after a crash, sees the old or the new one, whole.
-pub(crate) fn write_flushed(path: &Path, record: &impl Serialize) -> io::Result<()> {
-    replace(path, &serde_json::to_vec(record)?)
-}
-
-/// The same for bytes.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    let new = path.with_extension("new");
-    let mut file = private(&new)?;
-    file.set_len(0)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    File::open(folder)?.sync_all()
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {

@@ -12,9 +12,9 @@ use piton_core::plan::Isolation;
 use piton_core::run::Run;
 use piton_core::view::run_branch;
 
-use crate::attempt::private;
 use crate::crash;
 use crate::error::EngineError;
+use crate::file::private;
 use crate::git::keep::{HELD, Name, keep};
 use crate::git::{Call, Git, GitError, Moved, commit_tree, drivers, locks, names, oid};
 use crate::log::Log;

@@ -15,6 +15,7 @@ pub mod demo;
 pub mod diff;
 pub mod doctor;
 pub mod error;
+mod file;
 pub mod git;
 pub mod init;
 pub mod keeper;

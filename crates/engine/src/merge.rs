@@ -10,9 +10,9 @@ use piton_core::event::MergeIntent;
 use piton_core::ids::{Handle, Oid};
 use piton_core::view::run_branch;
 
-use crate::attempt::private;
 use crate::crash;
 use crate::error::EngineError;
+use crate::file::private;
 use crate::git::Moved;
 use crate::git::keep::HELD;
 use crate::land::{self, Made};

@@ -13,9 +13,9 @@ use piton_store::sqlite::Access;
 use serde::{Deserialize, Serialize};
 
 use crate::abandon::{self, AbandonedRun};
-use crate::attempt::{private, write_flushed};
 use crate::clean::{self, RemovedTree};
 use crate::error::EngineError;
+use crate::file::{private, write_flushed};
 use crate::git::flush;
 use crate::git::locks::private_dir;
 use crate::project::Project;

@@ -20,12 +20,12 @@ use piton_store::Store;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle as SignalsHandle, Signals};
 
-use crate::attempt::private;
 use crate::bury::bury;
 use crate::condition::{self, Condition};
 use crate::config::Settings;
 use crate::crash;
 use crate::error::EngineError;
+use crate::file::private;
 use crate::keeper::READY;
 use crate::log::Log;
 use crate::machine::ATTEMPT_VARIABLE;

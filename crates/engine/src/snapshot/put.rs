@@ -17,9 +17,9 @@ use super::known::{Known, key};
 use super::read::{Outcome, Reader, Sink};
 use super::restore::{Header, put_index};
 use super::staged::files_of;
-use crate::attempt::private;
 use crate::crash;
 use crate::error::chain;
+use crate::file::{private, write_flushed};
 use crate::git::hash::{Format, Id};
 use crate::git::pack::Mode;
 use crate::git::{Git, GitError, Moved, flush, is_missing, locks, names};
@@ -360,14 +360,9 @@ pub(super) fn blobs(
 }
 
 fn write_journal(dir: &Path, putting: &Putting) -> Result<(), GitError> {
-    let text = serde_json::to_vec(&Written { v: VERSION, putting: putting.clone() })
-        .expect("a journal has only string keys");
-    let (path, new) = (dir.join(JOURNAL), dir.join(format!("{JOURNAL}.new")));
-    let written = fs::write(&new, text)
-        .and_then(|()| File::open(&new)?.sync_all())
-        .and_then(|()| fs::rename(&new, &path));
-    written.map_err(|source| GitError::io("write", &path, source))?;
-    flush::sync(dir)
+    let path = dir.join(JOURNAL);
+    let written = write_flushed(&path, &Written { v: VERSION, putting: putting.clone() });
+    written.map_err(|source| GitError::io("write", &path, source))
 }
 
 fn read_journal(dir: &Path) -> Result<Option<Putting>, GitError> {

@@ -9,8 +9,8 @@ use piton_core::ids::{Hash, Oid};
 
 use super::link::{Link, entry_for, link, place_of, pointed_to};
 use super::{SetAside, Tenant, Worktree};
-use crate::attempt::private;
 use crate::crash;
+use crate::file::private;
 use crate::git::{GitError, flush, locks};
 
 /// The reason in git's own `locked` file while a worktree is being made.
