@@ -1,6 +1,7 @@
 //! Names and ids. Each is checked once, where it enters; inside, a `StepId` is valid by construction.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::de::Error as _;
@@ -115,7 +116,7 @@ macro_rules! uuid_id {
             }
         }
 
-        impl std::str::FromStr for $type {
+        impl FromStr for $type {
             type Err = uuid::Error;
             fn from_str(text: &str) -> Result<Self, uuid::Error> {
                 Uuid::parse_str(text).map($type)
@@ -174,7 +175,7 @@ impl fmt::Display for Fence {
 #[serde(try_from = "String", into = "String")]
 pub struct QuestionId(pub u64);
 
-impl std::str::FromStr for QuestionId {
+impl FromStr for QuestionId {
     type Err = BadName;
     fn from_str(text: &str) -> Result<QuestionId, BadName> {
         match text.strip_prefix('q').map(str::parse) {
@@ -237,6 +238,20 @@ impl fmt::Display for StepRef {
             1 => self.step.fmt(f),
             n => write!(f, "{}#{n}", self.step),
         }
+    }
+}
+
+/// As it is shown.
+impl FromStr for StepRef {
+    type Err = BadName;
+
+    fn from_str(text: &str) -> Result<StepRef, BadName> {
+        let Some((step, iteration)) = text.split_once('#') else {
+            return StepId::new(text).map(StepRef::first);
+        };
+        let bad =
+            |_| BadName { kind: "iteration", text: text.to_owned(), rule: "a number follows #" };
+        Ok(StepRef { step: StepId::new(step)?, iteration: iteration.parse().map_err(bad)? })
     }
 }
 
@@ -487,5 +502,16 @@ mod tests {
         let hash = Hash::of(b"piton");
         assert_eq!(Hash::try_from(hash.to_string()), Ok(hash));
         assert!(Hash::try_from("zz".to_owned()).is_err());
+    }
+
+    #[test]
+    fn a_step_is_read_as_it_is_shown() {
+        for text in ["review", "review#3"] {
+            let read: StepRef = text.parse().expect("a step");
+            assert_eq!(read.to_string(), text);
+        }
+        for bad in ["", "#3", "review#", "review#x", "Review", "review#3#4"] {
+            bad.parse::<StepRef>().expect_err(bad);
+        }
     }
 }

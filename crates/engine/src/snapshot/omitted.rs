@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use piton_core::event::Snapshot;
-use piton_core::ids::{Oid, StepId, StepRef};
+use piton_core::ids::{Oid, StepRef};
 use piton_core::view::MovedOutView;
 
 use super::beneath::{Root, is_gone};
@@ -76,7 +76,7 @@ pub fn move_out(
     if paths.is_empty() {
         return Ok(Vec::new());
     }
-    let mut all = moved_out(into);
+    let mut all = rows_in(into)?;
     let (before, reached) = (all.len(), tree.within_reach(into));
     for path in paths {
         let place = free_place(&reached, &path, &all);
@@ -106,8 +106,7 @@ pub fn remember(aside: Vec<SetAside>, into: &Path, step: &StepRef) -> Result<(),
         let (step, path) = (Some(step.clone()), names::bytes(&path).to_vec());
         MovedOut { step, path, place }
     };
-    let all: Vec<MovedOut> =
-        moved_out(into).into_iter().chain(aside.into_iter().map(row)).collect();
+    let all: Vec<MovedOut> = rows_in(into)?.into_iter().chain(aside.into_iter().map(row)).collect();
     write_record(into, &all)
 }
 
@@ -128,19 +127,31 @@ pub fn has_omitted(tree: &Worktree, next: &Oid) -> Result<bool, GitError> {
     Ok(!leaving.is_empty())
 }
 
-/// What was moved into a folder and is there.
+/// What was moved into a folder and is there, as far as that can be told: for whoever only looks.
 pub fn moved_out(into: &Path) -> Vec<MovedOut> {
-    let bytes = fs::read(record(into)).unwrap_or_default();
-    let rows = read_record(&bytes, into).unwrap_or_default();
+    rows_in(into).unwrap_or_default()
+}
+
+/// The same for whoever writes the record anew: from one that cannot be read nothing may get lost.
+fn rows_in(folder: &Path) -> Result<Vec<MovedOut>, GitError> {
+    let path = record(folder);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if is_missing(&error) => return Ok(Vec::new()),
+        Err(source) => return Err(GitError::io("read", &path, source)),
+    };
+    let unreadable =
+        || GitError::unexpected(&path.display().to_string(), "it is torn, or of a newer piton");
+    let rows = read_record(&bytes, folder).ok_or_else(unreadable)?;
     let is_there = |moved: &MovedOut| fs::symlink_metadata(&moved.place).is_ok();
-    rows.into_iter().filter(is_there).collect()
+    Ok(rows.into_iter().filter(is_there).collect())
 }
 
 /// Moves what is a step's own back to its paths. What cannot go there stays, and is told.
 pub fn move_back(tree: &Worktree, step: &StepRef, from: &Path) -> Result<MovedBack, GitError> {
     let mut done = MovedBack::default();
     let own = |moved: &MovedOut| moved.step.as_ref() == Some(step);
-    let (own, others): (Vec<_>, Vec<_>) = moved_out(from).into_iter().partition(own);
+    let (own, others): (Vec<_>, Vec<_>) = rows_in(from)?.into_iter().partition(own);
     if own.is_empty() {
         return Ok(done);
     }
@@ -313,17 +324,11 @@ fn read_record(bytes: &[u8], folder: &Path) -> Option<Vec<MovedOut>> {
         let step = std::str::from_utf8(step).ok()?;
         let step = match step {
             "" => None,
-            text => Some(named(text)?),
+            text => Some(text.parse().ok()?),
         };
         Some(MovedOut { step, path: path.to_vec(), place: folder.join(names::path(place)) })
     };
     rest.is_empty().then(|| rows.iter().map(read).collect())?
-}
-
-/// A step as it is shown.
-fn named(text: &str) -> Option<StepRef> {
-    let (step, iteration) = text.split_once('#').unwrap_or((text, "1"));
-    Some(StepRef { step: StepId::new(step).ok()?, iteration: iteration.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -355,5 +360,16 @@ mod tests {
             assert_eq!(read_record(bytes, Path::new("/a")), None, "{bytes:?}");
         }
         assert_eq!(read_record(b"1\0", Path::new("/a")), Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_not_written_over() {
+        let home = tempfile::tempdir().expect("a temporary folder");
+        let folder = home.path().join("omitted");
+        fs::write(record(&folder), b"2\0of a newer piton\0").expect("written");
+        let aside = SetAside { path: "late".into(), place: folder.join("late") };
+        let step: StepRef = "jwt".parse().expect("a step");
+        remember(vec![aside], &folder, &step).expect_err("what it says would be lost");
+        assert_eq!(fs::read(record(&folder)).expect("there"), b"2\0of a newer piton\0");
     }
 }

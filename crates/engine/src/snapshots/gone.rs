@@ -62,9 +62,7 @@ fn told_in(
 
 fn of_step(message: &str) -> Option<(StepRef, Fence)> {
     let (name, fence) = (trailer(message, "Piton-Step")?, trailer(message, "Piton-Fence")?);
-    let (name, iteration) = name.split_once('#').unwrap_or((name, "1"));
-    let step = StepRef { step: StepId::new(name).ok()?, iteration: iteration.parse().ok()? };
-    Some((step, Fence(fence.parse().ok()?)))
+    Some((name.parse().ok()?, Fence(fence.parse().ok()?)))
 }
 
 fn trailer<'text>(message: &'text str, name: &str) -> Option<&'text str> {
