@@ -59,6 +59,9 @@ const SWITCHES: &[(DbConfig, &str, bool)] = &[
     (DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, "qpsg", true),
 ];
 
+/// A connection is behind a lock of ours; SQLite's own would be taken at every step of every statement.
+const ONE_AT_A_TIME: OpenFlags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
+
 /// Room for every statement of `rows`.
 const STATEMENTS: usize = 32;
 
@@ -107,7 +110,14 @@ pub(super) fn write(home: &Home, lock: &WriteLock) -> Result<Link, StoreError> {
         let _turn = lock.take(PATIENCE)?;
         schema::migrate(&mut conn).map_err(named)?;
     }
-    accept(home, conn, before, None).map_err(named)
+    let link = accept(home, conn, before, None).map_err(named)?;
+    if link.log.is_young() {
+        // Perhaps it was made just now. In an older one others have committed, each of whom did this first.
+        File::open(&home.dir)
+            .and_then(|dir| dir.sync_all())
+            .map_err(|source| StoreError::Io { doing: "flushing the store's folder", source })?;
+    }
+    Ok(link)
 }
 
 /// Opens an existing database for looking: in place where SQLite can do that without a write, else from
@@ -129,7 +139,7 @@ pub(super) fn look(home: &Home) -> Result<Link, StoreError> {
 /// `None` where it would have to be brought up to this piton's schema first.
 fn look_in_place(home: &Home) -> Result<Option<Link>, Flaw> {
     let before = Before::of(home)?;
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | ONE_AT_A_TIME;
     let conn = Connection::open_with_flags(uri(&home.db), flags)?;
     switch(&home.db, &conn)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
@@ -248,7 +258,8 @@ impl Stamp {
 
 /// A connection that may write, with every setting as asked.
 fn writer(db: &Path) -> Result<Connection, Flaw> {
-    let mut conn = Connection::open_with_flags(db, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | ONE_AT_A_TIME;
+    let mut conn = Connection::open_with_flags(db, flags)?;
     switch(db, &conn)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
