@@ -8,8 +8,7 @@ use piton_core::ids::BootId;
 use super::Process;
 
 pub(crate) fn boot_id() -> BootId {
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    BootId(id.trim().to_owned())
+    piton_store::boot_id().ok().flatten().unwrap_or_else(|| BootId(String::new()))
 }
 
 pub(crate) fn processes() -> Vec<Process> {

@@ -1,5 +1,7 @@
 //! The machine's clocks, read for stores that have one host. Judges nothing: a [`Moment`] does.
 
+use std::io;
+use std::sync::OnceLock;
 #[cfg(feature = "conformance")]
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
@@ -18,7 +20,17 @@ pub(crate) fn wall() -> Millis {
     Millis(0).after(since)
 }
 
-/// The boot a process runs in, asked once: it cannot change under a process.
+/// The kernel start that this process runs in, where it can be had without starting another. Asked once:
+/// it cannot change under a process.
+pub fn boot_id() -> io::Result<Option<BootId>> {
+    static ASKED: OnceLock<Option<BootId>> = OnceLock::new();
+    match ASKED.get() {
+        Some(boot) => Ok(boot.clone()),
+        None => os::boot_id().map(|boot| ASKED.get_or_init(|| boot).clone()),
+    }
+}
+
+/// The clocks of a host, with the boot they count from.
 #[derive(Debug)]
 pub(crate) struct HostClock {
     boot: Option<BootId>,
@@ -31,7 +43,7 @@ impl HostClock {
     pub(crate) fn new() -> Result<HostClock, StoreError> {
         let boot = match std::env::var(BOOT_ID) {
             Ok(id) if !id.is_empty() => Some(BootId(id)),
-            _ => os::boot_id()
+            _ => boot_id()
                 .map_err(|source| StoreError::Io { doing: "asking for the boot id", source })?,
         };
         Ok(HostClock {

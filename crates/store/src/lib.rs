@@ -13,6 +13,7 @@ use piton_core::ids::{Fence, Hash, Position, RunId, StoreId};
 use piton_core::record::{Cursor, Record};
 use piton_core::time::{Millis, Moment};
 
+pub use clock::boot_id;
 pub use error::{ALLOW_NETWORK_FS, Damage, StoreError, Unsafe};
 
 mod clock;

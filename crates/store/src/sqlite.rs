@@ -97,15 +97,15 @@ impl SqliteStore {
         schema::check_engine()?;
         let clock = HostClock::new()?;
         let home = Home::new(dir)?;
-        home.check(access)?;
-        if access != Access::Create && !home.has_database()? {
+        let there = home.check(access)?;
+        if access != Access::Create && !there {
             return Err(StoreError::Missing { path: home.db });
         }
         let (lock, link) = if access == Access::Look {
             (None, open::look(&home)?)
         } else {
             let lock = WriteLock::open(home.lock.clone())?;
-            let made = access == Access::Create && ensure(&home, &lock)?;
+            let made = !there && ensure(&home, &lock)?;
             let link = open::write(&home, &lock)?;
             if made {
                 let _turn = lock.take(PATIENCE)?;
@@ -254,13 +254,10 @@ enum Written<T> {
     No(T),
 }
 
-/// Makes the database if it was never there; says whether it did.
+/// Makes the database that was not there; says whether it did.
 fn ensure(home: &Home, lock: &WriteLock) -> Result<bool, StoreError> {
-    if home.has_database()? {
-        return Ok(false);
-    }
     let _turn = lock.take(PATIENCE)?;
-    // Again, now that nobody else can be making it.
+    // Asked again, now that nobody else can be making it.
     if home.has_database()? {
         return Ok(false);
     }
@@ -334,7 +331,7 @@ fn keep(
     for packed in batch.cache() {
         rows::keep_cached(conn, log, packed.name(), packed.bytes())?;
     }
-    rows::update_head(conn, log)?;
+    rows::write_head(conn, log)?;
     match batch.key() {
         KeyFate::Kept => {}
         KeyFate::Freed => free_key(conn, &mut rows::known_run(conn, log.run)?)?,

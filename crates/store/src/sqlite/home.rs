@@ -55,8 +55,9 @@ impl Home {
         Uuid::parse_str(run).ok().map(RunId)
     }
 
-    /// Makes the folder if it may be made, and refuses one that others could have tampered with.
-    pub(super) fn check(&self, access: Access) -> Result<(), StoreError> {
+    /// Makes the folder if it may be made, and refuses one that others could have tampered with. Says
+    /// whether the database is there, as [`Home::has_database`] does.
+    pub(super) fn check(&self, access: Access) -> Result<bool, StoreError> {
         if access == Access::Create {
             DirBuilder::new()
                 .recursive(true)
@@ -69,12 +70,15 @@ impl Home {
         };
         trust(&self.dir, &dir, Kind::Dir, access)?;
         refuse_network(&self.dir, os::network_kind(&self.dir), std::env::var_os(ALLOW_NETWORK_FS))?;
-        for path in [&self.db, &self.wal, &self.shm, &self.sidecar, &self.lock] {
-            if let Some(file) = look(path)? {
-                trust(path, &file, Kind::File, access)?;
-            }
+        let trusted = |path: &Path| match look(path)? {
+            Some(file) => trust(path, &file, Kind::File, access).map(|()| true),
+            None => Ok(false),
+        };
+        let there = trusted(&self.db)?;
+        for path in [&self.wal, &self.shm, &self.sidecar, &self.lock] {
+            trusted(path)?;
         }
-        Ok(())
+        if there { Ok(true) } else { self.has_database() }
     }
 
     /// Whether the database is there. Its other files without it mean that it was taken away: a new,
@@ -85,7 +89,13 @@ impl Home {
         }
         for path in [&self.sidecar, &self.wal] {
             if look(path)?.is_some() {
-                return Err(StoreError::Damaged { path: self.db.clone(), damage: Damage::Gone });
+                // Unless somebody has made them all meanwhile, the database first.
+                return match look(&self.db)? {
+                    Some(_) => Ok(true),
+                    None => {
+                        Err(StoreError::Damaged { path: self.db.clone(), damage: Damage::Gone })
+                    }
+                };
             }
         }
         Ok(false)

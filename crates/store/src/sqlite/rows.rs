@@ -244,7 +244,7 @@ pub(super) fn insert_run(conn: &Connection, entry: &RunEntry) -> Result<(), Flaw
         "INSERT INTO runs (seq, run, key, active, created, seal) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?
     .execute((log.seq, log.run.0.as_bytes(), &key.0, active, created.0, entry.seal()))?;
-    insert_head(conn, log)?;
+    write_head(conn, log)?;
     if let Some(name) = name {
         conn.prepare_cached("INSERT INTO names (run, name, seal) VALUES (?1, ?2, ?3)")?
             .execute((log.seq, name, name_seal(log.seq, name)))?;
@@ -256,24 +256,12 @@ fn name_seal(seq: i64, name: &str) -> Seal {
     seal(&[&seq.to_le_bytes(), name.as_bytes()])
 }
 
-fn insert_head(conn: &Connection, log: &Log) -> Result<(), Flaw> {
-    insert_event(
+/// Writes where a log ends.
+pub(super) fn write_head(conn: &Connection, log: &Log) -> Result<(), Flaw> {
+    write_event(
         conn,
         (log.id(HEAD)?, log.head.position.0.cast_signed(), &log.head_body(), log.head.hash),
     )
-}
-
-/// Writes the head of a log back.
-pub(super) fn update_head(conn: &Connection, log: &Log) -> Result<(), Flaw> {
-    let changed = conn
-        .prepare_cached("UPDATE events SET at = ?2, body = ?3, hash = ?4 WHERE id = ?1")?
-        .execute((
-            log.id(HEAD)?,
-            log.head.position.0.cast_signed(),
-            log.head_body(),
-            log.head.hash.as_bytes(),
-        ))?;
-    if changed == 1 { Ok(()) } else { Err(Damage::Seal("a run's head").into()) }
 }
 
 /// A log that was known before, as it is now; or it was forgotten since.
@@ -352,7 +340,7 @@ pub(super) fn move_heads(conn: &Connection) -> Result<(), Flaw> {
             return Err(Damage::Seal("a run's row").into());
         }
         if !entry.is_forgotten() {
-            insert_head(conn, &entry.log)?;
+            write_head(conn, &entry.log)?;
         }
         let active = entry.active;
         set_active(conn, &mut entry, active)?;
@@ -444,19 +432,23 @@ pub(super) fn append(
     for body in bodies {
         let record = Record::following(log.run, log.head, at, body.clone());
         let id = log.event_id(record.position)?;
-        insert_event(conn, (id, record.at.0, &record.body, record.hash))?;
+        write_event(conn, (id, record.at.0, &record.body, record.hash))?;
         log.head = record.cursor();
         records.push(record);
     }
     Ok(records)
 }
 
-fn insert_event(
+/// Writes a row of events. One statement for records and heads, because compiling a second one takes longer
+/// than running it; that no record is in the way of an append is known from reading up to the head.
+fn write_event(
     conn: &Connection,
     (id, at, body, hash): (i64, i64, &[u8], Hash),
 ) -> Result<(), Flaw> {
-    conn.prepare_cached("INSERT INTO events (id, at, body, hash) VALUES (?1, ?2, ?3, ?4)")?
-        .execute((id, at, body, hash.as_bytes()))?;
+    conn.prepare_cached(
+        "INSERT OR REPLACE INTO events (id, at, body, hash) VALUES (?1, ?2, ?3, ?4)",
+    )?
+    .execute((id, at, body, hash.as_bytes()))?;
     Ok(())
 }
 
