@@ -162,7 +162,7 @@ pub fn claim(
     log: &mut Log,
     ask: &ClaimAsk<'_>,
 ) -> Result<ClaimAnswer, EngineError> {
-    let worktree = top(ask.worktree)?;
+    let Top { path: worktree, in_git } = top(ask.worktree)?;
     let holder = Holder::External { host: project.host.clone(), worktree: text(&worktree)? };
     let place = place_at(project, log, &worktree);
     let which = match ask.step {
@@ -203,7 +203,7 @@ pub fn claim(
                 }
                 _ => kept,
             };
-            let snapshots = Worktree::at(&project.git, &worktree).is_ours();
+            let snapshots = in_git && Worktree::at(&project.git, &worktree).is_ours();
             let reclaimed = was_touched(&before, events, &step.step);
             let claim = ClaimView { reclaimed, snapshots, kept, ..given(log, &step, &attempt) };
             answer(project, log, &holder, Some(claim))?
@@ -626,7 +626,7 @@ pub fn fence_of(
     let worktree = match under {
         Under::Fence(fence) => return Ok(*fence),
         Under::Worktree(path) => match top(path) {
-            Ok(top) => text(&top)?,
+            Ok(top) => text(&top.path)?,
             // Whoever claimed from a folder that is gone by now is known by its name.
             Err(gone) => removed(project, state, path).ok_or(gone)?,
         },
@@ -985,16 +985,24 @@ fn is_zero(count: &usize) -> bool {
 
 /// The root of the git worktree that a folder is in, by the one name that every way of writing it has:
 /// whoever works below it is the same owner. A folder that is in none is its own.
-fn top(path: &Path) -> Result<PathBuf, EngineError> {
+fn top(path: &Path) -> Result<Top, EngineError> {
     let unusable = |source| EngineError::Worktree { path: path.to_owned(), source };
     let whole = std::fs::canonicalize(path).map_err(unusable)?;
     if !whole.is_dir() {
         return Err(unusable(std::io::Error::other("it is not a folder")));
     }
-    match Git::discover(&whole) {
-        Ok(git) if whole.starts_with(git.here()) => Ok(git.here().to_owned()),
-        _ => Ok(whole),
-    }
+    Ok(match Git::around(&whole) {
+        Ok(git) if whole.starts_with(git.here()) => {
+            Top { path: git.here().to_owned(), in_git: true }
+        }
+        _ => Top { path: whole, in_git: false },
+    })
+}
+
+/// Who somebody outside is: where they work.
+struct Top {
+    path: PathBuf,
+    in_git: bool,
 }
 
 /// A path as events tell it. One that is no text is refused: two of them could look the same, and would

@@ -25,6 +25,7 @@ pub(crate) mod status;
 
 pub(crate) use call::{Answer, Call};
 pub(crate) use commit::commit_tree;
+use plain::Around;
 
 /// Raw snapshots need an attribute source other than the worktree (2.41); merging without a
 /// worktree came in 2.38, flushing refs in 2.36.
@@ -172,23 +173,28 @@ impl Git {
     /// Finds the repository from any of its folders. One without a main worktree is also found from
     /// its git directory.
     pub fn discover(from: &Path) -> Result<Git, GitError> {
+        match from.canonicalize() {
+            Ok(real) => Git::around(&real),
+            Err(_) => Err(GitError::NotARepository { path: from.to_owned() }),
+        }
+    }
+
+    /// The same from a folder that is absolute and without links.
+    pub(crate) fn around(from: &Path) -> Result<Git, GitError> {
         let nowhere = || GitError::NotARepository { path: from.to_owned() };
-        let from = from.canonicalize().map_err(|_| nowhere())?;
-        if let Some(places) = plain::places(&from) {
-            return Ok(Git { places: Arc::new(places) });
+        match plain::around(from) {
+            Around::Ordinary(places) => return Ok(Git { places: Arc::new(places) }),
+            Around::Nothing => return Err(nowhere()),
+            Around::Perhaps => drop(installed()?),
         }
-        if plain::is_nowhere(&from) {
-            return Err(nowhere());
-        }
-        installed()?;
         let ask = |words: &[&str]| {
-            let asked = Call::new(&from).args(&["rev-parse", "--path-format=absolute"]).args(words);
+            let asked = Call::new(from).args(&["rev-parse", "--path-format=absolute"]).args(words);
             Ok(asked.run()?.stdout)
         };
         let words = ["--is-inside-work-tree", "--git-dir", "--git-common-dir"];
         let answer = ask(&words).map_err(|error| match error {
             GitError::Failed { stderr, .. } if stderr.contains("not a git repository") => {
-                match plain::lost(&from) {
+                match plain::lost(from) {
                     Some((path, entry)) => GitError::LostRepository { path, entry },
                     None => nowhere(),
                 }
@@ -210,7 +216,7 @@ impl Git {
                 };
                 Places { git_dir, common_dir, main_root, here }
             }
-            (false, Some(_)) => return Err(GitError::NoWorktree { path: from }),
+            (false, Some(_)) => return Err(GitError::NoWorktree { path: from.to_owned() }),
             (false, None) => {
                 let (main_root, here) = (common_dir.clone(), common_dir.clone());
                 Places { git_dir, common_dir, main_root, here }

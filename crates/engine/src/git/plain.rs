@@ -12,18 +12,35 @@ use super::{Places, names};
 /// Refs that all worktrees share and that are files.
 const SHARED: &[&str] = &["refs/heads/", "refs/tags/", "refs/piton/"];
 
-/// The places of the repository around a folder, which is absolute and without links.
-pub(super) fn places(from: &Path) -> Option<Places> {
-    let (here, dot_git) = from.ancestors().find_map(|folder| {
-        let dot_git = folder.join(".git");
-        dot_git.symlink_metadata().ok().map(|found| (folder, (dot_git, found)))
-    })?;
+/// What is around a folder.
+pub(super) enum Around {
+    Ordinary(Places),
+    /// Something that is called or looks like a git directory.
+    Perhaps,
+    Nothing,
+}
+
+/// Looks from a folder, which is absolute and without links, upwards for the nearest git directory.
+pub(super) fn around(from: &Path) -> Around {
+    for here in from.ancestors() {
+        let dot_git = here.join(".git");
+        if let Ok(found) = dot_git.symlink_metadata() {
+            return places(from, here, (dot_git, &found)).map_or(Around::Perhaps, Around::Ordinary);
+        }
+        if here.join("HEAD").exists() && here.join("objects").exists() {
+            return Around::Perhaps;
+        }
+    }
+    Around::Nothing
+}
+
+/// The places of an ordinary repository, by what a folder around `from` has as `.git`.
+fn places(from: &Path, here: &Path, dot_git: (PathBuf, &fs::Metadata)) -> Option<Places> {
     let git_dir = match dot_git {
         (path, found) if found.is_dir() => path,
-        (path, found) if found.is_file() => linked(&path, here)?,
+        (path, found) if found.is_file() => linked(&path, here)?.canonicalize().ok()?,
         _ => return None,
     };
-    let git_dir = git_dir.canonicalize().ok()?;
     let common_dir = match fs::read_to_string(git_dir.join("commondir")) {
         Ok(text) => git_dir.join(text.trim_end_matches('\n')).canonicalize().ok()?,
         Err(_) => git_dir.clone(),
@@ -39,13 +56,6 @@ pub(super) fn places(from: &Path) -> Option<Places> {
         false => parent(&common_dir)?,
     };
     Some(Places { git_dir, common_dir, main_root, here })
-}
-
-/// Whether no repository can be around a folder: nothing above it is called or looks like a git directory.
-pub(super) fn is_nowhere(from: &Path) -> bool {
-    let is_bare = |folder: &Path| folder.join("HEAD").exists() && folder.join("objects").exists();
-    let is_one = |folder: &Path| folder.join(".git").symlink_metadata().is_ok() || is_bare(folder);
-    !from.ancestors().any(is_one)
 }
 
 /// The worktree around a folder whose `.git` file names what is not there, and what it names.
