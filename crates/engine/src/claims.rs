@@ -955,6 +955,8 @@ pub fn release(
 /// What `reset` answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ResetAnswer {
+    /// Nothing is to be done about a pending step on which nothing was spent.
+    pub reset: bool,
     /// The steps that need it.
     pub dependants: Vec<StepId>,
     /// The ref with the bytes that the last holder outside has in its worktree.
@@ -973,10 +975,12 @@ pub fn reset(
     let last = log.run().step(step).and_then(|(_, state)| state.history.last());
     let last = last.map(|past| past.attempt.fence);
     let kept = last.and_then(|fence| preserve::of_lost(project, log, step, fence));
-    log.submit(&Command::Reset { step: StepRef::first(step.clone()), reason })?;
+    let command = Command::Reset { step: StepRef::first(step.clone()), reason };
+    let told = log.submit(&command)?;
+    let reset = matches!(told.last(), Some(Event::Reset { .. }));
     let run = log.run();
     let dependants = run.index_of(step).map(|index| run.dependants_of(index));
-    Ok(ResetAnswer { dependants: dependants.unwrap_or_default(), kept })
+    Ok(ResetAnswer { reset, dependants: dependants.unwrap_or_default(), kept })
 }
 
 fn is_zero(count: &usize) -> bool {

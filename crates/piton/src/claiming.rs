@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use piton_core::ids::{Fence, RunId, StepId};
 use piton_core::limits::EVIDENCE_BYTES_MAX;
+use piton_engine::abandon::is_untouched;
 use piton_engine::claims::{self, Under};
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::error::EngineError;
 use piton_engine::log::Log;
 use piton_engine::preserve::{self, Kept};
 use piton_engine::project::Project;
-use piton_engine::runs::{self, OpenAsk, OpenedRun, Unfinished};
+use piton_engine::runs::{self, NearRun, OpenAsk, OpenedRun, Unfinished};
 use piton_engine::shell::word;
 use piton_engine::{Access, Store};
 use serde_json::{Value, json};
@@ -336,12 +337,28 @@ pub(crate) fn open(
     let settings = loaded.settings.clone();
     let opening = runs::prepare(project, OpenAsk { plan_path: plan, inputs, settings })?;
     let store = project.store(Access::Create)?;
-    match runs::open(project, store, opening, unfinished)? {
+    let near = runs::unended(&store, &opening)?.near;
+    let opened = runs::open(project, store, opening, unfinished)?;
+    if let OpenedRun::New(_) = &opened {
+        tell_same(ui, &near);
+    }
+    match opened {
         OpenedRun::Changed(mut log, changed) => {
             accepting::settle(ui, project, &mut log, changed, (on_change, &loaded))?;
             Ok(OpenedRun::Existing(log))
         }
         opened => Ok(opened),
+    }
+}
+
+/// Says that the work is perhaps under way already: a plan that was moved opens a run of its own.
+fn tell_same(ui: &Ui, near: &[NearRun]) {
+    let same = near.iter().filter(|near| near.is_same && !is_untouched(near.log.run()));
+    for opened in same.map(|near| &near.log.run().opened) {
+        let (run, from) = (&opened.handle, plain(&opened.plan_path));
+        let message = format!("{run} is an unfinished run of the same plan, from {from}");
+        let hint = format!("to go on with that one: `piton claim {run} --worktree .`");
+        ui.warn(Kind::Noticed, message, Some(hint));
     }
 }
 

@@ -381,6 +381,27 @@ fn a_plan_is_found_from_a_folder_below_and_from_another_worktree() {
 }
 
 #[test]
+fn a_plan_that_was_moved_has_its_own_run_and_the_other_is_named() {
+    let sandbox = sandbox();
+    let one = tree(&sandbox, "one");
+    let open =
+        |verb: &[&str]| sandbox.piton(&[verb, &["--json"]].concat()).output().success().json();
+    let untouched = open(&["open", "plan.toml"]);
+    std::fs::copy(sandbox.path("plan.toml"), sandbox.path("copy.toml")).expect("a copy");
+    assert_eq!(open(&["open", "copy.toml"])["issues"], serde_json::json!([]), "nobody began");
+    let run = untouched["data"]["run"]["handle"].as_str().expect("a handle").to_owned();
+    data(&sandbox, &["claim", &run, "--worktree", &one]);
+    std::fs::rename(sandbox.path("plan.toml"), sandbox.path("moved.toml")).expect("moved");
+    let claimed = open(&["claim", "moved.toml", "--worktree", &one]);
+    assert_ne!(claimed["data"]["handle"], run.as_str());
+    let told = &claimed["issues"][0];
+    assert_eq!(told["severity"], "warning", "{claimed}");
+    let hint = told["hint"].as_str().expect("a way");
+    assert!(hint.contains(&format!("`piton claim {run} --worktree .`")), "{hint}");
+    assert_eq!(open(&["claim", "moved.toml", "--worktree", &one])["issues"], serde_json::json!([]));
+}
+
+#[test]
 fn a_plan_whose_file_is_gone_still_names_its_run() {
     let sandbox = sandbox();
     let one = tree(&sandbox, "one");

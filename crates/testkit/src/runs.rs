@@ -101,13 +101,15 @@ pub fn tree(sandbox: &Sandbox, name: &str) -> String {
 }
 
 /// Every write of a holder of step `jwt`, each with what it needs beside its claim.
-pub const WRITES: [&[&str]; 10] = [
+pub const WRITES: [&[&str]; 12] = [
     &["start", "plan.toml", "jwt"],
     &["heartbeat", "plan.toml", "jwt"],
     &["checkpoint", "plan.toml", "jwt", "--note", "x"],
     &["check", "plan.toml", "jwt", "1", "--done"],
     &["item", "add", "plan.toml", "jwt", "gap"],
     &["substep", "complete", "plan.toml", "jwt", "validate"],
+    &["ask", "plan.toml", "jwt", "which one?"],
+    &["ask", "plan.toml", "jwt", "--read"],
     &["complete", "plan.toml", "jwt"],
     &["complete", "plan.toml", "jwt", "--force", "--reason", "x"],
     &["fail", "plan.toml", "jwt", "--reason", "x"],
@@ -121,7 +123,9 @@ pub fn assert_fenced(sandbox: &Sandbox, fence: &str, tree: Option<&str>) {
     let before = events(sandbox);
     let completed = step(&view(sandbox), "jwt")["status"] == "completed";
     let by_tree = tree.map(|tree| ["--worktree", tree]);
-    for write in WRITES {
+    let head = sandbox.git(&["rev-parse", "HEAD"]);
+    let deliver = ["complete", "plan.toml", "jwt", "--commit", &head];
+    for write in WRITES.into_iter().chain([&deliver[..]]) {
         for by in [["--fence", fence]].into_iter().chain(by_tree) {
             let (exit, code, message) = refused(sandbox, &[write, &by[..]].concat());
             // Whoever asks: what is completed cannot be released.

@@ -36,15 +36,18 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let mut target = Target::find(&args.which)?;
     let Target { project, log, step, .. } = &mut target;
     let reset = claims::reset(project, log, step, args.reason.clone());
-    let ResetAnswer { dependants, kept } = reset.map_err(|error| target.told(error))?;
+    let ResetAnswer { reset, dependants, kept } = reset.map_err(|error| target.told(error))?;
     let step = &target.step;
-    let _ = ui.line(format!("step {step}: pending"));
-    if args.force && !dependants.is_empty() {
+    let _ = ui.line(match reset {
+        true => format!("step {step}: pending"),
+        false => format!("step {step}: pending already"),
+    });
+    if reset && args.force && !dependants.is_empty() {
         let names: Vec<&str> = dependants.iter().map(|step| step.as_str()).collect();
         let message = format!("steps that need it are left as they are: {}", names.join(", "));
         ui.warn(Kind::Noticed, message, None);
     }
     tell_stopped(ui, &target);
-    let data = target.answer(json!({ "reset": true, "dependants": dependants, "kept": kept }));
+    let data = target.answer(json!({ "reset": reset, "dependants": dependants, "kept": kept }));
     Ok(Answer::new(data).after_writing(target.log.store()))
 }

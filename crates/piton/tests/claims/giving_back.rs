@@ -193,6 +193,8 @@ fn a_failed_step_is_reset() {
     assert_eq!(claim(&sandbox, &one, &[])["step"], "docs", "others may go on with the rest");
     let reset = data(&sandbox, &["reset", "plan.toml", "jwt"]);
     assert_eq!(reset["dependants"], serde_json::json!(["routes"]));
+    assert_eq!(reset["reset"], true);
+    assert_eq!(data(&sandbox, &["reset", "plan.toml", "jwt"])["reset"], false, "it is pending");
     let run = view(&sandbox);
     assert_eq!(
         (&step(&run, "jwt")["status"], &step(&run, "jwt")["failures"]),
