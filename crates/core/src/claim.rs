@@ -308,7 +308,7 @@ pub(crate) fn entry_of(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> 
 fn entry_by_phase(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
     match &state.phase {
         Phase::Completed { .. } => Err(Refusal::Completed(plan.id.clone())),
-        Phase::Failed { .. } if state.failures > plan.retries => {
+        Phase::Failed { .. } if state.tries_left(plan) == 0 => {
             Err(Refusal::RetriesUsed(plan.id.clone()))
         }
         _ if state.is_stopped() => Err(Refusal::StepStopped(plan.id.clone())),

@@ -460,7 +460,7 @@ impl Run {
     /// Takes in what a step has become.
     fn count(&mut self, index: usize) {
         let (plan, step) = (&self.graph.plan().steps[index], &self.steps[index]);
-        let failed = matches!(step.phase, Phase::Failed { .. }) && step.failures > plan.retries;
+        let failed = matches!(step.phase, Phase::Failed { .. }) && step.tries_left(plan) == 0;
         let completed = step.is_completed();
         self.sets.held.set(index, matches!(step.phase, Phase::Held(_)));
         self.sets.interrupted.set(index, matches!(step.phase, Phase::Interrupted(_)));

@@ -601,10 +601,9 @@ fn step_status(
                 Stage::Land => StepStatus::Verified { fence },
             }
         }
-        Phase::Failed { why, .. } => StepStatus::Failed {
-            why: why.clone(),
-            retries_left: (plan.retries + 1).saturating_sub(state.failures),
-        },
+        Phase::Failed { why, .. } => {
+            StepStatus::Failed { why: why.clone(), retries_left: state.tries_left(plan) }
+        }
         Phase::Interrupted(last) => StepStatus::Interrupted {
             cause: last.cause,
             at: last.at,

@@ -212,6 +212,11 @@ impl Step {
         held.or(self.held_back).is_some()
     }
 
+    /// How often it may still be attempted before it has failed for good.
+    pub fn tries_left(&self, plan: &PlanStep) -> u32 {
+        (plan.retries + 1).saturating_sub(self.failures)
+    }
+
     pub fn attempt(&self) -> Option<&Attempt> {
         match &self.phase {
             Phase::Held(attempt) => Some(attempt),
