@@ -393,14 +393,8 @@ impl Look<'_> {
     fn moved_out(&self, out: Vec<(Fence, MovedOut)>) -> Option<Condition> {
         let is_coming = |(fence, _): &&(Fence, MovedOut)| Some(*fence) >= self.state.begun_anew();
         let coming = out.iter().filter(is_coming).count();
-        let rows: Vec<String> = out
-            .iter()
-            .map(|(_, moved)| moved.shown())
-            .map(|shown| {
-                let MovedOutView { path, place } = shown;
-                format!("{path} (it is {place})")
-            })
-            .collect();
+        let row = |MovedOutView { path, place }| format!("{path} (it is {place})");
+        let rows: Vec<String> = out.iter().map(|(_, moved)| row(moved.shown())).collect();
         let then = match coming {
             0 => "leaves that there: the step was begun anew since",
             _ => {

@@ -398,23 +398,20 @@ impl Found<'_> {
 
 /// piton can only run what it can start: of a plan with nothing else everything is claimed by others.
 pub fn check_startable(plan: &Plan) -> Result<(), EngineError> {
-    nothing_but_by_hand(plan.steps.iter())
+    nothing_but_by_hand(plan.steps.iter().collect())
 }
 
 /// As [`check_startable`], for the steps of a run that are not completed.
 pub fn check_rest_startable(run: &Run) -> Result<(), EngineError> {
-    let rest: Vec<&PlanStep> = run.remaining().map(|(plan, _)| plan).collect();
-    nothing_but_by_hand(rest.into_iter())
+    nothing_but_by_hand(run.remaining().map(|(plan, _)| plan).collect())
 }
 
-fn nothing_but_by_hand<'a>(
-    steps: impl Iterator<Item = &'a PlanStep> + Clone,
-) -> Result<(), EngineError> {
-    if steps.clone().any(|step| !step.work.is_by_hand()) {
+fn nothing_but_by_hand(steps: Vec<&PlanStep>) -> Result<(), EngineError> {
+    if steps.is_empty() || steps.iter().any(|step| !step.work.is_by_hand()) {
         return Ok(());
     }
-    let steps: Vec<StepId> = steps.map(|step| step.id.clone()).collect();
-    if steps.is_empty() { Ok(()) } else { Err(EngineError::NothingToStart { steps }) }
+    let steps = steps.into_iter().map(|step| step.id.clone()).collect();
+    Err(EngineError::NothingToStart { steps })
 }
 
 /// What the plan file, where the run was opened, says where that is not what the run recorded.
