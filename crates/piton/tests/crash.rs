@@ -249,7 +249,7 @@ macro_rules! crash_points {
         #[test]
         fn every_point_has_its_test() {
             let tested = [$($point),*];
-            // Those of holders outside are in outside.rs, those of cleaning up in tidying.rs,
+            // Those of holders outside are in outside/, those of cleaning up in tidying/,
             // those of restoring in snapshots.rs, those of a merge in merging.rs,
             // those of a worktree that changes hands in states/.
             let ours = |who: &Who| matches!(who, Who::Worker | Who::Keeper);

@@ -58,6 +58,15 @@ pub fn lay_plan(sandbox: &Sandbox, text: &str) {
     sandbox.commit("ready");
 }
 
+/// Commits a file in a worktree; the commit's id.
+#[track_caller]
+pub fn commit_file(sandbox: &Sandbox, tree: &Path, file: &str, text: &str) -> String {
+    sandbox.write(tree.join(file), text);
+    sandbox.git_in(tree, &["add", "-A"]);
+    sandbox.git_in(tree, &["commit", "--quiet", "-m", &format!("write {file}")]);
+    sandbox.git_in(tree, &["rev-parse", "HEAD"])
+}
+
 /// What a verb answers with `--json`.
 #[track_caller]
 pub fn data(sandbox: &Sandbox, args: &[&str]) -> Value {

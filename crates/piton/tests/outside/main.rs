@@ -11,7 +11,7 @@ mod trees;
 use std::path::{Path, PathBuf};
 
 use piton_testkit::Sandbox;
-use piton_testkit::runs::{data, lay_plan, refused, view};
+use piton_testkit::runs::{commit_file, data, lay_plan, refused, view};
 use serde_json::Value;
 
 const PLAN: &str = "\
@@ -94,10 +94,7 @@ impl Lab {
     /// Commits a file in a worktree; the commit's id.
     #[track_caller]
     pub(crate) fn commit(&self, tree: &Path, file: &str, text: &str) -> String {
-        self.sandbox.write(tree.join(file), text);
-        self.sandbox.git_in(tree, &["add", "-A"]);
-        self.sandbox.git_in(tree, &["commit", "--quiet", "-m", &format!("write {file}")]);
-        self.sandbox.git_in(tree, &["rev-parse", "HEAD"])
+        commit_file(&self.sandbox, tree, file, text)
     }
 
     pub(crate) fn branch(&self) -> String {

@@ -1,12 +1,13 @@
-//! What holders outside are told and what is told of them, with the real binary: reports that reach every
-//! snapshot, commits that count once, refusals with a way out that is open.
+//! What holders outside are told and what is told of them: reports that reach every snapshot, commits that
+//! count once, refusals with a way out that is open.
 
 use std::path::Path;
 
-use piton::reference::accepts;
 use piton_testkit::Sandbox;
-use piton_testkit::runs::{data, events_named, lay_plan, refused, step, tree, view};
+use piton_testkit::runs::{commit_file, data, events_named, lay_plan, refused, step, tree, view};
 use serde_json::Value;
+
+use super::{commands, hint, paste};
 
 const PLAN: &str = "\
 [plan]
@@ -42,44 +43,6 @@ fn claim(sandbox: &Sandbox, tree: &str, step: &str) -> String {
     let claimed = data(sandbox, &args);
     assert_eq!(claimed["claimed"], true, "{claimed}");
     claimed["fence"].to_string()
-}
-
-#[track_caller]
-fn commit(sandbox: &Sandbox, tree: &str, file: &str, text: &str) -> String {
-    let tree = Path::new(tree);
-    sandbox.write(tree.join(file), text);
-    sandbox.git_in(tree, &["add", "-A"]);
-    sandbox.git_in(tree, &["commit", "--quiet", "-m", &format!("write {file}")]);
-    sandbox.git_in(tree, &["rev-parse", "HEAD"])
-}
-
-/// The hint of a command that is refused with this code.
-#[track_caller]
-fn hint(sandbox: &Sandbox, code: &str, args: &[&str]) -> String {
-    let out = sandbox.piton(args).arg("--json").output();
-    let told = out.json();
-    assert_eq!(told["issues"][0]["code"], code, "{args:?}\n{out}");
-    told["issues"][0]["hint"].as_str().unwrap_or_else(|| panic!("no hint: {out}")).to_owned()
-}
-
-/// The commands that a hint quotes; every one of them is a command.
-#[track_caller]
-fn commands(hint: &str) -> Vec<Vec<String>> {
-    let quoted = hint.split('`').skip(1).step_by(2).filter(|text| text.starts_with("piton "));
-    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let all: Vec<Vec<String>> = quoted.map(words).collect();
-    for command in &all {
-        accepts(command).unwrap_or_else(|why| panic!("{command:?}: {why}"));
-    }
-    all
-}
-
-/// Types what a hint says: its n-th command.
-#[track_caller]
-fn paste(sandbox: &Sandbox, hint: &str, n: usize) -> Value {
-    let command = commands(hint).swap_remove(n);
-    let words = command[1..].iter().map(String::as_str).filter(|word| *word != "--json");
-    data(sandbox, &words.collect::<Vec<_>>())
 }
 
 #[test]
@@ -122,16 +85,16 @@ fn another_commit_is_refused_whatever_landed() {
     let docs = claim(&sandbox, &two, "docs");
     let jwt = claim(&sandbox, &one, "jwt");
     data(&sandbox, &["check", "plan.toml", "jwt", "1", "--done", "--fence", &jwt]);
-    let theirs = commit(&sandbox, &two, "docs.md", "how\n");
+    let theirs = commit_file(&sandbox, Path::new(&two), "docs.md", "how\n");
     data(&sandbox, &["complete", "plan.toml", "docs", "--fence", &docs, "--commit", &theirs]);
-    let early = commit(&sandbox, &one, "auth.ts", "one\n");
-    let given = commit(&sandbox, &one, "auth.ts", "two\n");
+    let early = commit_file(&sandbox, Path::new(&one), "auth.ts", "one\n");
+    let given = commit_file(&sandbox, Path::new(&one), "auth.ts", "two\n");
     let complete = ["complete", "plan.toml", "jwt", "--fence", &jwt, "--commit"];
     let done = data(&sandbox, &[&complete[..], &[&given]].concat());
     let landed = done["commit"].as_str().expect("a commit").to_owned();
     assert_ne!(landed, given, "it landed within a merge");
     // What is in what landed, and what is not.
-    let late = commit(&sandbox, &one, "auth.ts", "three\n");
+    let late = commit_file(&sandbox, Path::new(&one), "auth.ts", "three\n");
     for other in [&base, &theirs, &early, &late] {
         let (exit, code, message) = refused(&sandbox, &[&complete[..], &[other]].concat());
         assert_eq!((exit, code.as_str()), (1, "E085"), "{other}: {message}");
@@ -178,7 +141,7 @@ fn a_changed_plan_names_the_ways_that_are_open() {
     claim_by_run(&sandbox, &one);
     for verb in [&["worktree", "create", "plan.toml", "docs"][..], &["resume", "--dry-run"]] {
         let way = hint(&sandbox, "E048", verb);
-        let ways = commands(&way);
+        let ways = commands(&sandbox, &way);
         assert_eq!(ways[0], ["piton", "open", "plan.toml", "--accept-plan"], "{way}");
         // Somebody has a step: before that has ended the run is not left aside.
         assert_eq!((ways[1][1].as_str(), ways[2][3].as_str()), ("release", "--fresh"), "{way}");
@@ -210,7 +173,7 @@ fn what_is_missing_on_a_command_line_is_what_is_asked_for() {
     let (sandbox, one) = sandbox();
     // Before there is any run.
     let start = hint(&sandbox, "E064", &["start", "plan.toml", "jwt", "--worktree", &one]);
-    assert_eq!(commands(&start)[0][..3], ["piton", "claim", "plan.toml"], "{start}");
+    assert_eq!(commands(&sandbox, &start)[0][..3], ["piton", "claim", "plan.toml"], "{start}");
     assert!(hint(&sandbox, "E064", &["start"]).contains("piton claim --help"));
     for verb in [&["claim", "nope.toml", "--worktree", &one][..], &["start", "nope.toml", "jwt"]] {
         let (_, code, message) = refused(&sandbox, verb);
@@ -221,7 +184,7 @@ fn what_is_missing_on_a_command_line_is_what_is_asked_for() {
     assert_eq!(opened["step"], "jwt");
     sandbox.write("other.toml", "[plan]\nname = 'other'\n[[step]]\nid = 'a'\n");
     let other = hint(&sandbox, "E064", &["start", "other.toml", "a", "--worktree", &one]);
-    assert_eq!(commands(&other)[0][..3], ["piton", "claim", "other.toml"], "{other}");
+    assert_eq!(commands(&sandbox, &other)[0][..3], ["piton", "claim", "other.toml"], "{other}");
     let (_, code, message) = refused(&sandbox, &["claim", "nope.toml", "--worktree", &one]);
     assert_eq!(code, "E060", "{message}");
     assert_eq!(refused(&sandbox, &["claim", "nobody", "--worktree", &one]).1, "E064");
@@ -370,13 +333,13 @@ run = 'cat reviewed > shipped'
     let shown = sandbox.piton(&["status", "plan.toml"]).output().stdout;
     assert!(shown.contains("somebody can claim review"), "{shown}");
     let way = hint(&sandbox, "E066", &["resume"]);
-    let claimed = &commands(&way)[0];
+    let claimed = &commands(&sandbox, &way)[0];
     assert_eq!(claimed[3..5], ["--step", "review"], "{way}");
 
     let branch = view(&sandbox)["branch"].as_str().expect("a branch").to_owned();
     sandbox.git_in(Path::new(&one), &["merge", "--quiet", "--ff-only", &branch]);
     let fence = claim(&sandbox, &one, "review");
-    let done = commit(&sandbox, &one, "reviewed", "fine\n");
+    let done = commit_file(&sandbox, Path::new(&one), "reviewed", "fine\n");
     data(&sandbox, &["complete", "plan.toml", "review", "--fence", &fence, "--commit", &done]);
     assert_eq!(data(&sandbox, &["resume"])["outcome"], "completed");
     assert_eq!(sandbox.git(&["show", &format!("{branch}:shipped")]), "fine");

@@ -1,10 +1,10 @@
-//! What piton tells people and agents to type next, with the real binary: every command that it quotes has
-//! the real run, step and claim in it, is one that the parser takes, and works where it is said to.
+//! What to type next, told by every kind of refusal and of every state of a run: pasted as it is told, it
+//! works.
 
-use piton::reference::accepts;
 use piton_testkit::Sandbox;
 use piton_testkit::runs::{agent_step, data, lay_plan, plan, refused, step, tree, view};
-use serde_json::Value;
+
+use super::{assert_pasteable, hint, paste};
 
 const PLAN: &str = "\
 [plan]
@@ -22,62 +22,6 @@ id = 'docs'
 id = 'routes'
 needs = ['jwt']
 ";
-
-/// Words that stand for something in a usage line, and for nothing in a command.
-const PLACEHOLDERS: [&str; 12] = [
-    "RUN", "STEP", "PLAN", "PATH", "WHY", "ITEM", "SUBSTEP", "ANSWER", "NAME", "TEXT", "VERB",
-    "OID",
-];
-
-/// What is between backticks.
-fn quoted(text: &str) -> Vec<&str> {
-    text.split('`').skip(1).step_by(2).collect()
-}
-
-/// A command line as a shell reads it.
-#[track_caller]
-fn words(sandbox: &Sandbox, command: &str) -> Vec<String> {
-    let script = format!("set -- {command}; printf '%s\\n' \"$@\"");
-    let read = sandbox.command("sh").args(["-c", &script]).output().expect("a shell");
-    assert!(read.status.success(), "{command}");
-    String::from_utf8(read.stdout).expect("text").lines().map(str::to_owned).collect()
-}
-
-/// Every command in a text can be pasted.
-#[track_caller]
-fn assert_pasteable(sandbox: &Sandbox, text: &str) {
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    for word in text.split(|c: char| !is_word(c)) {
-        assert!(!PLACEHOLDERS.contains(&word), "{word} is nobody's name: {text}");
-    }
-    for command in quoted(text).into_iter().filter(|command| command.starts_with("piton ")) {
-        if let Err(why) = accepts(&words(sandbox, command)) {
-            panic!("`{command}` is no command: {why}");
-        }
-    }
-}
-
-/// A command that is refused with this code; its hint, which can be pasted.
-#[track_caller]
-fn hint(sandbox: &Sandbox, code: &str, args: &[&str]) -> String {
-    let out = sandbox.piton(args).arg("--json").output();
-    let told = out.json();
-    assert_eq!(told["issues"][0]["code"], code, "{args:?}\n{out}");
-    let hint = told["issues"][0]["hint"].as_str();
-    let hint = hint.unwrap_or_else(|| panic!("no hint: {out}")).to_owned();
-    assert_pasteable(sandbox, &hint);
-    hint
-}
-
-/// Does what a hint says: its n-th command.
-#[track_caller]
-fn paste(sandbox: &Sandbox, hint: &str, n: usize) -> Value {
-    let commands: Vec<&str> =
-        quoted(hint).into_iter().filter(|command| command.starts_with("piton ")).collect();
-    let words = words(sandbox, commands.get(n).unwrap_or_else(|| panic!("no command {n}: {hint}")));
-    let words = words[1..].iter().map(String::as_str).filter(|word| *word != "--json");
-    data(sandbox, &words.collect::<Vec<_>>())
-}
 
 fn sandbox() -> (Sandbox, String, String) {
     let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));

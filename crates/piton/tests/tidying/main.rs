@@ -12,7 +12,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use piton_testkit::runs::{command_step, lay_plan, plan, refused, view};
+use piton_testkit::runs::{command_step, commit_file, lay_plan, plan, refused, view};
 use piton_testkit::{Sandbox, kill9};
 use serde_json::Value;
 
@@ -71,10 +71,7 @@ impl Lab {
 
     #[track_caller]
     pub(crate) fn commit(&self, tree: &Path, file: &str, text: &str) -> String {
-        self.sandbox.write(tree.join(file), text);
-        self.sandbox.git_in(tree, &["add", "-A"]);
-        self.sandbox.git_in(tree, &["commit", "--quiet", "-m", &format!("write {file}")]);
-        self.sandbox.git_in(tree, &["rev-parse", "HEAD"])
+        commit_file(&self.sandbox, tree, file, text)
     }
 
     /// Puts what a worktree has committed onto main.
