@@ -18,8 +18,7 @@ use crate::keeper::reason_in;
 use crate::log::Log;
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::snapshot;
-use crate::snapshot::{Begun, FileChange};
+use crate::snapshot::{self, Begun, FileChange};
 use crate::worktree::Worktree;
 
 mod gone;

@@ -1,0 +1,334 @@
+//! What whoever asks for a step is told: the claim that they got, what else can be had, and why the rest
+//! cannot.
+
+use piton_core::claim::{Asker, barred, believed_until, claimable, count_ready, in_the_way, ready};
+use piton_core::decide::{Insist, Refusal};
+use piton_core::event::{Grounds, Holder};
+use piton_core::ids::{Fence, Handle, RunId, StepId, StepRef};
+use piton_core::plan::PlanStep;
+use piton_core::run::{Attempt, Run, Step};
+use piton_core::view::timestamp;
+use serde::{Serialize, Serializer};
+
+use super::{ClaimAsk, observed_by};
+use crate::error::EngineError;
+use crate::log::Log;
+use crate::observe::{Depth, observe};
+use crate::preserve::Kept;
+use crate::project::Project;
+use crate::shell::word;
+
+/// The most steps that are listed with why they cannot be had: nobody reads more.
+const LISTED: usize = 100;
+
+/// What `claim` answers. Nothing ready is a normal answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ClaimAnswer {
+    pub claimed: bool,
+    pub run: RunId,
+    pub handle: Handle,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<ClaimView>,
+    pub remaining_ready: usize,
+    pub total_remaining: usize,
+    pub all_completed: bool,
+    /// Why nothing of the run can be had, whatever step it is: it is stopped, or was abandoned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub barred: Option<String>,
+    /// Why steps that are not completed could not be had, and the one that was asked for by name.
+    #[serde(skip_serializing_if = "Reasons::is_empty")]
+    pub blocked: Reasons,
+    /// How many more there are than those.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub blocked_more: usize,
+    /// What force passed over: steps in front of the one it took, and why.
+    #[serde(skip_serializing_if = "Reasons::is_empty")]
+    pub passed_over: Reasons,
+}
+
+/// Steps in plan order, each with why it was not had.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reasons(Vec<(StepId, String)>);
+
+impl Reasons {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&StepId, &str)> {
+        self.0.iter().map(|(step, why)| (step, why.as_str()))
+    }
+
+    pub(super) fn tell(&mut self, step: &StepId, why: String) {
+        self.0.push((step.clone(), why));
+    }
+
+    pub(super) fn has(&self, step: &StepId) -> bool {
+        self.iter().any(|(told, _)| told == step)
+    }
+}
+
+impl FromIterator<(StepId, String)> for Reasons {
+    fn from_iter<T: IntoIterator<Item = (StepId, String)>>(rows: T) -> Reasons {
+        Reasons(rows.into_iter().collect())
+    }
+}
+
+/// As rows: the members of an object have no order, and steps do.
+impl Serialize for Reasons {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Row<'a> {
+            step: &'a StepId,
+            why: &'a str,
+        }
+        to.collect_seq(self.iter().map(|(step, why)| Row { step, why }))
+    }
+}
+
+/// A claim that was given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ClaimView {
+    pub step: StepId,
+    pub title: String,
+    /// What the plan tells whoever works on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    pub index: usize,
+    pub fence: Fence,
+    pub lease_expires: String,
+    /// The step was claimed or in progress before.
+    pub reclaimed: bool,
+    pub grounds: Grounds,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub displaces: Option<Fence>,
+    /// Whether checkpoints can keep the worktree's bytes.
+    pub snapshots: bool,
+    /// What became of the bytes of whoever it was taken from.
+    #[serde(flatten)]
+    pub kept: Kept,
+}
+
+/// The steps in front of the one that force took, each with why it was not that one.
+pub(super) fn passed_over(
+    project: &Project,
+    log: &Log,
+    holder: &Holder,
+    claim: Option<&ClaimView>,
+) -> Result<Reasons, EngineError> {
+    let run = log.run();
+    let leases = log.store().leases(run.opened.run)?;
+    let (observed, now) = (observed_by(project, log, holder), log.now()?);
+    let asker = Asker { holder, observed: &observed, leases: &leases, now: &now };
+    let index = claim.map_or(0, |claim| claim.index);
+    let earlier = run.remaining().take_while(|(plan, _)| run.index_of(&plan.id) < Some(index));
+    let row = |(plan, state): (&PlanStep, &Step)| {
+        let why = match why_not(run, (plan, state), &asker, Insist::Never) {
+            Some(why) => why,
+            None => "free; what a dead or silent holder left comes first".to_owned(),
+        };
+        (plan.id.clone(), why)
+    };
+    Ok(earlier.take(LISTED).map(row).collect())
+}
+
+pub(super) fn given(log: &Log, step: &StepRef, attempt: &Attempt) -> ClaimView {
+    let index = log.run().index_of(&step.step).unwrap_or_default();
+    let plan = &log.run().plan().steps[index];
+    let displaces = match attempt.grounds {
+        Grounds::Free => None,
+        _ => {
+            let (_, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
+            state.history.last().map(|past| past.attempt.fence)
+        }
+    };
+    ClaimView {
+        step: step.step.clone(),
+        title: plan.title.clone(),
+        prompt: plan.work.prompt().map(str::to_owned),
+        index,
+        fence: attempt.fence,
+        lease_expires: timestamp(attempt.until.wall),
+        reclaimed: false,
+        grounds: attempt.grounds,
+        displaces,
+        snapshots: false,
+        kept: Kept::default(),
+    }
+}
+
+pub(super) fn answer(
+    project: &Project,
+    log: &Log,
+    holder: &Holder,
+    claim: Option<ClaimView>,
+) -> Result<ClaimAnswer, EngineError> {
+    let run = log.run();
+    let leases = log.store().leases(run.opened.run)?;
+    let (observed, now) = (observed_by(project, log, holder), log.now()?);
+    let asker = Asker { holder, observed: &observed, leases: &leases, now: &now };
+    // What is theirs already is nothing more to be had.
+    let theirs = run.held().filter(|(_, attempt)| attempt.holder == *holder);
+    let again = theirs.filter(|(step, _)| claimable(run, step, &asker).is_ok()).count();
+    Ok(ClaimAnswer {
+        claimed: claim.is_some(),
+        run: run.opened.run,
+        handle: run.opened.handle.clone(),
+        claim,
+        remaining_ready: count_ready(run, &asker) - again,
+        total_remaining: run.count_remaining(),
+        all_completed: run.is_completed(),
+        barred: barred(run).err().map(|refusal| refusal.to_string()),
+        blocked: Reasons::default(),
+        blocked_more: 0,
+        passed_over: Reasons::default(),
+    })
+}
+
+/// Steps that cannot be had, each with why.
+#[derive(Default)]
+pub(super) struct Blocked {
+    pub(super) listed: Reasons,
+    /// How many are not listed.
+    pub(super) more: usize,
+}
+
+/// What whoever has got nothing is told. What they insist on is not in the hands of its holder: what else
+/// is in the way is told of it.
+pub(super) fn blocked_for(
+    project: &Project,
+    log: &Log,
+    holder: &Holder,
+    ask: &ClaimAsk<'_>,
+) -> Result<Blocked, EngineError> {
+    let run = log.run();
+    let leases = log.store().leases(run.opened.run)?;
+    let (observed, now) = (observed_by(project, log, holder), log.now()?);
+    let asker = Asker { holder, observed: &observed, leases: &leases, now: &now };
+    let insist = |step: &StepId| match ask.step.is_none_or(|asked| asked == step) {
+        true => ask.insist,
+        false => Insist::Never,
+    };
+    Ok(blocked(run, &asker, insist))
+}
+
+/// Steps that are not completed and that whoever asks cannot have: the first of them in plan order.
+fn blocked(run: &Run, asker: &Asker<'_>, insist: impl Fn(&StepId) -> Insist) -> Blocked {
+    let why = |(plan, state): (&PlanStep, &Step)| {
+        Some((plan.id.clone(), why_not(run, (plan, state), asker, insist(&plan.id))?))
+    };
+    let listed: Reasons = run.remaining().filter_map(why).take(LISTED).collect();
+    let more = (run.count_remaining() - count_ready(run, asker)).saturating_sub(listed.0.len());
+    Blocked { listed, more }
+}
+
+/// Why a step cannot be had; nothing where it can.
+fn why_not(
+    run: &Run,
+    (plan, state): (&PlanStep, &Step),
+    asker: &Asker<'_>,
+    insist: Insist,
+) -> Option<String> {
+    let step = StepRef::first(plan.id.clone());
+    let refusal = in_the_way(run, &step, asker, insist)?;
+    let held = match &refusal {
+        Refusal::TreeBusy { by } => run.step(by).and_then(|(_, state)| state.attempt()),
+        Refusal::HeldAlive { .. } | Refusal::HeldElsewhere { .. } | Refusal::HeldDead { .. } => {
+            state.attempt()
+        }
+        // Whoever has it is not what is in the way.
+        _ => None,
+    };
+    let by = match &refusal {
+        Refusal::TreeBusy { by } => by,
+        _ => &plan.id,
+    };
+    Some(match held.map(|attempt| (attempt, &attempt.holder)) {
+        Some((attempt, Holder::External { worktree, host })) => {
+            let until = believed_until(&step, attempt, asker.leases).wall;
+            let until = timestamp(until);
+            format!("claimed from {worktree} on {host} until {until}")
+        }
+        Some((_, Holder::Keeper { host, .. })) => {
+            let run = &run.opened.handle;
+            let from = match asker.holder {
+                Holder::External { worktree, .. } if !worktree.is_empty() => word(worktree),
+                _ => ".".to_owned(),
+            };
+            format!(
+                "{refusal}: a keeper on {host} has it; `piton resume {run}` watches it, \
+                 `piton stop {run} {by}` stops it, `piton claim {run} --step {by} --worktree \
+                 {from} --force` takes it"
+            )
+        }
+        None => in_words(run, &refusal),
+    })
+}
+
+pub(super) fn in_words(run: &Run, refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::StepStopped(_) => {
+            format!("{refusal}; `piton resume {}` goes on", run.opened.handle)
+        }
+        Refusal::RetriesUsed(step) => {
+            format!("{refusal}; `piton reset {} {step}` makes it pending again", run.opened.handle)
+        }
+        _ => refusal.to_string(),
+    }
+}
+
+/// What `ready` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReadyAnswer {
+    pub run: RunId,
+    pub handle: Handle,
+    pub ready: Vec<ReadyStep>,
+    pub total_remaining: usize,
+    pub all_completed: bool,
+    /// Why nothing of the run can be had, whatever step it is: it is stopped, or was abandoned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub barred: Option<String>,
+    /// Why the other steps that are not completed cannot be had.
+    #[serde(skip_serializing_if = "Reasons::is_empty")]
+    pub blocked: Reasons,
+    /// How many more there are than those.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub blocked_more: usize,
+}
+
+/// A step that can be claimed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReadyStep {
+    pub step: StepId,
+    pub title: String,
+    pub index: usize,
+}
+
+/// The steps that somebody who holds none could claim now.
+pub fn ready_steps(project: &Project, log: &Log) -> Result<ReadyAnswer, EngineError> {
+    let run = log.run();
+    let nobody = Holder::External { host: project.host.clone(), worktree: String::new() };
+    let leases = log.store().leases(run.opened.run)?;
+    let (observed, now) = (observe(project, log, Depth::Locks), log.now()?);
+    let asker = Asker { holder: &nobody, observed: &observed, leases: &leases, now: &now };
+    let row = |step: StepRef| {
+        let index = run.index_of(&step.step)?;
+        let title = run.plan().steps[index].title.clone();
+        Some(ReadyStep { step: step.step, title, index })
+    };
+    let Blocked { listed, more } = blocked(run, &asker, |_| Insist::Never);
+    Ok(ReadyAnswer {
+        run: run.opened.run,
+        handle: run.opened.handle.clone(),
+        ready: ready(run, &asker).into_iter().filter_map(row).collect(),
+        total_remaining: run.count_remaining(),
+        all_completed: run.is_completed(),
+        barred: barred(run).err().map(|refusal| refusal.to_string()),
+        blocked: listed,
+        blocked_more: more,
+    })
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
