@@ -136,17 +136,22 @@ fn state_folder(path: &Path) -> Symptom {
         Err(error) => return symptom(what, State::Bad, format!("{}: {error}", path.display())),
     };
     let mode = found.mode() & 0o777;
-    let why = if found.file_type().is_symlink() {
-        "it is a symbolic link".to_owned()
+    let shown = path.display();
+    let mut next = format!("`chmod 700 '{shown}'`");
+    let why = if !found.is_dir() {
+        next = format!("see what is there: `ls -ld '{shown}'`");
+        let link = found.file_type().is_symlink();
+        if link { "it is a symbolic link" } else { "it is not a folder" }.to_owned()
+    } else if mode & 0o500 != 0o500 {
+        format!("its owner may not enter it (mode {mode:03o})")
     } else if found.uid() != rustix::process::getuid().as_raw() {
         format!("it belongs to user {}", found.uid())
     } else if mode & 0o077 != 0 {
         format!("others may enter it (mode {mode:03o})")
     } else {
-        return symptom(what, State::Good, format!("{} (mode {mode:03o})", path.display()));
+        return symptom(what, State::Good, format!("{shown} (mode {mode:03o})"));
     };
-    let next = Some(format!("chmod 700 '{}'", path.display()));
-    Symptom { next, ..symptom(what, State::Bad, format!("{}: {why}", path.display())) }
+    Symptom { next: Some(next), ..symptom(what, State::Bad, format!("{shown}: {why}")) }
 }
 
 /// Every page, record, lease and text.
@@ -189,7 +194,7 @@ fn runs_of(project: &Project, store: &Arc<dyn Store>, symptoms: &mut Vec<Symptom
     }
     symptoms.push(match bad {
         0 => {
-            let detail = format!("{good} runs with {records} records: every chain is whole");
+            let detail = format!("every chain is whole (runs: {good}, records: {records})");
             symptom("runs", State::Good, detail)
         }
         bad => symptom("runs", State::Bad, format!("{bad} cannot be read, {good} can")),
@@ -224,7 +229,7 @@ fn run_symptoms(project: &Project, log: &Log) -> Vec<Symptom> {
         symptoms.push(symptom(format!("run {handle}"), State::Damaged, message.clone()));
     }
     if kept > 0 && lost.is_empty() {
-        let detail = format!("its {kept} newest snapshots are in git");
+        let detail = format!("the newest snapshots of its steps are in git ({kept})");
         symptoms.push(symptom(format!("run {handle}"), State::Good, detail));
     }
     symptoms.extend(dead_attempts(project, log));

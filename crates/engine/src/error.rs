@@ -251,8 +251,10 @@ impl EngineError {
                 }
             )),
             EngineError::LostStore { path } => Some(format!(
-                "put {} back from a backup; the snapshots are safe: `git for-each-ref refs/piton`; \
-                 to begin without the old runs' history, move those refs away first",
+                "put {} back from a backup; or go on without the records, with the snapshots under \
+                 refs/lost-piton: `git for-each-ref --format='create \
+                 refs/lost-%(refname:lstrip=1) %(objectname)%0adelete %(refname)' refs/piton | git \
+                 update-ref --stdin`",
                 path.display()
             )),
             EngineError::Settings(_) => Some("`piton doctor`".into()),

@@ -1,5 +1,7 @@
 //! A project: a repository, piton's state folder inside its git directory, and this host.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,7 +36,7 @@ impl Project {
     /// a new empty store.
     pub fn store(&self, access: Access) -> Result<Arc<dyn Store>, EngineError> {
         let path = self.state.join("store.db");
-        if !path.exists() && self.git.has_refs_under("refs/piton/")? {
+        if is_gone(&path) && self.git.has_refs_under("refs/piton/")? {
             return Err(EngineError::LostStore { path });
         }
         Ok(Arc::new(SqliteStore::open(&self.state, access)?))
@@ -42,7 +44,7 @@ impl Project {
 
     /// Whether anything was ever run here.
     pub fn has_store(&self) -> bool {
-        self.state.join("store.db").exists() || self.state.join("store.head").exists()
+        !is_gone(&self.state.join("store.db")) || !is_gone(&self.state.join("store.head"))
     }
 
     pub fn folder(&self, attempt: AttemptId) -> Folder {
@@ -101,4 +103,9 @@ impl Project {
     pub(crate) fn land_lock(&self, handle: &Handle) -> PathBuf {
         self.state.join(format!("land-{handle}.lock"))
     }
+}
+
+/// Nothing is there. What cannot be looked at may well be there.
+fn is_gone(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }

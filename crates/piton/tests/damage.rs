@@ -269,3 +269,53 @@ fn state_behind_a_symbolic_link_is_refused() {
     symlink(&kept, store_file(&sandbox)).expect("a link");
     assert_refused(&sandbox, "a link in it", 69, "symbolic link");
 }
+
+#[test]
+fn a_file_in_the_place_of_the_state_is_not_called_a_lost_store() {
+    let sandbox = interrupted();
+    fs::rename(state(&sandbox), sandbox.root().join("aside")).expect("a folder can be moved");
+    fs::write(state(&sandbox), "notes\n").expect("a file");
+    fs::set_permissions(state(&sandbox), fs::Permissions::from_mode(0o600)).expect("ours");
+    assert_refused(&sandbox, "a file", 69, "is not a directory");
+    let doctor = sandbox.piton(&["doctor"]).output().expect_code(1);
+    assert!(doctor.stdout.contains("it is not a folder"), "{doctor}");
+}
+
+#[test]
+fn state_that_may_not_be_entered_is_not_called_a_lost_store() {
+    let sandbox = interrupted();
+    fs::set_permissions(state(&sandbox), fs::Permissions::from_mode(0o000)).expect("ours");
+    // Nothing is shut for root.
+    if fs::read_dir(state(&sandbox)).is_err() {
+        assert_refused(&sandbox, "mode 000", 69, "cannot be opened");
+    }
+    let doctor = sandbox.piton(&["doctor"]).output().expect_code(1);
+    let mends = format!("chmod 700 '{}'", state(&sandbox).display());
+    assert!(doctor.stderr.contains(&mends), "{doctor}");
+    sandbox.command("sh").args(["-c", &mends]).status().expect("a shell");
+    assert_eq!(view(&sandbox)["status"], "interrupted", "well again");
+}
+
+/// Without a backup the records are lost; whoever pastes what is hinted goes on, and has the work.
+#[test]
+fn what_is_hinted_leads_out_of_a_lost_store() {
+    let sandbox = interrupted();
+    fold_store(&sandbox);
+    let kept = view(&sandbox)["steps"][0]["snapshot"]["commit"].clone();
+    fs::write(store_file(&sandbox), "Dear diary, ".repeat(2000)).expect("the store is writable");
+    for words in ["not a piton store", "snapshots of earlier runs"] {
+        let doctor = sandbox.piton(&["doctor", "--json"]).output().expect_code(74);
+        let told = sandbox.piton(&["status", "--json"]).output().expect_code(74);
+        assert!(told.stdout.contains(words), "{told}");
+        let (_, hint) = self::told(&told, words);
+        let issues = doctor.json()["issues"].to_string();
+        let [command] = &commands(&hint)[..] else { panic!("one way out: {hint}") };
+        assert!(issues.contains(&serde_json::json!(hint).to_string()), "{doctor}");
+        let done = sandbox.command("sh").args(["-c", command]).current_dir(sandbox.repo()).output();
+        assert!(done.expect("a shell").status.success(), "{command}");
+    }
+    assert!(
+        sandbox.git(&["for-each-ref", "refs/lost-piton"]).contains(kept.as_str().expect("text"))
+    );
+    sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
+}

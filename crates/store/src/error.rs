@@ -136,12 +136,21 @@ impl StoreError {
                 "use the newer piton that wrote it; `piton doctor` shows which store is used"
                     .to_owned()
             }
-            StoreError::Damaged {
-                damage: Damage::Gone | Damage::RolledBack | Damage::Empty,
-                path,
-            } => {
+            StoreError::Damaged { damage, path } if damage.code() == "E046" => {
+                let dir = path.parent().unwrap_or(path).display();
                 format!(
-                    "put the newest copy of {} (with its -wal file) back, then check it: `piton doctor`",
+                    "put the newest copy of {} (with its -wal file) back; if there is none, go on \
+                     without the records: `mv '{dir}' '{dir}.damaged'` (branches, worktrees and \
+                     snapshots are in git)",
+                    path.display()
+                )
+            }
+            StoreError::CannotOpen { path, source }
+                if source.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                let dir = path.parent().unwrap_or(path).display();
+                format!(
+                    "give yourself the rights again: `chmod u+rwX '{dir}' '{}'`",
                     path.display()
                 )
             }

@@ -58,7 +58,7 @@ impl Home {
     /// Makes the folder if it may be made, and refuses one that others could have tampered with. Says
     /// whether the database is there, as [`Home::has_database`] does.
     pub(super) fn check(&self, access: Access) -> Result<bool, StoreError> {
-        if access == Access::Create {
+        if access == Access::Create && look(&self.dir)?.is_none() {
             DirBuilder::new()
                 .recursive(true)
                 .mode(PRIVATE_DIR)
