@@ -388,11 +388,16 @@ impl Settings {
 }
 
 /// What a run's recorded settings and the present ones do not agree on, a line each.
-pub fn differences(recorded: &Settings, current: &Settings) -> Vec<String> {
+pub fn differences(recorded: &Settings, loaded: &Loaded) -> Vec<String> {
+    let current = &loaded.settings;
+    let is_set = |key: &str| {
+        loaded.sources.iter().any(|row| row.key == key && row.origin != Origin::Default)
+    };
     let mut lines = Vec::new();
     let mut compare = |key: &str, was: String, is: String| {
         if was != is {
-            lines.push(format!("{key}: {was} is recorded and used, {is} is configured now"));
+            let now = if is_set(key) { "is configured now" } else { "is the default" };
+            lines.push(format!("{key}: {was} is recorded and used, {is} {now}"));
         }
     };
     compare(LEASE.key, show(recorded.lease), show(current.lease));

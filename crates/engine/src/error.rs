@@ -207,6 +207,10 @@ impl EngineError {
             | EngineError::VerifyEnded { .. }
             | EngineError::Unlanded(_)
             | EngineError::Unmerged(_)
+            | EngineError::NoTree { .. }
+            | EngineError::NoRecords { .. }
+            | EngineError::OtherHost { .. }
+            | EngineError::NewerEdits { .. }
             | EngineError::KeeperLost { .. } => None,
             EngineError::Plan { path, .. } => {
                 Some(format!("correct it, then `piton plan check '{}'`", path.display()))
@@ -265,21 +269,11 @@ impl EngineError {
             }
             EngineError::Io { .. } => None,
             EngineError::TreeInUse { handle, step, .. } => Some(format!(
-                "stop it first: `piton stop {handle} {step}`; or put the files elsewhere: --to DIR"
+                "stop it first: `piton stop {handle} {step}`"
             )),
-            EngineError::TreeOfOther { handle, step, other } => Some(format!(
-                "put the files elsewhere: `piton snapshot restore {handle}/{step} --to DIR`; or let \
-                 step {other} finish first: `piton resume {handle}`"
-            )),
-            EngineError::NoTree { .. }
-            | EngineError::NoRecords { .. }
-            | EngineError::OtherHost { .. } => {
-                Some("put the files elsewhere: --to DIR".into())
+            EngineError::TreeOfOther { handle, other, .. } => {
+                Some(format!("let step {other} finish first: `piton resume {handle}`"))
             }
-            EngineError::NewerEdits { .. } => Some(
-                "they are kept in a snapshot first: add --yes; or put the files elsewhere: --to DIR"
-                    .into(),
-            ),
             EngineError::NotPutBack { before, source } => Some(match source {
                 PutError::TakenBack(_) => {
                     format!("everything is as it was, and also kept as {before}")

@@ -10,6 +10,8 @@ use std::sync::{Arc, OnceLock};
 
 use piton_core::ids::Oid;
 
+use crate::shell;
+
 mod call;
 mod commit;
 pub(crate) mod drivers;
@@ -96,34 +98,39 @@ impl GitError {
         let hint = match self {
             GitError::NotFound => "install git and put it into PATH".to_owned(),
             GitError::TooOld { .. } => format!("install git {}.{} or newer", OLDEST.0, OLDEST.1),
-            GitError::NotARepository { .. } => "go to a repository, or: git init".to_owned(),
+            GitError::NotARepository { .. } => {
+                "go to a repository, or make one here: `git init`".to_owned()
+            }
             GitError::LostRepository { path, .. } => format!(
-                "the files are as they were; put the repository back, or where it is now: git worktree repair {}",
-                path.display()
+                "the files are as they were; put the repository back, or where it is now: `git worktree repair {}`",
+                shell::path(path)
             ),
             GitError::NoWorktree { .. } => "go to a folder with checked out files".to_owned(),
             GitError::Unborn => {
-                "make a first commit: git commit --allow-empty -m initial".to_owned()
+                "make a first commit: `git commit --allow-empty -m initial`".to_owned()
             }
-            GitError::UnknownRevision { .. } => "git branch --all lists the branches".to_owned(),
+            GitError::UnknownRevision { .. } => "`git branch --all` lists the branches".to_owned(),
             GitError::UnknownCommit { .. } => {
                 "its id, as `git rev-parse HEAD` in your worktree says it".to_owned()
             }
             GitError::AmbiguousCommit { .. } => "give more of its id".to_owned(),
             GitError::Locked { path } => {
-                format!("a git process holds it; if none runs, remove {}", path.display())
+                format!("a git process holds it; if none runs: `rm {}`", shell::path(path))
             }
             GitError::BranchInTheWay { branch, .. } => {
                 format!(
-                    "git keeps branches as files and folders; rename it: git branch -m {branch} {branch}-old"
+                    "git keeps branches as files and folders; rename it: `git branch -m {branch} {branch}-old`"
                 )
             }
             GitError::BranchElsewhere { worktree, .. } => {
-                format!("switch {} to another branch", worktree.display())
+                format!(
+                    "take it off that branch: `git -C {} switch --detach`",
+                    shell::path(worktree)
+                )
             }
             GitError::NotEmpty { .. } => "name a folder that is new or empty".to_owned(),
             GitError::Foreign { path, .. } => {
-                format!("piton leaves it alone: move {} away and try again", path.display())
+                format!("piton leaves it alone: `{}`, then try again", shell::mv_aside(path))
             }
             GitError::Failed { stderr, .. } if stderr.contains("dubious ownership") => {
                 "the repository belongs to another user; git's safe.directory allows it".to_owned()

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use piton_core::event::{Event, Holder, Omission, Snapshot, SnapshotReason};
-use piton_core::ids::{Fence, Oid, StepId, StepRef};
+use piton_core::ids::{Fence, Handle, Oid, StepId, StepRef};
 use piton_core::record::Cursor;
 use piton_core::run::{Attempt, Step};
 use piton_core::time::Millis;
@@ -30,6 +30,11 @@ pub use gone::list_gone;
 pub use restore::{NewerEdits, RestoredTree, restore};
 pub use undoing::RestoredFrom;
 pub(crate) use undoing::undo_restore;
+
+/// Where a hint would put the files of a step: it is not there yet, and not in the user's checkout.
+pub fn place_for(handle: &Handle, step: &StepId) -> String {
+    format!("../{handle}-{step}")
+}
 
 /// A snapshot that has its ref.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

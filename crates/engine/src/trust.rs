@@ -190,7 +190,9 @@ impl TrustError {
     /// The next thing to type.
     pub fn hint(&self) -> Option<String> {
         match self {
-            TrustError::NoHome => Some("name a home: `HOME=/path piton …`".to_owned()),
+            TrustError::NoHome => {
+                Some("`export HOME=~` names one; --trust goes on for once without it".to_owned())
+            }
             TrustError::Unsafe { path, .. } | TrustError::Io { path, .. } => {
                 Some(format!("see what is there: `ls -ld '{}'`", path.display()))
             }

@@ -178,7 +178,7 @@ fn review(ui: &Ui, project: &Project, view: &RunView) -> Result<(), Problem> {
         false => stat.iter().for_each(|line| ui.talk(line)),
     }
     let handle = &view.handle;
-    ui.hint(format!("more of it: `piton show {handle}`, `piton diff {handle} STEP`"));
+    ui.hint(format!("more of it: `piton show {handle}`, `piton diff {handle}`"));
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use piton_core::ids::{Fence, RunId, StepId};
 use piton_core::limits::EVIDENCE_BYTES_MAX;
+use piton_engine::Access;
 use piton_engine::abandon::is_untouched;
 use piton_engine::claims::{self, Under};
 use piton_engine::config::{self, Flags, Layers};
@@ -15,7 +16,6 @@ use piton_engine::preserve::{self, Kept};
 use piton_engine::project::Project;
 use piton_engine::runs::{self, NearRun, OpenAsk, OpenedRun, Unfinished};
 use piton_engine::shell::word;
-use piton_engine::{Access, Store};
 use serde_json::{Value, json};
 
 use crate::accepting::{self, OnChange};
@@ -23,7 +23,7 @@ use crate::error::{Kind, Problem};
 use crate::hints::{About, again};
 use crate::text::plain;
 use crate::ui::Ui;
-use crate::verb::{self, stop::step_of};
+use crate::verb::{self, snapshot::is_file, stop::step_of};
 
 /// What the environment says: set by the keeper for everything inside an attempt.
 #[derive(Debug, Clone, Default)]
@@ -221,13 +221,15 @@ impl Target {
     }
 }
 
-/// Says that a step which nobody has any more stays stopped.
-pub(crate) fn tell_stopped(ui: &Ui, target: &Target) {
+/// Says that a step which nobody has any more stays stopped, if it does.
+pub(crate) fn tell_stopped(ui: &Ui, target: &Target) -> bool {
     let run = target.log.run();
     let held_back = run.step(&target.step).is_some_and(|(_, state)| state.held_back.is_some());
-    if held_back || run.stop.is_some() {
+    let stopped = held_back || run.stop.is_some();
+    if stopped {
         ui.hint(format!("nobody gets it before `piton resume {}`", run.opened.handle));
     }
+    stopped
 }
 
 /// What is missing in front of a word, or behind: outside an attempt nothing says which step is meant.
@@ -250,11 +252,16 @@ fn unnamed(which: &Which, word: &str, what: &str) -> Result<Problem, Problem> {
     })
 }
 
-/// A run that must be there; a plan that has none, or a file that is not there, is told as that.
+/// A run that must be there, for whoever claims; a file that is not there is told as that.
 fn existing(project: &Project, asked: Option<&str>) -> Result<Log, Problem> {
-    let store = verb::store_with_runs(project, Access::Existing);
-    let found = store.and_then(|store| find(project, &store, asked));
-    match (found, asked) {
+    match (run_of(project, Access::Existing, asked), asked) {
+        (Err(problem), Some(plan)) if problem.kind == Kind::NoSuchRun && is_file(asked) => {
+            let plan = word(plan);
+            Err(problem.hint(format!(
+                "`piton claim {plan} --worktree .` opens one and takes a step; `piton open {plan}` \
+                 only opens it"
+            )))
+        }
         (Err(problem), Some(asked)) if problem.kind == Kind::NoSuchRun => {
             Err(missing(asked).unwrap_or(problem))
         }
@@ -265,19 +272,11 @@ fn existing(project: &Project, asked: Option<&str>) -> Result<Log, Problem> {
     }
 }
 
-/// What somebody named that is no run: a plan of which there is none yet, or a path to nothing.
+/// Somebody has named a path to nothing.
 fn missing(asked: &str) -> Option<Problem> {
     let path = Path::new(asked);
-    if path.is_file() {
-        let plan = word(asked);
-        let problem = Problem::new(Kind::NoSuchRun, format!("there is no run of {plan} yet"));
-        return Some(problem.hint(format!(
-            "`piton claim {plan} --worktree .` opens one and takes a step; `piton open {plan}` only \
-             opens it"
-        )));
-    }
-    let is_path =
-        path.extension().is_some_and(|end| end == "toml") || path.components().count() > 1;
+    let within = path.parent().is_some_and(|folder| folder.is_dir());
+    let is_path = path.extension().is_some_and(|end| end == "toml") || within;
     let read = is_path.then(|| runs::read_plan(path).err()).flatten();
     read.map(Problem::from)
 }
@@ -306,16 +305,16 @@ pub(crate) fn is_run(log: &Log, text: &str) -> bool {
 }
 
 /// The run somebody means, the one that this is inside of unless told.
-pub(crate) fn find(
+pub(crate) fn run_of(
     project: &Project,
-    store: &std::sync::Arc<dyn Store>,
+    access: Access,
     asked: Option<&str>,
 ) -> Result<Log, Problem> {
     let inside = Inside::of_process().run;
     let asked = asked.or(inside.as_deref());
     match asked.and_then(|text| text.parse::<RunId>().ok()) {
-        Some(run) => Ok(Log::load(std::sync::Arc::clone(store), run)?),
-        None => verb::find(project, store, asked),
+        Some(run) => Ok(Log::load(verb::store_with_runs(project, access)?, run)?),
+        None => verb::run_of(project, access, asked),
     }
 }
 

@@ -165,7 +165,10 @@ pub(crate) fn step_row(step: &StepView, now: Millis) -> Vec<String> {
         step.step.to_string(),
         step.status.word().to_owned(),
         step_phrase(step, now),
-        dim(&clipped(&step.title, TITLE_MAX)),
+        match step.title == step.step.as_str() {
+            true => String::new(),
+            false => dim(&clipped(&step.title, TITLE_MAX)),
+        },
     ]
 }
 

@@ -403,3 +403,17 @@ pub(crate) fn again(more: &str) -> String {
     let words: Vec<String> = words.filter(|word| !word.is_empty()).collect();
     format!("piton {}", words.join(" "))
 }
+
+/// What was typed with other words in the place of one; none where that is no command.
+pub(crate) fn instead(of: &str, others: &[&str]) -> Option<String> {
+    let mut words = vec!["piton".to_owned()];
+    for typed in std::env::args_os().skip(1) {
+        let typed = typed.to_string_lossy().into_owned();
+        match typed == of {
+            true => words.extend(others.iter().map(|&other| other.to_owned())),
+            false => words.push(typed),
+        }
+    }
+    accepts(&words).ok()?;
+    Some(words.iter().map(|typed| word(typed)).collect::<Vec<_>>().join(" "))
+}

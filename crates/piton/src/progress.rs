@@ -19,6 +19,7 @@ use piton_engine::attempt::{Folder, RiskRecord};
 use piton_engine::condition::Condition;
 use piton_engine::preserve::moved_out;
 use piton_engine::project::Project;
+use piton_engine::snapshots::place_for;
 use piton_engine::worker::Notice;
 
 use crate::describe::{changed_meanwhile, omission};
@@ -216,8 +217,9 @@ impl<'a> Progress<'a> {
         let kept = run.step(&step.step).and_then(|(_, state)| state.snapshot.as_ref());
         let hint = kept.map(|kept| {
             let (run, name) = (&run.opened.handle, &kept.snapshot.refname);
+            let to = place_for(run, &step.step);
             format!(
-                "their files are kept in {name}; `piton snapshot restore {run}/{step} --to FOLDER` brings them back"
+                "their files are kept in {name}; `piton snapshot restore {run}/{step} --to {to}` brings them back"
             )
         });
         self.ui.warn(Kind::Noticed, format!("step {step}: not landed: {what}"), hint);

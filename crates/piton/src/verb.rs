@@ -12,7 +12,7 @@ use piton_engine::error::EngineError;
 use piton_engine::git::Git;
 use piton_engine::log::{Log, LogError};
 use piton_engine::project::Project;
-use piton_engine::shell;
+use piton_engine::shell::{self, word};
 use piton_engine::{Access, Store, StoreError, runs};
 use serde::Serialize;
 use serde_json::Value;
@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::describe::{answer_commands, open_questions};
 use crate::error::{Kind, Problem};
 use crate::exit::ExitStatus;
-use crate::hints::start_over_shown;
+use crate::hints::{self, start_over_shown};
 use crate::text;
 use crate::ui::Ui;
 
@@ -164,7 +164,44 @@ pub(crate) fn find(
     store: &Arc<dyn Store>,
     asked: Option<&str>,
 ) -> Result<Log, Problem> {
-    Ok(runs::find(project, store, asked)?)
+    let found = runs::find(project, store, asked).map_err(Problem::from);
+    found.map_err(|problem| unfound(problem, asked, Some((project, store))))
+}
+
+/// The run somebody means, in a store that must be there already.
+pub(crate) fn run_of(
+    project: &Project,
+    access: Access,
+    asked: Option<&str>,
+) -> Result<Log, Problem> {
+    match store_with_runs(project, access) {
+        Ok(store) => find(project, &store, asked),
+        Err(problem) => Err(unfound(problem, asked, None)),
+    }
+}
+
+/// What was named is no run: a plan of which there is none yet, or a run with its step in one word.
+fn unfound(
+    problem: Problem,
+    asked: Option<&str>,
+    within: Option<(&Project, &Arc<dyn Store>)>,
+) -> Problem {
+    let Some(asked) = asked.filter(|_| problem.kind == Kind::NoSuchRun) else { return problem };
+    if Path::new(asked).is_file() {
+        let plan = word(asked);
+        let problem = Problem::new(Kind::NoSuchRun, format!("there is no run of {plan} yet"));
+        return problem.hint(format!(
+            "run it: `piton run {plan}`; or open it and take a step: `piton claim {plan} --worktree .`"
+        ));
+    }
+    let parted = asked.rsplit_once('/').zip(within).and_then(|((run, step), (project, store))| {
+        let log = runs::find(project, store, Some(run)).ok()?;
+        hints::instead(asked, &[log.run().opened.handle.as_str(), step])
+    });
+    match parted {
+        Some(command) => problem.hint(format!("the step is a word of its own: `{command}`")),
+        None => problem,
+    }
 }
 
 /// The sensible next commands for a run, the first one first.

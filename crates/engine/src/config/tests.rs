@@ -136,12 +136,14 @@ fn recorded_settings_read_back_and_a_newer_form_is_refused() {
 
 #[test]
 fn differences_name_both_values() {
-    let recorded = check("[agent.a]\ncommand = [\"x\"]\n", "", &[]).expect("valid").settings;
+    let same = check("[agent.a]\ncommand = [\"x\"]\n", "", &[]).expect("valid");
+    assert!(differences(&same.settings, &same).is_empty());
+    let recorded = Settings { grace: Duration::from_secs(3), ..same.settings };
     let now = check("[worker]\nlease = \"2m\"\n[agent.b]\ncommand = [\"y\"]\n", "", &[]);
-    let now = now.expect("valid").settings;
-    assert!(differences(&recorded, &recorded).is_empty());
+    let now = now.expect("valid");
     insta::assert_snapshot!(differences(&recorded, &now).join("\n"), @r"
     worker.lease: 1m is recorded and used, 2m is configured now
+    worker.grace: 3s is recorded and used, 10s is the default
     agent.a: the recorded definition is used; there is none now
     agent.b: configured now, unknown to the run
     ");

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::guard::{is_of_work, others_work, refuse_in_use, refuse_newer_edits};
 use super::restore::restore_into;
-use super::{KnownSnapshot, NewerEdits, last_fence, list};
+use super::{KnownSnapshot, NewerEdits, last_fence, list, place_for};
 use crate::error::EngineError;
 use crate::git::names;
 use crate::log::Log;
@@ -97,7 +97,8 @@ fn refuse_used_since(
     let (handle, step) = (&log.run().opened.handle, &from.step);
     let (place, number) = (tree.path().display(), act.act);
     let before = format!("{handle}/{step} --at {}/{}", kept.fence, kept.n);
-    let apart = format!("`piton snapshot restore {before} --to DIR`");
+    let to = place_for(handle, step);
+    let apart = format!("`piton snapshot restore {before} --to {to}`");
     let refused = |why: String, next: String| -> Result<(), EngineError> {
         Err(NotUndone::UsedSince { act: number, why, next }.into())
     };

@@ -119,9 +119,7 @@ fn purge(
         ui.hint(format!("put its worktrees back: `piton undo {act}`"));
     }
     if !done.purge.kept_snapshots.is_empty() {
-        ui.hint(format!(
-            "its snapshots: `piton snapshot list {handle}`, `piton snapshot restore {handle}/STEP --to DIR`"
-        ));
+        ui.hint(format!("its snapshots: `piton snapshot list {handle}`"));
     }
     Ok(Answer::new(json!({ "purged": done })).after_writing(store))
 }

@@ -44,8 +44,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         return Err(Problem::new(Kind::Usage, message).hint("write it between the quotes"));
     }
     let project = verb::project()?;
-    let store = verb::store_with_runs(&project, Access::Existing)?;
-    let mut log = claiming::find(&project, &store, run)?;
+    let mut log = claiming::run_of(&project, Access::Existing, run)?;
     // A step may be called `q12` too; a question of that name comes first.
     let is_asked = |question| log.run().questions().any(|(_, known)| known.id == question);
     let which = match asked.parse() {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use piton_core::decide::Insist;
+use piton_core::event::Holder;
+use piton_core::ids::StepId;
 use piton_engine::Access;
 use piton_engine::claims::{self, ClaimAnswer, ClaimAsk, Reasons};
 use piton_engine::log::Log;
@@ -75,7 +77,20 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let insist = if args.force { Insist::Force } else { Insist::Never };
     let ask = ClaimAsk { step: step.as_ref(), worktree, lease: args.lease, insist };
     let answer = claims::claim(&project, &mut log, &ask)?;
-    told(ui, &project, &log, &answer)
+    let told = told(ui, &project, &log, &answer)?;
+    if let Some(step) = step.filter(|_| answer.claim.is_none()) {
+        tell_taking(ui, &log, &step);
+    }
+    Ok(told)
+}
+
+/// Whoever wants a step that somebody else has can wait, or take it.
+fn tell_taking(ui: &Ui, log: &Log, step: &StepId) {
+    let attempt = log.run().step(step).and_then(|(_, state)| state.attempt());
+    if matches!(attempt.map(|attempt| &attempt.holder), Some(Holder::External { .. })) {
+        let take = again("--force");
+        ui.hint(format!("take it: `{take}`; who has it is refused from then on, its work is kept"));
+    }
 }
 
 /// The claim of the attempt that this is inside of, when that is what is asked for.
@@ -88,11 +103,10 @@ fn own(project: &Project, args: &Args) -> Result<Option<(Log, ClaimAnswer)>, Pro
     if args.step.is_some() && args.step != inside.step {
         return Ok(None);
     }
-    let store = verb::store_with_runs(project, Access::Existing)?;
-    let log = claiming::find(project, &store, None)?;
+    let log = claiming::run_of(project, Access::Existing, None)?;
     let same = match &args.run {
         Some(asked) if is_run(&log, asked) => true,
-        Some(asked) => verb::find(project, &store, Some(asked))
+        Some(asked) => verb::find(project, log.store(), Some(asked))
             .is_ok_and(|other| other.run().opened.run == log.run().opened.run),
         None => true,
     };
@@ -121,6 +135,10 @@ fn told(ui: &Ui, project: &Project, log: &Log, answer: &ClaimAnswer) -> Result<A
     }
     if let Some(way) = About::run(project, log).barred().filter(|_| !answer.all_completed) {
         ui.hint(way);
+    }
+    let asked = log.run().questions().any(|(_, question)| question.is_open());
+    if asked && answer.claim.is_none() {
+        ui.hint(format!("what waits for an answer: `piton questions {}`", answer.handle));
     }
     if answer.all_completed {
         let plan = verb::plan_from_here(project, &log.run().opened.plan_path);

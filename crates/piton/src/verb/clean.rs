@@ -13,6 +13,7 @@ use piton_engine::{EngineError, retention, snapshot, undo};
 use serde_json::json;
 
 use crate::error::{Detail, Kind, Problem};
+use crate::hints::again;
 use crate::text::{ago, bold, count, dim, green, now, plain, table};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, from_here};
@@ -111,13 +112,16 @@ fn list(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer,
         let acts = count(expired.len() as u64, "act");
         ui.line(dim(&format!("{acts} expired: what was moved aside can be deleted.")))?;
     }
+    let apply = again("--apply");
     match (goes, expired.is_empty()) {
         (0, true) => {}
-        (0, false) => ui.hint("delete what has expired: add --apply; that cannot be undone"),
-        (_, true) => ui.hint("take them away: add --apply; `piton undo` puts them back"),
-        (_, false) => ui.hint(
-            "take them away: add --apply; `piton undo` puts worktrees back, and not what has expired",
-        ),
+        (0, false) => {
+            ui.hint(format!("delete what has expired: `{apply}`; that cannot be undone"));
+        }
+        (_, true) => ui.hint(format!("take them away: `{apply}`; `piton undo` puts them back")),
+        (_, false) => ui.hint(format!(
+            "take them away: `{apply}`; `piton undo` puts worktrees back, and not what has expired"
+        )),
     }
     let data = || {
         json!({

@@ -34,8 +34,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
-    let store = verb::store_with_runs(&project, Access::Look)?;
-    let log = verb::find(&project, &store, args.run.as_deref())?;
+    let log = verb::run_of(&project, Access::Look, args.run.as_deref())?;
     let step = args.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
     let range = match &step {
         Some(step) => diff::of_step(&project, &log, step)?,

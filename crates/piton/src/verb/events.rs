@@ -34,14 +34,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
-    let store = verb::store_with_runs(&project, Access::Look)?;
-    let mut log = verb::find(&project, &store, args.run.as_deref())?;
+    let mut log = verb::run_of(&project, Access::Look, args.run.as_deref())?;
     let id = log.run().opened.run;
     let mut cursor = Cursor::START;
     let mut rows: Vec<Value> = Vec::new();
     loop {
         let over = is_over(&log);
-        for record in store.read(id, cursor)? {
+        for record in log.store().read(id, cursor)? {
             cursor = record.cursor();
             let event = Event::from_body(&record.body).map_err(|bad| unreadable(&record, &bad))?;
             match (ui.is_json(), args.follow) {
@@ -57,7 +56,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         if over {
             return Ok(Answer::streamed());
         }
-        store.changed(id, cursor.position, LOOK_EVERY)?;
+        log.store().changed(id, cursor.position, LOOK_EVERY)?;
         log.refresh()?;
     }
 }

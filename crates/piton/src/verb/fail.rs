@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         .map_or(0, |(plan, state)| (plan.retries + 1).saturating_sub(state.failures));
     let tries = if left == 1 { "1 more try".to_owned() } else { format!("{left} more tries") };
     let _ = ui.line(format!("step {step}: failed; {tries}"));
-    tell_stopped(ui, &target);
+    let _ = tell_stopped(ui, &target);
     let data = target.answer(json!({
         "fence": fence,
         "failed": true,

@@ -55,8 +55,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
-    let store = verb::store_with_runs(&project, Access::Look)?;
-    let mut log = verb::find(&project, &store, args.run.as_deref())?;
+    let mut log = verb::run_of(&project, Access::Look, args.run.as_deref())?;
     let (step, attempt) = chosen(args, &log)?;
     let folder = project.folder(attempt);
     let path = if args.verify { folder.verify_log() } else { folder.transcript() };

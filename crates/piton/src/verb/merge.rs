@@ -54,8 +54,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     let access = if args.dry_run { Access::Look } else { Access::Existing };
-    let store = verb::store_with_runs(&project, access)?;
-    let mut log = verb::find(&project, &store, args.run.as_deref())?;
+    let mut log = verb::run_of(&project, access, args.run.as_deref())?;
     let how = match (args.squash, args.no_ff) {
         (true, _) => How::Squash,
         (false, true) => How::MergeCommit,

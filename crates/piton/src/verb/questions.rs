@@ -22,7 +22,8 @@ Examples:
   piton questions auth-calm-otter --all    also what was answered
   piton questions --json | jq -r '.data.questions[] | .handle + \" \" + .text'")]
 pub(crate) struct Args {
-    /// The run: its handle, id, the beginning of either, or its plan [default: every unfinished one]
+    /// The run: its handle, id, the beginning of either, or its plan [default: every unfinished one, with
+    /// --all every one]
     run: Option<String>,
 
     /// Answered and void ones too
@@ -34,12 +35,12 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     let (views, damaged) = match &args.run {
         Some(asked) => {
-            let store = verb::store_with_runs(&project, Access::Look)?;
-            let log = claiming::find(&project, &store, Some(asked))?;
+            let log = claiming::run_of(&project, Access::Look, Some(asked))?;
             (vec![look(&project, &log, Depth::Locks)?], Vec::new())
         }
         None => {
-            let found = survey(&project, Which::Unfinished)?;
+            let which = if args.all { Which::All } else { Which::Unfinished };
+            let found = survey(&project, which)?;
             (found.views, found.damaged)
         }
     };
@@ -67,7 +68,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         }
     }
     if rows.is_empty() {
-        ui.line("Nothing waits for an answer.")?;
+        ui.line(if args.all { "Nothing was asked." } else { "Nothing waits for an answer." })?;
     }
     let exit = if damaged.is_empty() { ExitStatus::Ok } else { ExitStatus::Corrupt };
     for damaged in damaged {

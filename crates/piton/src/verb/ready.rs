@@ -25,8 +25,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
-    let store = verb::store_with_runs(&project, Access::Look)?;
-    let log = claiming::find(&project, &store, args.run.as_deref())?;
+    let log = claiming::run_of(&project, Access::Look, args.run.as_deref())?;
     let answer = claims::ready_steps(&project, &log)?;
     if let Some(why) = answer.barred.as_ref().filter(|_| !answer.all_completed) {
         let handle = bold(answer.handle.as_str());
@@ -49,6 +48,9 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     }
     if answer.blocked_more > 0 {
         ui.line(format!("and {} more that cannot be had now", answer.blocked_more))?;
+    }
+    if log.run().questions().any(|(_, question)| question.is_open()) {
+        ui.hint(format!("what waits for an answer: `piton questions {}`", answer.handle));
     }
     if answer.all_completed {
         ui.line(format!("{}: every step is completed", bold(answer.handle.as_str())))?;

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let by = plain(&answer.was_claimed_by);
     let _ = ui.line(format!("step {}: released; it was claimed by {by}", target.step));
     tell_kept(ui, &answer.kept);
-    tell_stopped(ui, &target);
+    let _ = tell_stopped(ui, &target);
     Ok(Answer::new(verb::json(answer)).after_writing(target.log.store()))
 }
 

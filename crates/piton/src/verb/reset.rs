@@ -47,7 +47,15 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         let message = format!("steps that need it are left as they are: {}", names.join(", "));
         ui.warn(Kind::Noticed, message, None);
     }
-    tell_stopped(ui, &target);
+    if !tell_stopped(ui, &target) {
+        let (run, step) = (target.log.run(), &target.step);
+        let handle = &run.opened.handle;
+        let by_hand = run.step(step).is_some_and(|(plan, _)| plan.work.is_by_hand());
+        ui.hint(match by_hand {
+            true => format!("`piton claim {handle} --step {step} --worktree .` takes it"),
+            false => format!("`piton resume {handle}` goes on, unless a worker is there"),
+        });
+    }
     let data = target.answer(json!({ "reset": reset, "dependants": dependants, "kept": kept }));
     Ok(Answer::new(data).after_writing(target.log.store()))
 }

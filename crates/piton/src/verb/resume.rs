@@ -55,8 +55,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     let access = if args.dry_run { Access::Look } else { Access::Existing };
-    let store = verb::store_with_runs(&project, access)?;
-    let mut log = verb::find(&project, &store, args.run.as_deref())?;
+    let mut log = verb::run_of(&project, access, args.run.as_deref())?;
     if log.run().is_completed() {
         return finished(ui, &project, &log);
     }
@@ -98,7 +97,7 @@ pub(crate) fn load(project: &Project) -> Result<Loaded, Problem> {
 /// Shows where the recorded settings, which are used, differ from the present ones.
 pub(crate) fn compare_settings(ui: &Ui, log: &Log, loaded: &Loaded) -> Result<(), Problem> {
     let recorded = runs::settings_of(log)?;
-    for difference in config::differences(&recorded, &loaded.settings) {
+    for difference in config::differences(&recorded, loaded) {
         ui.warn(Kind::SettingsDiffer, plain(&difference), None);
     }
     Ok(())

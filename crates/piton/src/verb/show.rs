@@ -37,8 +37,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
-    let store = verb::store_with_runs(&project, Access::Look)?;
-    let log = verb::find(&project, &store, args.run.as_deref())?;
+    let log = verb::run_of(&project, Access::Look, args.run.as_deref())?;
     let mut view = look(&project, &log, Depth::Refs)?;
     let next = next_commands(&project, &view);
     let now = now();
@@ -112,7 +111,9 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
         step.status.word(),
         step_phrase(step, now)
     )];
-    lines.push(format!("    {}", plain(&step.title)));
+    if step.title != step.step.as_str() {
+        lines.push(format!("    {}", plain(&step.title)));
+    }
     if !step.needs.is_empty() {
         let needs: Vec<&str> = step.needs.iter().map(|need| need.as_str()).collect();
         lines.push(format!("    needs {}", needs.join(", ")));
@@ -131,7 +132,10 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
             lines.push(format!("      meanwhile in your checkout, by whom is unknown: {files}"));
         }
     }
-    lines.push(format!("    {}", good_line(&step.last_good_commit)));
+    // Before its first attempt it has begun nowhere.
+    if !step.attempts.is_empty() {
+        lines.push(format!("    {}", good_line(&step.last_good_commit)));
+    }
     lines.extend(step.report.iter().flat_map(reported).map(|line| format!("    {line}")));
     let asked = step.questions.iter().flat_map(question_lines);
     lines.extend(asked.map(|line| format!("    {line}")));

@@ -16,6 +16,7 @@ use piton_engine::{Access, EngineError, config};
 use serde_json::{Value, json};
 
 use crate::error::{Kind, Problem};
+use crate::hints::again;
 use crate::text::{ago, bold, count, dim, green, now, plain, red, table};
 use crate::ui::{Said, Ui};
 use crate::verb::{self, Answer, json as to_json, stop::step_of};
@@ -174,9 +175,7 @@ impl Found {
             Some((run, step)) => (Some(run).filter(|run| !run.is_empty()), Some(step)),
             None => (asked, None),
         };
-        let log = match verb::store_with_runs(&project, access)
-            .and_then(|store| verb::find(&project, &store, run))
-        {
+        let log = match verb::run_of(&project, access, run) {
             Ok(log) => log,
             Err(problem) => return Found::of_gone(project, run, step).unwrap_or(Err(problem)),
         };
@@ -313,13 +312,17 @@ fn list(which: &Which, ui: &Ui) -> Result<Answer, Problem> {
         for line in table(&rows) {
             ui.line(line)?;
         }
-        let handle = found.handle();
-        match &found.log {
-            Some(_) => ui.hint(format!("`piton snapshot show {handle}/STEP --at ID`")),
-            None => ui.hint(format!(
-                "the run's records are gone, its snapshots are not: \
-                 `piton snapshot restore {handle}/STEP --at ID --to DIR`"
-            )),
+        if let Some(last) = snapshots::choose(all, &At::Last) {
+            let (handle, step) = (&found.handle, &last.step.step);
+            let which = format!("{handle}/{step} --at {}", last.commit.short());
+            let to = snapshots::place_for(handle, step);
+            ui.hint(match &found.log {
+                Some(_) => format!("the newest: `piton snapshot show {which}`"),
+                None => format!(
+                    "the run's records are gone, its snapshots are not: \
+                     `piton snapshot restore {which} --to {to}`"
+                ),
+            });
         }
     }
     if found.listed.pruned > 0 {
@@ -511,6 +514,22 @@ fn check_paths(found: &Found, kept: &KnownSnapshot, paths: &[Vec<u8>]) -> Result
     Ok(())
 }
 
+/// What cannot go into the worktree can go elsewhere.
+fn elsewhere(error: EngineError, handle: &Handle, kept: &KnownSnapshot) -> Problem {
+    let to = again(&format!("--to {}", snapshots::place_for(handle, &kept.step.step)));
+    let apart = format!("put the files elsewhere: `{to}`");
+    let problem = Problem::from(error);
+    let hint = match (problem.kind, &problem.hint) {
+        (Kind::NewerEdits, _) => {
+            format!("they are kept in a snapshot first: `{}`; or {apart}", again("--yes"))
+        }
+        (Kind::TreeInUse, Some(first)) => format!("{first}; or {apart}"),
+        (Kind::TreeInUse, None) => apart,
+        _ => return problem,
+    };
+    problem.hint(hint)
+}
+
 fn restore(
     which: &Which,
     one: &One,
@@ -522,9 +541,10 @@ fn restore(
     let kept = found.choose(one)?.clone();
     check_paths(&found, &kept, paths)?;
     let among = std::mem::take(&mut found.listed.snapshots);
+    let handle = found.handle.clone();
     let Found { project, log, .. } = &mut found;
     let gone = || EngineError::NoRecords { step: kept.step.step.clone() };
-    let log = log.as_mut().ok_or_else(gone)?;
+    let log = log.as_mut().ok_or_else(|| elsewhere(gone(), &handle, &kept))?;
     let mut edits = edits;
     let restored = loop {
         match snapshots::restore(project, log, (&among, &kept), paths, edits) {
@@ -540,11 +560,11 @@ fn restore(
                     Said::No | Said::Nobody => {
                         let data = json!({ "snapshot": kept, "edited": edited });
                         let error = EngineError::NewerEdits { paths: edited };
-                        return Err(Problem::from(error).with_data(data));
+                        return Err(elsewhere(error, &handle, &kept).with_data(data));
                     }
                 }
             }
-            done => break done?,
+            done => break done.map_err(|error| elsewhere(error, &handle, &kept))?,
         }
     };
     // It is done, whoever still listens.

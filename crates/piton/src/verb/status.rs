@@ -42,8 +42,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
 }
 
 fn one(ui: &Ui, project: &Project, asked: &str) -> Result<Answer, Problem> {
-    let store = verb::store_with_runs(project, piton_engine::Access::Look)?;
-    let log = verb::find(project, &store, Some(asked))?;
+    let log = verb::run_of(project, piton_engine::Access::Look, Some(asked))?;
     let view = look(project, &log, Depth::Refs)?;
     let now = now();
     for line in run_head(&view, now) {

@@ -49,8 +49,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
-    let store = verb::store_with_runs(&project, Access::Existing)?;
-    let mut log = verb::find(&project, &store, args.run.as_deref())?;
+    let mut log = verb::run_of(&project, Access::Existing, args.run.as_deref())?;
     if log.run().is_completed() {
         return Err(nothing(&log));
     }

@@ -22,8 +22,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
-    let store = verb::store_with_runs(&project, Access::Existing)?;
-    let log = verb::find(&project, &store, Some(&args.run.to_string()))?;
+    let log = verb::run_of(&project, Access::Existing, Some(&args.run.to_string()))?;
     let how = Drive { going: Going::AsAsked, place: Place::Here, jobs: args.jobs };
     drive(ui, &project, log, how)
 }

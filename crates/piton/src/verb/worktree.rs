@@ -99,9 +99,8 @@ fn create(which: &Which, ui: &Ui) -> Result<Answer, Problem> {
 
 fn path(which: &Which, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
-    let store = verb::store_with_runs(&project, piton_engine::Access::Look)?;
     let (run, step) = parted(which);
-    let log = claiming::find(&project, &store, run)?;
+    let log = claiming::run_of(&project, piton_engine::Access::Look, run)?;
     let step = step.map(|text| step_of(&log, text)).transpose()?;
     let path = places::path(&project, &log, step.as_ref())?;
     ui.line(path.display().to_string())?;

@@ -226,7 +226,7 @@ fn undoing_a_restore_does_not_write_into_the_tree_of_another_step() {
     let hint = sandbox.piton(&["undo"]).output().expect_code(1).stderr;
     let next = format!("piton snapshot restore {a} --at ");
     let (_, next) = hint.split_once(&next).unwrap_or_else(|| panic!("no command: {hint}"));
-    let (at, _) = next.split_once(" --to DIR`").unwrap_or_else(|| panic!("no folder: {hint}"));
+    let (at, _) = next.split_once(" --to ../").unwrap_or_else(|| panic!("no folder: {hint}"));
     let (exit, code, message) = refused(&sandbox, &["snapshot", "restore", &a, "--yes"]);
     assert_eq!((exit, code.as_str()), (1, "E097"), "{message}");
     assert_eq!(before.differences(&OnDisk::of(&place)), Vec::<std::path::PathBuf>::new());

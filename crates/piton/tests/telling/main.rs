@@ -11,9 +11,9 @@ use piton_testkit::runs::data;
 use serde_json::Value;
 
 /// Words that stand for something in a usage line, and for nothing in a command.
-const PLACEHOLDERS: [&str; 12] = [
+const PLACEHOLDERS: [&str; 15] = [
     "RUN", "STEP", "PLAN", "PATH", "WHY", "ITEM", "SUBSTEP", "ANSWER", "NAME", "TEXT", "VERB",
-    "OID",
+    "OID", "ID", "DIR", "FOLDER",
 ];
 
 /// What is between backticks.

@@ -23,6 +23,17 @@ id = 'routes'
 needs = ['jwt']
 ";
 
+/// What a verb that has answered says to type next; it can be pasted.
+#[track_caller]
+fn advice(sandbox: &Sandbox, args: &[&str]) -> String {
+    let told = sandbox.piton(args).output().success().stderr;
+    let hints: Vec<&str> = told.lines().filter_map(|line| line.strip_prefix("hint: ")).collect();
+    assert!(!hints.is_empty(), "{args:?} says nothing: {told}");
+    let hints = hints.join("\n");
+    assert_pasteable(sandbox, &hints);
+    hints
+}
+
 fn sandbox() -> (Sandbox, String, String) {
     let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
     lay_plan(&sandbox, PLAN);
@@ -166,4 +177,86 @@ fn what_is_told_of_a_run_can_be_pasted() {
     let failed = hint(&sandbox, "E069", &["resume"]);
     paste(&sandbox, &failed, 1);
     assert_eq!(view(&sandbox)["status"], "open");
+}
+
+#[test]
+fn what_is_told_instead_of_a_run_or_a_step_can_be_pasted() {
+    let (sandbox, one, two) = sandbox();
+    for verb in ["ready", "status", "show", "resume"] {
+        let none = hint(&sandbox, "E064", &[verb, "plan.toml"]);
+        assert!(none.contains("`piton run plan.toml`"), "{verb}: {none}");
+    }
+    let none = hint(&sandbox, "E064", &["ready", "plan.toml"]);
+    assert_eq!(paste(&sandbox, &none, 1)["step"], "jwt");
+    data(&sandbox, &["release", "plan.toml", "jwt", "--worktree", "."]);
+
+    let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
+    let parted = hint(&sandbox, "E064", &["show", &format!("{}/jwt", &handle[..6])]);
+    assert_eq!(paste(&sandbox, &parted, 0)["run"]["steps"].as_array().expect("steps").len(), 1);
+    hint(&sandbox, "E064", &["show", &format!("{handle}/no/such")]);
+
+    let pending = sandbox.piton(&["show", "plan.toml", "routes"]).output().success().stdout;
+    assert!(!pending.contains("last good commit"), "it has begun nowhere: {pending}");
+
+    // Somebody has it.
+    data(&sandbox, &["claim", "plan.toml", "--step", "jwt", "--worktree", &one]);
+    let mine = ["claim", "plan.toml", "--step", "jwt", "--worktree", &two];
+    assert_eq!(paste(&sandbox, &advice(&sandbox, &mine), 1)["grounds"], "forced");
+    data(&sandbox, &["ask", "plan.toml", "jwt", "Which?", "--worktree", &two]);
+    for verb in [&mine[..], &["ready"]] {
+        let asked = advice(&sandbox, verb);
+        let questions = format!("`piton questions {handle}`");
+        assert!(asked.contains(&questions), "{verb:?}: {asked}");
+    }
+    data(&sandbox, &["fail", "plan.toml", "jwt", "--reason", "x", "--worktree", &two]);
+    let again = advice(&sandbox, &["reset", "plan.toml", "jwt"]);
+    assert_eq!(paste(&sandbox, &again, 0)["step"], "jwt");
+}
+
+#[test]
+fn what_is_told_of_snapshots_can_be_pasted() {
+    let (sandbox, one, _) = sandbox();
+    data(&sandbox, &["claim", "plan.toml", "--step", "jwt", "--worktree", &one]);
+    sandbox.write(format!("{one}/auth.ts"), "precious\n");
+    data(&sandbox, &["checkpoint", "plan.toml", "jwt", "--worktree", &one]);
+    sandbox.write(format!("{one}/auth.ts"), "precious and newer\n");
+    data(&sandbox, &["checkpoint", "plan.toml", "jwt", "--worktree", &one]);
+    let newest = paste(&sandbox, &advice(&sandbox, &["snapshot", "list"]), 0);
+    assert_eq!(newest["snapshot"]["n"], "2", "{newest:#}");
+
+    let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
+    let restored = sandbox.root().join(format!("{handle}-jwt"));
+    let restore = ["snapshot", "restore", &handle, "--at", "2/1", "auth.ts"];
+    let in_use = hint(&sandbox, "E097", &restore);
+    assert_eq!(paste(&sandbox, &in_use, 1)["files"], 1, "{in_use}");
+    assert_eq!(sandbox.read(restored.join("auth.ts")), "precious\n");
+    std::fs::remove_dir_all(&restored).expect("just written");
+
+    data(&sandbox, &["release", "plan.toml", "jwt", "--worktree", &one]);
+    let purged = advice(&sandbox, &["abandon", &handle, "--purge", "--yes"]);
+    assert!(purged.contains(&format!("`piton snapshot list {handle}`")), "{purged}");
+    let gone = advice(&sandbox, &["snapshot", "list", &handle]);
+    paste(&sandbox, &gone, 0);
+    assert_eq!(sandbox.read(restored.join("auth.ts")), "precious and newer\n");
+}
+
+#[test]
+fn what_is_told_of_a_run_that_is_done_can_be_pasted() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let asks = "echo a > a.txt; piton ask 'Which port?' > b.txt";
+    let text = format!("[plan]\nname = 'port'\n[[step]]\nid = 'a'\nrun = {asks:?}\n");
+    lay_plan(&sandbox, &text);
+    sandbox.piton(&["run", "plan.toml", "--trust"]).output().expect_code(4);
+    let shown = sandbox.piton(&["show"]).output().success().stdout;
+    assert!(shown.contains("\n? a  waiting"), "{shown}");
+    assert!(!shown.contains("\n    a\n"), "its id is not said again: {shown}");
+    data(&sandbox, &["answer", "a", "8080"]);
+    sandbox.piton(&["resume"]).output().success();
+    assert_eq!(data(&sandbox, &["questions"])["questions"].as_array().map(Vec::len), Some(0));
+    let asked = data(&sandbox, &["questions", "--all"]);
+    assert_eq!(asked["questions"][0]["answer"], "8080", "{asked:#}");
+    data(&sandbox, &["merge"]);
+    let clean = advice(&sandbox, &["clean", "--completed"]);
+    assert!(clean.contains("`piton clean --completed --apply`"), "{clean}");
+    assert_eq!(paste(&sandbox, &clean, 0)["applied"], true);
 }
