@@ -23,6 +23,7 @@ use crate::machine;
 use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs;
+use crate::snapshots::refuse_log_behind;
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -91,7 +92,10 @@ fn failed(what: impl Into<String>, error: &EngineError) -> Symptom {
     let corrupt = match error {
         EngineError::Log(LogError::Store(error)) => error.is_corrupt(),
         EngineError::Log(LogError::Refused(_)) => false,
-        EngineError::Log(_) | EngineError::LostStore { .. } | EngineError::Settings(_) => true,
+        EngineError::Log(_)
+        | EngineError::LostStore { .. }
+        | EngineError::LogBehind { .. }
+        | EngineError::Settings(_) => true,
         _ => false,
     };
     let state = if corrupt { State::Damaged } else { State::Bad };
@@ -222,6 +226,9 @@ fn run_symptoms(project: &Project, log: &Log) -> Vec<Symptom> {
     let mut symptoms = Vec::new();
     let handle = log.run().opened.handle.to_string();
     if let Err(error) = runs::settings_of(log) {
+        symptoms.push(failed(format!("run {handle}"), &error));
+    }
+    if let Err(error) = refuse_log_behind(project, log) {
         symptoms.push(failed(format!("run {handle}"), &error));
     }
     let (kept, lost) = snapshots(project, log.run());

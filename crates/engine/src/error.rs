@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use piton_core::decide::Refusal;
 use piton_core::event::{Cause, Failure};
-use piton_core::ids::{AgentName, Handle, StepId};
+use piton_core::ids::{AgentName, Handle, Position, StepId};
 use piton_core::plan::{PlanError, nearest};
 use piton_store::StoreError;
 
@@ -56,6 +56,10 @@ pub enum EngineError {
     UnknownAgent { step: StepId, agent: AgentName, known: Vec<AgentName> },
     #[error("the store {} is gone, but this repository has snapshots of earlier runs", path.display())]
     LostStore { path: PathBuf },
+    #[error(
+        "the newest records of {handle} are gone: its log ends at {position}, {refname} is newer"
+    )]
+    LogBehind { handle: Handle, position: Position, refname: String, store: PathBuf },
     #[error("{} stays: {why}", path.display())]
     Stays { path: PathBuf, why: String },
     #[error("{handle} cannot be purged now; nothing was changed")]
@@ -260,6 +264,11 @@ impl EngineError {
                  refs/lost-%(refname:lstrip=1) %(objectname)%0adelete %(refname)' refs/piton | git \
                  update-ref --stdin`",
                 path.display()
+            )),
+            EngineError::LogBehind { handle, store, .. } => Some(format!(
+                "put the newest copy of {} (with its -wal file) back; if there is none, leave this run \
+                 aside: `piton abandon {handle} --yes` (its branches, worktrees and snapshots stay)",
+                store.display()
             )),
             EngineError::Settings(_) => Some("`piton doctor`".into()),
             EngineError::Stays { .. } => Some("`piton clean` says what can go".into()),

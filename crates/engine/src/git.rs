@@ -513,6 +513,19 @@ impl Git {
         Ok(found)
     }
 
+    /// Every ref below a folder, with what it names.
+    pub(crate) fn refs_under(&self, folder: &str) -> Result<Vec<(String, Oid)>, GitError> {
+        let words = ["for-each-ref", "--format=%(refname) %(objectname)", "--", folder];
+        let answer = self.call().args(&words).run()?;
+        let unexpected = |line: &str| GitError::unexpected("git for-each-ref", line.to_owned());
+        let read = |line: &str| {
+            let (name, id) = line.split_once(' ')?;
+            Some((name.to_owned(), Oid::new(id).ok()?))
+        };
+        let lines = answer.text("git for-each-ref")?.lines();
+        lines.map(|line| read(line).ok_or_else(|| unexpected(line))).collect()
+    }
+
     /// Whether any ref begins with this folder, such as `refs/piton/`.
     pub fn has_refs_under(&self, prefix: &str) -> Result<bool, GitError> {
         let asked = self.call().args(&["for-each-ref", "--count=1", "--format=%(refname)", "--"]);

@@ -199,10 +199,10 @@ fn survey(project: &Project, run: &Run, worktrees: Vec<PathBuf>) -> Result<Purge
         out.filter(move |place| !place.starts_with(&own)).collect::<Vec<_>>()
     };
     let kept_files = within.chain(folders.iter().flat_map(elsewhere)).collect();
-    let mut kept_snapshots = refs(&project.git, &format!("refs/piton/{handle}/"))?;
-    kept_snapshots.extend(refs(&project.git, &format!("{LASTING}/{handle}/"))?);
-    let mut kept_refs = refs(&project.git, &format!("refs/piton/unlanded/{handle}/"))?;
-    kept_refs.extend(refs(&project.git, &format!("{HELD}/piton/{handle}/"))?);
+    let mut kept_snapshots = project.git.refs_under(&format!("refs/piton/{handle}/"))?;
+    kept_snapshots.extend(project.git.refs_under(&format!("{LASTING}/{handle}/"))?);
+    let mut kept_refs = project.git.refs_under(&format!("refs/piton/unlanded/{handle}/"))?;
+    kept_refs.extend(project.git.refs_under(&format!("{HELD}/piton/{handle}/"))?);
     Ok(Purge {
         run: run.opened.run,
         records: run.cursor.position.0,
@@ -217,18 +217,6 @@ fn survey(project: &Project, run: &Run, worktrees: Vec<PathBuf>) -> Result<Purge
     })
 }
 
-fn refs(git: &Git, folder: &str) -> Result<Vec<(String, Oid)>, GitError> {
-    let words = ["for-each-ref", "--format=%(refname) %(objectname)", "--", folder];
-    let answer = git.call().args(&words).run()?;
-    let unexpected = |line: &str| GitError::unexpected("git for-each-ref", line.to_owned());
-    let read = |line: &str| {
-        let (name, id) = line.split_once(' ')?;
-        Some((name.to_owned(), Oid::new(id).ok()?))
-    };
-    let lines = answer.text("git for-each-ref")?.lines();
-    lines.map(|line| read(line).ok_or_else(|| unexpected(line))).collect()
-}
-
 /// The branches of a run: those whose commits are all on branches, tags or remote branches that are not
 /// piton's, or on the run's own branch where that stays; and those that stay. One that is checked out
 /// stays, too, unless that worktree goes.
@@ -238,7 +226,7 @@ fn judge_branches(
     going: &[PathBuf],
 ) -> Result<(Vec<Tip>, Vec<Tip>), GitError> {
     let own = format!("refs/heads/{}", run_branch(handle));
-    let mut all = refs(git, &format!("refs/heads/piton/{handle}/"))?;
+    let mut all = git.refs_under(&format!("refs/heads/piton/{handle}/"))?;
     all.sort_by_key(|(name, _)| *name != own);
     let (mut gone, mut kept) = (Vec::new(), Vec::<Tip>::new());
     for (name, commit) in all {

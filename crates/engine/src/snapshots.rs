@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use piton_core::event::{Event, Holder, Omission, Snapshot, SnapshotReason};
 use piton_core::ids::{Fence, Handle, Oid, StepId, StepRef};
@@ -131,6 +132,27 @@ fn refs(project: &Project, log: &Log) -> Result<BTreeMap<String, FoundRef>, Engi
         found.insert(refname, FoundRef { step, fence, n, commit, at });
     }
     Ok(found)
+}
+
+/// Refuses a run whose log does not reach to the claims that its snapshots were taken under: its newest
+/// records are gone, and going on would give their fences to others.
+pub fn refuse_log_behind(project: &Project, log: &Log) -> Result<(), EngineError> {
+    let prefix = format!("refs/piton/{}/", log.run().opened.handle);
+    // As in `refs`, without a look into every commit.
+    let fenced = |(refname, _): (String, Oid)| {
+        let fence: u64 = refname[prefix.len()..].split('/').nth(1)?.parse().ok()?;
+        Some((fence, refname))
+    };
+    let newest = project.git.refs_under(&prefix)?.into_iter().filter_map(fenced).max();
+    let Some((fence, refname)) = newest else { return Ok(()) };
+    let reaches = |log: &Log| log.run().cursor.position.0 >= fence;
+    // Somebody may have claimed it since the log was read.
+    if reaches(log) || reaches(&Log::load(Arc::clone(log.store()), log.run().opened.run)?) {
+        return Ok(());
+    }
+    let (handle, position) = (log.run().opened.handle.clone(), log.run().cursor.position);
+    let store = project.state.join("store.db");
+    Err(EngineError::LogBehind { handle, position, refname, store })
 }
 
 /// A step as refs spell it: with its iteration at the end, where that is not the first.

@@ -267,7 +267,7 @@ fn kind_of(error: &EngineError) -> Kind {
         EngineError::PlanChanged { .. } => Kind::PlanChanged,
         EngineError::StillAlive { .. } => Kind::Refused,
         EngineError::UnknownInput { .. } => Kind::BadInput,
-        EngineError::LostStore { .. } => Kind::StoreBroken,
+        EngineError::LostStore { .. } | EngineError::LogBehind { .. } => Kind::StoreBroken,
         EngineError::Unlanded(_) => Kind::NotLanded,
         EngineError::Unmerged(why) => match why {
             Unmerged::Unfinished { .. } => Kind::NotCompleted,

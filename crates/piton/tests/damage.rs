@@ -3,9 +3,11 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use piton_testkit::runs::{OnDisk, agent_step, fold_store, lay_plan, plan, sql, store_file, view};
+use piton_testkit::runs::{
+    OnDisk, agent_step, data, events, fold_store, lay_plan, plan, sql, store_file, tree, view,
+};
 use piton_testkit::{Output, Sandbox, Signal};
 use serde_json::Value;
 
@@ -318,4 +320,56 @@ fn what_is_hinted_leads_out_of_a_lost_store() {
         sandbox.git(&["for-each-ref", "refs/lost-piton"]).contains(kept.as_str().expect("text"))
     );
     sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
+}
+
+/// A backup of the whole folder speaks for itself; what git has says that it is old.
+#[test]
+fn a_log_that_ends_before_its_snapshots_is_not_gone_on_with() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    lay_plan(&sandbox, "[plan]\nname = 'test'\n[[step]]\nid = 'work'\nrun = 'true'\n");
+    data(&sandbox, &["open", "plan.toml"]);
+    let backup = sandbox.root().join("backup");
+    let copy = |from: &Path, to: &Path| {
+        let done = sandbox.command("cp").arg("-a").args([from, to]).status();
+        assert!(done.expect("cp").success());
+    };
+    copy(&state(&sandbox), &backup);
+    let tree = tree(&sandbox, "one");
+    data(&sandbox, &["claim", "plan.toml", "--worktree", &tree]);
+    sandbox.write(format!("{tree}/work.txt"), "precious\n");
+    data(&sandbox, &["checkpoint", "plan.toml", "work", "--worktree", &tree]);
+    data(&sandbox, &["release", "plan.toml", "work", "--worktree", &tree]);
+    let refs = sandbox.git(&["for-each-ref", "refs/piton"]);
+    assert!(refs.contains("/work/2/1"), "{refs}");
+    data(&sandbox, &["resume", "--dry-run"]);
+
+    let newest = sandbox.root().join("newest");
+    fs::rename(state(&sandbox), &newest).expect("a folder can be moved");
+    copy(&backup, &state(&sandbox));
+    assert_eq!(events(&sandbox).len(), 1, "it reads well");
+    for verb in [
+        &["resume"][..],
+        &["resume", "--dry-run"],
+        &["run", "plan.toml", "--auto-continue", "--trust"],
+    ] {
+        let output = sandbox.piton(verb).arg("--json").output().expect_code(74);
+        let (code, hint) = told(&output, "an old backup");
+        assert_eq!(code, "E046", "{output}");
+        assert!(output.stdout.contains("/work/2/1 is newer"), "{output}");
+        assert!(hint.contains("piton abandon test-"), "{output}");
+    }
+    let doctor = sandbox.piton(&["doctor"]).output().expect_code(74);
+    assert!(doctor.stdout.contains("its log ends at 1"), "{doctor}");
+    assert_eq!(sandbox.git(&["for-each-ref", "refs/piton"]), refs);
+
+    // Either way leads on.
+    fs::rename(state(&sandbox), sandbox.root().join("old")).expect("a folder can be moved");
+    fs::rename(&newest, state(&sandbox)).expect("a folder can be moved");
+    data(&sandbox, &["resume", "--dry-run"]);
+    fs::rename(state(&sandbox), &newest).expect("a folder can be moved");
+    copy(&backup, &state(&sandbox));
+    let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
+    data(&sandbox, &["abandon", &handle, "--yes"]);
+    sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
+    assert_eq!(sandbox.git(&["for-each-ref", "refs/piton"]), refs);
 }

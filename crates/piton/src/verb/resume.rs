@@ -11,6 +11,7 @@ use piton_engine::log::Log;
 use piton_engine::observe::{Depth, look, observe};
 use piton_engine::project::Project;
 use piton_engine::runs;
+use piton_engine::snapshots::refuse_log_behind;
 use serde_json::{Value, json};
 
 use piton_engine::worker::Going;
@@ -63,6 +64,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         let refusal = piton_core::decide::Refusal::RunAbandoned;
         return Err(About::run(&project, &log).problem(refusal.into()));
     }
+    refuse_log_behind(&project, &log)?;
     refuse_failed(&project, log.run())?;
     let loaded = load(&project)?;
     let consent = Consent::asked(args.work.trust);

@@ -12,6 +12,7 @@ use piton_engine::project::Project;
 use piton_engine::runs::{self, OpenAsk, OpenedRun, Unfinished};
 
 use piton_engine::shell::word;
+use piton_engine::snapshots::refuse_log_behind;
 use piton_engine::worker::Going;
 
 use crate::accepting::{self, OnChange};
@@ -174,6 +175,7 @@ struct Continued {
 
 /// Says that an unfinished run is continued, and with what it was opened.
 fn continued(ui: &Ui, project: &Project, log: &Log, asked: &Continued) -> Result<(), Problem> {
+    refuse_log_behind(project, log)?;
     let run = log.run();
     resume::refuse_failed(project, run)?;
     let done = run.steps().filter(|(_, step)| step.is_completed()).count();
