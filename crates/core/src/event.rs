@@ -704,6 +704,39 @@ impl Event {
             | Event::Resumed { .. } => None,
         }
     }
+
+    /// The claim that this was written under, or about.
+    pub fn fence(&self) -> Option<Fence> {
+        match self {
+            Event::Started { fence, .. }
+            | Event::Checkpointed { fence, .. }
+            | Event::Verified { fence, .. }
+            | Event::LandingIntended { fence, .. }
+            | Event::Completed { fence, .. }
+            | Event::SubstepCompleted { fence, .. }
+            | Event::ItemAdded { fence, .. }
+            | Event::ItemsMarked { fence, .. }
+            | Event::CheckoutChanged { fence, .. }
+            | Event::Asked { fence, .. }
+            | Event::AnswersApplied { fence, .. }
+            | Event::Suspended { fence, .. }
+            | Event::Released { fence, .. }
+            | Event::Failed { fence, .. }
+            | Event::Interrupted { fence, .. }
+            | Event::StopRequested { scope: Scope::Attempt { fence, .. }, .. } => Some(*fence),
+            Event::RunOpened(_)
+            | Event::PlanAccepted { .. }
+            | Event::Claimed(_)
+            | Event::Answered { .. }
+            | Event::Reset { .. }
+            | Event::Abandoned { .. }
+            | Event::Reopened { .. }
+            | Event::MergeIntended(_)
+            | Event::Merged { .. }
+            | Event::StopRequested { .. }
+            | Event::Resumed { .. } => None,
+        }
+    }
 }
 
 impl Exit {

@@ -5,10 +5,10 @@
 use std::fs;
 
 use piton_testkit::runs::{
-    agent_step, command_step, completions, data, events, events_named, keeper, lay_plan, plan,
-    refused, step, view,
+    agent_step, all_killed, at_work, command_step, completions, data, events, events_named, keeper,
+    lay_plan, plan, refused, step, view,
 };
-use piton_testkit::{Running, Sandbox, Signal, alive, kill9};
+use piton_testkit::{Sandbox, Signal, alive, kill9};
 use serde_json::{Value, json};
 
 const RUN: [&str; 6] = ["run", "plan.toml", "--trust", "--auto-continue", "--grace", "300ms"];
@@ -27,25 +27,6 @@ fn sandbox_of(steps: impl FnOnce(&Sandbox) -> Vec<String>) -> Sandbox {
 /// One step, of a command that hangs the first time.
 fn appending(more: &str) -> Sandbox {
     sandbox_of(|sandbox| vec![command_step(sandbox, "work", APPENDS, more)])
-}
-
-/// Starts a run and waits until its command or agent is at work.
-fn at_work(sandbox: &Sandbox) -> (Running, u32) {
-    let worker = sandbox.piton(&RUN).spawn();
-    sandbox.wait_exists(sandbox.mark("ready"));
-    let agent = sandbox.wait_pid(sandbox.mark("agent"));
-    assert!(alive(agent), "it is at work");
-    (worker, agent)
-}
-
-/// Kills worker, keeper and command of a run at work.
-fn all_killed(sandbox: &Sandbox) {
-    let (worker, agent) = at_work(sandbox);
-    let keeper = keeper(sandbox);
-    drop(worker.kill9());
-    kill9(keeper);
-    kill9(agent);
-    sandbox.wait_no_processes();
 }
 
 fn starts(sandbox: &Sandbox) -> usize {
@@ -81,7 +62,7 @@ fn name_of(question: &Value) -> String {
 /// The killed run is resumed, asks, and starts nothing.
 #[track_caller]
 fn until_it_asks(sandbox: &Sandbox) -> String {
-    all_killed(sandbox);
+    all_killed(sandbox, &RUN);
     sandbox.piton(&["resume"]).output().expect_code(4);
     assert_eq!(starts(sandbox), 1, "nothing was started");
     name_of(&asked(sandbox))
@@ -108,7 +89,7 @@ fn a_command_goes_on_where_it_was_or_from_its_base_as_the_plan_says() {
         ("on_interrupt = 'continue'\nidempotent = false", "continue", "line\nline"),
     ] {
         let sandbox = appending(more);
-        all_killed(&sandbox);
+        all_killed(&sandbox, &RUN);
         let dry = data(&sandbox, &["resume", "--dry-run"]);
         let told = dry["steps"][0]["told"].as_str().expect("words");
         let words = if entry == "fresh" { "start from the step's base" } else { "continue in the" };
@@ -132,7 +113,7 @@ fn the_plan_says_it_for_all_steps_and_a_tree_that_was_lost_is_restored() {
     let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
     let text = plan(&sandbox, &[command_step(&sandbox, "work", APPENDS, "")]);
     lay_plan(&sandbox, &text.replacen("[plan]\n", "[plan]\non_interrupt = 'continue'\n", 1));
-    all_killed(&sandbox);
+    all_killed(&sandbox, &RUN);
     // The worker that records the death keeps the tree; then it is gone.
     let held = sandbox.crash_point("bury.recorded", 1);
     let worker = sandbox.piton(&["resume"]).crash_at(&held).spawn();
@@ -150,7 +131,7 @@ fn an_agent_begins_again_where_the_plan_says_so() {
                   write done.txt done";
     let sandbox =
         sandbox_of(|sandbox| vec![agent_step(sandbox, "work", script, "on_interrupt = 'restart'")]);
-    let (worker, _) = at_work(&sandbox);
+    let (worker, _) = at_work(&sandbox, &RUN);
     kill9(keeper(&sandbox));
     worker.wait().success();
     assert_eq!(entries(&sandbox), ["fresh", "fresh"]);
@@ -169,7 +150,7 @@ fn it_asks_with_everything_that_is_needed_and_follows_the_answer() {
         [("continue", "continue", "line\nline"), ("restart", "fresh", "line")]
     {
         let sandbox = appending("idempotent = false");
-        all_killed(&sandbox);
+        all_killed(&sandbox, &RUN);
         // Seen, and not recorded: there is nothing to answer yet.
         assert_eq!(view(&sandbox)["status"], "interrupted");
         let dry = data(&sandbox, &["resume", "--dry-run"]);
@@ -247,7 +228,7 @@ fn a_worker_goes_on_with_other_work_and_then_with_the_answer() {
         ];
         let text = plan(&sandbox, &steps).replacen("[plan]", &format!("[plan]\n{isolation}"), 1);
         lay_plan(&sandbox, &text);
-        let (worker, agent) = at_work(&sandbox);
+        let (worker, agent) = at_work(&sandbox, &RUN);
         kill9(agent);
         sandbox.wait_exists(sandbox.mark("other"));
         let waits = || step(&view(&sandbox), "work")["status"] == "waiting";
@@ -271,7 +252,7 @@ fn a_question_outlives_the_worker_that_asked() {
             command_step(sandbox, "other", other, ""),
         ]
     });
-    let (worker, agent) = at_work(&sandbox);
+    let (worker, agent) = at_work(&sandbox, &RUN);
     kill9(keeper(&sandbox));
     sandbox.wait_exists(sandbox.mark("other"));
     assert!(!alive(agent), "what was left of it is ended before anybody is asked");
@@ -288,7 +269,7 @@ fn a_question_outlives_the_worker_that_asked() {
 fn whoever_records_the_death_is_killed_and_it_is_asked_once() {
     for point in ["bury.swept", "bury.snapshot-kept", "bury.checkpointed", "bury.recorded"] {
         let sandbox = appending("idempotent = false");
-        all_killed(&sandbox);
+        all_killed(&sandbox, &RUN);
         let held = sandbox.crash_point(point, 1);
         let worker = sandbox.piton(&["resume"]).crash_at(&held).spawn();
         assert_eq!(held.wait_hit(), worker.pid(), "{point}");
@@ -404,7 +385,7 @@ fn whoever_says_stop_is_asked_again() {
 #[test]
 fn ctrl_c_asks_too_and_says_so() {
     let sandbox = appending("idempotent = false");
-    let (worker, agent) = at_work(&sandbox);
+    let (worker, agent) = at_work(&sandbox, &RUN);
     worker.signal(Signal::INT);
     let out = worker.wait().expect_code(130);
     assert!(!alive(agent));
@@ -440,7 +421,7 @@ fn a_lost_host_is_asked_about() {
 #[test]
 fn a_changed_plan_says_what_changed() {
     let sandbox = appending("");
-    all_killed(&sandbox);
+    all_killed(&sandbox, &RUN);
     let text = sandbox.read("plan.toml");
     sandbox.write("plan.toml", &format!("{text}\nidempotent = false\n"));
     let (exit, code, message) = refused(&sandbox, &["resume"]);

@@ -8,12 +8,10 @@ use std::process::{Child, Command, Stdio};
 
 use piton_testkit::processes::{freeze, session};
 use piton_testkit::runs::{
-    OnDisk, agent_step, attempt_folder, command_step, completions, events, events_named, keeper,
-    keepers, lay_plan, plan, step, view, wait_dead, wait_event, worktree,
+    OnDisk, agent_step, all_killed, at_work, attempt_folder, command_step, completions, events,
+    events_named, keeper, keepers, lay_plan, plan, step, view, wait_dead, wait_event, worktree,
 };
-use piton_testkit::{
-    DEADLINE, Output, Running, Sandbox, Signal, alive, kill9, shell_word, wait_until,
-};
+use piton_testkit::{DEADLINE, Output, Sandbox, Signal, alive, kill9, shell_word, wait_until};
 use serde_json::{Value, json};
 
 const RUN: [&str; 8] =
@@ -33,26 +31,6 @@ fn sandbox_of(steps: impl FnOnce(&Sandbox) -> Vec<String>) -> Sandbox {
 
 fn sandbox(script: &str) -> Sandbox {
     sandbox_of(|sandbox| vec![agent_step(sandbox, "work", script, "")])
-}
-
-/// Starts a run and waits until its agent is at work; the agent's process.
-fn at_work(sandbox: &Sandbox) -> (Running, u32) {
-    let worker = sandbox.piton(&RUN).spawn();
-    sandbox.wait_exists(sandbox.mark("ready"));
-    let agent = sandbox.wait_pid(sandbox.mark("agent"));
-    assert!(alive(agent), "the agent is at work");
-    (worker, agent)
-}
-
-/// Kills worker, keeper and agent of a run at work.
-fn all_killed(sandbox: &Sandbox) {
-    let (worker, agent) = at_work(sandbox);
-    let keeper = keeper(sandbox);
-    drop(worker.kill9());
-    kill9(keeper);
-    kill9(agent);
-    // A shell around the agent ends with it, a moment later.
-    sandbox.wait_no_processes();
 }
 
 fn status(sandbox: &Sandbox) -> Value {
@@ -90,7 +68,7 @@ fn a_dead_worker_disturbs_nobody() {
                   grandchild {child} writes {growing}; touch {ready}; await {go}; \
                   write done.txt done";
     let sandbox = sandbox(script);
-    let (worker, agent) = at_work(&sandbox);
+    let (worker, agent) = at_work(&sandbox, &RUN);
     let keeper = keeper(&sandbox);
     drop(worker.kill9());
     let written = sandbox.lines(sandbox.mark("growing"));
@@ -115,7 +93,7 @@ fn a_dead_worker_disturbs_nobody() {
 fn without_any_worker_a_step_is_still_completed() {
     let script = "count {starts}; pid {agent}; write work.txt x; touch {ready}; await {go}";
     let sandbox = sandbox(script);
-    let (worker, _) = at_work(&sandbox);
+    let (worker, _) = at_work(&sandbox, &RUN);
     let keeper = keeper(&sandbox);
     drop(worker.kill9());
     go(&sandbox);
@@ -128,7 +106,7 @@ fn without_any_worker_a_step_is_still_completed() {
 #[test]
 fn a_live_worker_replaces_a_dead_keeper() {
     let sandbox = sandbox(HANGS_ONCE);
-    let (worker, agent) = at_work(&sandbox);
+    let (worker, agent) = at_work(&sandbox, &RUN);
     let fence = events_named(&sandbox, "claimed")[0]["position"].clone();
     let dead = keeper(&sandbox);
     kill9(dead);
@@ -162,7 +140,7 @@ fn orphans_are_found_by_the_mark_the_lock_or_the_session_that_they_kept() {
                   once {b3}: grandchild {session} closefds clearenv ignore-term; \
                   touch {ready}; once {hung}: hang; delete noise.txt";
     let sandbox = sandbox(script);
-    let (worker, agent) = at_work(&sandbox);
+    let (worker, agent) = at_work(&sandbox, &RUN);
     let left = ["mark", "descriptor", "session"].map(|kept| sandbox.wait_pid(sandbox.mark(kept)));
     let keeper = keeper(&sandbox);
     drop(worker.kill9());
@@ -185,7 +163,7 @@ fn a_plain_command_starts_over_from_its_base() {
         let command = sandbox.fake(&piton_testkit::runs::marked(sandbox, script));
         vec![command_step(sandbox, "work", &command, "")]
     });
-    all_killed(&sandbox);
+    all_killed(&sandbox, &RUN);
     assert_eq!(fs::read_to_string(worktree(&sandbox).join("log.txt")).expect("a file"), "line\n");
     sandbox.piton(&["resume"]).output().success();
     assert_finished(&sandbox, 2);
@@ -201,7 +179,7 @@ fn an_agent_that_had_changed_nothing_starts_afresh() {
     let script = "alone {lock}; count {starts}; pid {agent}; nth {starts} 2: dump-prompt {prompt}; \
                   touch {ready}; once {hung}: hang; write done.txt done";
     let sandbox = sandbox(script);
-    all_killed(&sandbox);
+    all_killed(&sandbox, &RUN);
     sandbox.piton(&["resume"]).output().success();
     assert_finished(&sandbox, 2);
     assert_eq!(events_named(&sandbox, "claimed")[1]["entry"], "fresh");
@@ -212,7 +190,7 @@ fn an_agent_that_had_changed_nothing_starts_afresh() {
 #[test]
 fn a_killed_agent_is_an_interruption_and_costs_no_retry() {
     let sandbox = sandbox(HANGS_ONCE);
-    let (worker, agent) = at_work(&sandbox);
+    let (worker, agent) = at_work(&sandbox, &RUN);
     kill9(agent);
     worker.wait().success();
     let interrupted = events_named(&sandbox, "interrupted");
@@ -307,7 +285,7 @@ fn an_agent_that_gets_on_may_be_interrupted_often() {
 #[test]
 fn a_deleted_worktree_is_rebuilt_from_the_snapshot() {
     let sandbox = sandbox(HANGS_ONCE);
-    let (worker, _) = at_work(&sandbox);
+    let (worker, _) = at_work(&sandbox, &RUN);
     worker.signal(Signal::INT);
     worker.wait().expect_code(130);
     let tree = worktree(&sandbox);
@@ -322,7 +300,7 @@ fn a_deleted_worktree_is_rebuilt_from_the_snapshot() {
 #[test]
 fn a_foreign_folder_in_the_worktrees_place_is_left_alone() {
     let sandbox = sandbox(HANGS_ONCE);
-    let (worker, _) = at_work(&sandbox);
+    let (worker, _) = at_work(&sandbox, &RUN);
     worker.signal(Signal::INT);
     worker.wait().expect_code(130);
     let tree = worktree(&sandbox);
@@ -349,7 +327,7 @@ fn a_foreign_folder_in_the_worktrees_place_is_left_alone() {
 #[test]
 fn a_reboot_is_told_apart_from_a_kill() {
     let sandbox = sandbox(HANGS_ONCE);
-    all_killed(&sandbox);
+    all_killed(&sandbox, &RUN);
     assert_eq!(status(&sandbox)["cause"], "process_kill", "within one boot");
     let seen = sandbox.piton(&["status", "--json"]).env("PITON_BOOT_ID", "another").output();
     let run = seen.success().json()["data"]["runs"][0].clone();
@@ -368,7 +346,7 @@ fn a_reboot_is_told_apart_from_a_kill() {
 #[test]
 fn a_process_that_has_a_recorded_pid_by_chance_is_safe() {
     let sandbox = sandbox(HANGS_ONCE);
-    all_killed(&sandbox);
+    all_killed(&sandbox, &RUN);
     let mut innocent = Innocent::start();
     let folder = attempt_folder(&sandbox, &step(&view(&sandbox), "work")["attempts"][0]["attempt"]);
     let mut record = sandbox.read_json(folder.join("keeper.json"));
@@ -411,7 +389,7 @@ impl Drop for Innocent {
 #[test]
 fn nothing_on_this_host_waits_for_a_lease() {
     let sandbox = sandbox(HANGS_ONCE);
-    all_killed(&sandbox);
+    all_killed(&sandbox, &RUN);
     let run = view(&sandbox);
     let attempt = &step(&run, "work")["attempts"][0];
     let hour = |time: &Value| time.as_str().expect("a time")[..13].to_owned();
@@ -423,7 +401,7 @@ fn nothing_on_this_host_waits_for_a_lease() {
 #[test]
 fn what_an_interrupted_attempt_printed_and_how_it_ended_is_kept() {
     let sandbox = sandbox(HANGS_ONCE);
-    let (worker, agent) = at_work(&sandbox);
+    let (worker, agent) = at_work(&sandbox, &RUN);
     kill9(agent);
     worker.wait().success();
     let attempts = step(&view(&sandbox), "work")["attempts"].clone();
@@ -459,7 +437,7 @@ fn a_dry_run_says_what_resume_does_and_writes_nothing() {
             command_step(sandbox, "after", "true", "needs = ['work']"),
         ]
     });
-    all_killed(&sandbox);
+    all_killed(&sandbox, &RUN);
     let before = everything(&sandbox);
     let dry = sandbox.piton(&["resume", "--dry-run"]).output().success();
     let json = sandbox.piton(&["resume", "--dry-run", "--json"]).output().success().json();
@@ -500,7 +478,7 @@ const LOOKING: [&[&str]; 9] = [
 #[test]
 fn looking_after_a_crash_writes_nothing() {
     let sandbox = sandbox(HANGS_ONCE);
-    all_killed(&sandbox);
+    all_killed(&sandbox, &RUN);
     let before = everything(&sandbox);
     for args in LOOKING {
         sandbox.piton(args).output().success();
@@ -513,7 +491,7 @@ fn looking_after_a_crash_writes_nothing() {
 #[test]
 fn looking_works_where_nothing_can_be_written() {
     let sandbox = sandbox(HANGS_ONCE);
-    all_killed(&sandbox);
+    all_killed(&sandbox, &RUN);
     let before = everything(&sandbox);
     let state = sandbox.path(".git/piton");
     for index_of_the_log in [true, false] {
@@ -564,7 +542,7 @@ fn read_only(sandbox: &Sandbox, args: &[&str]) -> Output {
 fn a_frozen_attempt_is_not_a_dead_one() {
     let script = "count {starts}; pid {agent}; write work.txt x; touch {ready}; await {go}";
     let sandbox = sandbox(script);
-    let (worker, agent) = at_work(&sandbox);
+    let (worker, agent) = at_work(&sandbox, &RUN);
     let keeper = keeper(&sandbox);
     drop(worker.kill9());
     for pid in [keeper, agent] {
@@ -584,7 +562,7 @@ fn a_frozen_attempt_is_not_a_dead_one() {
 #[test]
 fn a_recovery_that_is_killed_again_and_again_ends_the_same() {
     let sandbox = sandbox(HANGS_ONCE);
-    all_killed(&sandbox);
+    all_killed(&sandbox, &RUN);
     for point in ["bury.swept", "bury.snapshot-kept", "bury.checkpointed", "bury.recorded"] {
         let point = sandbox.crash_point(point, 1);
         let resume = sandbox.piton(&["resume"]).crash_at(&point).spawn();

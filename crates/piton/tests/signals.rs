@@ -6,11 +6,11 @@ use std::process::Stdio;
 
 use piton_testkit::processes::{freeze, has_pending, session};
 use piton_testkit::runs::{
-    agent_step, attempt_folder, command_step, completions, events, events_named, keeper, keepers,
-    kept, lay_plan, plan, step, view, wait_dead, wait_event, worktree,
+    agent_step, at_work, attempt_folder, command_step, completions, events, events_named, keeper,
+    keepers, kept, lay_plan, plan, step, view, wait_dead, wait_event, worktree,
 };
 use piton_testkit::{
-    DEADLINE, Output, Running, Sandbox, Signal, Terminal, alive, kill9, signal, wait_until,
+    DEADLINE, Output, Sandbox, Signal, Terminal, alive, kill9, signal, wait_until,
 };
 use serde_json::Value;
 
@@ -35,15 +35,6 @@ fn sandbox(script: &str) -> Sandbox {
     ];
     lay_plan(&sandbox, &plan(&sandbox, &steps));
     sandbox
-}
-
-/// Starts a run and waits until its agent is at work; the agent's process.
-fn at_work(sandbox: &Sandbox, args: &[&str]) -> (Running, u32) {
-    let worker = sandbox.piton(args).spawn();
-    sandbox.wait_exists(sandbox.mark("ready"));
-    let agent = sandbox.wait_pid(sandbox.mark("agent"));
-    assert!(alive(agent), "the agent is at work");
-    (worker, agent)
 }
 
 /// The run as `piton status --json` lists it.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::piton::Output;
-use crate::processes::{Process, alive};
+use crate::piton::{Output, Running};
+use crate::processes::{Process, alive, kill9};
 use crate::sandbox::{Sandbox, toml_string};
 use crate::wait::{DEADLINE, wait_for};
 
@@ -236,6 +236,29 @@ pub fn keeper(sandbox: &Sandbox) -> u32 {
         [one] => *one,
         other => panic!("one keeper was expected: {other:?} {:#?}", sandbox.processes()),
     }
+}
+
+/// Starts a run and waits until its agent is at work, which makes the marks `ready` and `agent`; the agent's
+/// process.
+#[track_caller]
+pub fn at_work(sandbox: &Sandbox, args: &[&str]) -> (Running, u32) {
+    let worker = sandbox.piton(args).spawn();
+    sandbox.wait_exists(sandbox.mark("ready"));
+    let agent = sandbox.wait_pid(sandbox.mark("agent"));
+    assert!(alive(agent), "the agent is at work");
+    (worker, agent)
+}
+
+/// Kills worker, keeper and agent of a run at work.
+#[track_caller]
+pub fn all_killed(sandbox: &Sandbox, args: &[&str]) {
+    let (worker, agent) = at_work(sandbox, args);
+    let keeper = keeper(sandbox);
+    drop(worker.kill9());
+    kill9(keeper);
+    kill9(agent);
+    // A shell around the agent ends with it, a moment later.
+    sandbox.wait_no_processes();
 }
 
 /// Waits until a process is dead.

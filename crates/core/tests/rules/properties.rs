@@ -427,7 +427,7 @@ impl Beside {
                 self.asked.insert(QuestionId(position), (step, *fence, false));
             }
             other => {
-                let fence = fence_of(other).expect("it carries a fence");
+                let fence = other.fence().expect("it carries a fence");
                 let open = self.open.get(&step).map(|(fence, _)| *fence);
                 assert_eq!(open, Some(fence), "the fence is the current one");
                 if let Event::Completed { waived: None, .. } = other {
@@ -602,38 +602,6 @@ impl Beside {
             }
             assert_eq!(self.parts.get(&plan.id).unwrap_or(&Parts::default()), &told, "{}", plan.id);
         }
-    }
-}
-
-fn fence_of(event: &Event) -> Option<Fence> {
-    match event {
-        Event::Started { fence, .. }
-        | Event::Checkpointed { fence, .. }
-        | Event::SubstepCompleted { fence, .. }
-        | Event::ItemAdded { fence, .. }
-        | Event::ItemsMarked { fence, .. }
-        | Event::CheckoutChanged { fence, .. }
-        | Event::Verified { fence, .. }
-        | Event::LandingIntended { fence, .. }
-        | Event::Completed { fence, .. }
-        | Event::Asked { fence, .. }
-        | Event::AnswersApplied { fence, .. }
-        | Event::Suspended { fence, .. }
-        | Event::Released { fence, .. }
-        | Event::Failed { fence, .. }
-        | Event::Interrupted { fence, .. }
-        | Event::StopRequested { scope: Scope::Attempt { fence, .. }, .. } => Some(*fence),
-        Event::RunOpened(_)
-        | Event::PlanAccepted { .. }
-        | Event::MergeIntended(_)
-        | Event::Merged { .. }
-        | Event::Claimed(_)
-        | Event::Answered { .. }
-        | Event::Reset { .. }
-        | Event::StopRequested { .. }
-        | Event::Abandoned { .. }
-        | Event::Reopened { .. }
-        | Event::Resumed { .. } => None,
     }
 }
 

@@ -4,9 +4,7 @@
 use std::fmt;
 
 use piton_core::decide::Insist;
-use piton_core::event::{
-    About, Claimed, Entry, Event, Failure, Grounds, Holder, ReleasedBy, Scope,
-};
+use piton_core::event::{About, Claimed, Entry, Event, Failure, Grounds, Holder, ReleasedBy};
 use piton_core::ids::{AttemptId, Fence, HostId, LockName, QuestionId, StepId};
 use piton_core::plan::{Isolation, OnInterrupt, Plan, Work};
 use piton_core::question::STOP;
@@ -559,7 +557,7 @@ impl Referee {
         at: &Circumstances<'_>,
     ) -> Result<(), Violation> {
         let step = &mut self.steps[index];
-        let fence = fence_of(event);
+        let fence = event.fence();
         let open = step.open.as_mut().filter(|open| Some(open.fence) == fence);
         let Some(open) = open else {
             let detail = format!("{event:?} is not under the current fence of {}", step.id);
@@ -667,26 +665,4 @@ fn is_about_going_on(about: Option<&About>) -> bool {
 
 fn violation(invariant: Invariant, detail: String) -> Violation {
     Violation { invariant, detail }
-}
-
-fn fence_of(event: &Event) -> Option<Fence> {
-    match event {
-        Event::Started { fence, .. }
-        | Event::Checkpointed { fence, .. }
-        | Event::Verified { fence, .. }
-        | Event::LandingIntended { fence, .. }
-        | Event::Completed { fence, .. }
-        | Event::SubstepCompleted { fence, .. }
-        | Event::ItemAdded { fence, .. }
-        | Event::ItemsMarked { fence, .. }
-        | Event::CheckoutChanged { fence, .. }
-        | Event::Asked { fence, .. }
-        | Event::AnswersApplied { fence, .. }
-        | Event::Suspended { fence, .. }
-        | Event::Released { fence, .. }
-        | Event::Failed { fence, .. }
-        | Event::Interrupted { fence, .. }
-        | Event::StopRequested { scope: Scope::Attempt { fence, .. }, .. } => Some(*fence),
-        _ => None,
-    }
 }
