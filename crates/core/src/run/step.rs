@@ -328,8 +328,7 @@ impl Step {
                     self.base.clone_from(base);
                 }
                 self.cut_off = false;
-                self.verified = None;
-                self.landing = None;
+                self.unverify();
             }
             Event::Checkpointed { fence, snapshot, report, .. } => {
                 let attempt = self.own(*fence).ok_or("checkpointed")?;
@@ -402,8 +401,7 @@ impl Step {
                 self.held_back = stop;
                 self.cut_off = false;
                 self.idle = 0;
-                self.verified = None;
-                self.landing = None;
+                self.unverify();
                 self.phase = Phase::Suspended { at: record.at };
             }
             Event::Released { fence, .. } => {
@@ -411,8 +409,7 @@ impl Step {
                 self.end(Ending::Released, record.at);
                 self.held_back = stop;
                 self.cut_off = false;
-                self.verified = None;
-                self.landing = None;
+                self.unverify();
                 self.checklist.reopen();
                 self.void_questions();
             }
@@ -452,8 +449,7 @@ impl Step {
                 self.cut_off = false;
                 self.void_questions();
                 self.idle = 0;
-                self.verified = None;
-                self.landing = None;
+                self.unverify();
                 self.shed();
                 let (commit, waived, at) = (commit.clone(), waived.clone(), record.at);
                 self.phase = Phase::Completed { commit, truth, at, fence: *fence, waived };
@@ -466,8 +462,7 @@ impl Step {
                 self.failures += 1;
                 self.outdated |= matches!(why, Failure::Landing { .. });
                 self.idle = 0;
-                self.verified = None;
-                self.landing = None;
+                self.unverify();
                 self.phase = Phase::Failed { why: why.clone(), at: record.at };
             }
             Event::Interrupted { fence, cause, at, evidence, left_at, .. } => {
@@ -523,8 +518,7 @@ impl Step {
         self.checklist.reopen_unfinished_substeps();
         if matches!(claimed.entry, Entry::Fresh | Entry::Continue) {
             // The work goes on: what was verified before is not what this attempt will leave.
-            self.verified = None;
-            self.landing = None;
+            self.unverify();
         }
         self.held_back = None;
         self.phase = Phase::Held(Attempt {
@@ -560,8 +554,7 @@ impl Step {
         self.failures = 0;
         self.idle = 0;
         self.changed = 0;
-        self.verified = None;
-        self.landing = None;
+        self.unverify();
         self.checklist.reopen();
         self.void_questions();
         Some(())
@@ -604,8 +597,16 @@ impl Step {
 
     /// Whether it waits for a person to move what was in its way.
     pub fn is_obstructed(&self) -> bool {
-        let obstacle = |phase: &Phase| matches!(phase, Phase::Interrupted(last) if last.cause == Cause::Obstacle);
-        self.idle > 0 && obstacle(&self.phase)
+        match &self.phase {
+            Phase::Interrupted(last) => self.idle > 0 && last.cause == Cause::Obstacle,
+            _ => false,
+        }
+    }
+
+    /// What was verified, and perhaps about to land, is not what the step will end with.
+    fn unverify(&mut self) {
+        self.verified = None;
+        self.landing = None;
     }
 
     fn own(&mut self, fence: Fence) -> Option<&mut Attempt> {
