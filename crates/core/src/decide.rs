@@ -4,7 +4,7 @@
 use crate::claim::{Asker, Chosen, believed_until, choose, lease_key, renewable};
 use crate::decided::{Decided, Lease};
 use crate::event::{Claimed, Entry, Event, Failure, Holder, ReleasedBy, RunOpened, Stage};
-use crate::ids::{Fence, StepId, StepRef};
+use crate::ids::{Fence, StepRef};
 use crate::limits::EVIDENCE_BYTES_MAX;
 use crate::plan::Plan;
 use crate::question::{decide_answer, decide_apply, decide_ask, decide_conflict, unread_of};
@@ -304,27 +304,17 @@ fn decide_release(
     fence: Option<Fence>,
     now: &Moment,
 ) -> Result<Decided, Refusal> {
-    let id = || step.step.clone();
-    let state = run.state_of(step).ok_or_else(|| Refusal::UnknownStep(id()))?;
-    let held = match &state.phase {
-        Phase::Held(attempt) => attempt,
-        Phase::Completed { .. } => return Err(Refusal::CannotRelease(id())),
-        Phase::Pending => return Err(Refusal::Pending(id())),
-        ended @ (Phase::Failed { .. } | Phase::Interrupted(_) | Phase::Suspended { .. }) => {
-            return Err(match (fence, ended) {
-                (Some(given), _) => Refusal::NotClaimed { step: id(), given },
-                (None, Phase::Failed { .. }) => nothing_held(id(), "it has failed"),
-                (None, Phase::Suspended { .. }) => nothing_held(id(), "it waits for an answer"),
-                (None, _) => nothing_held(id(), "it was interrupted"),
-            });
-        }
-    };
+    let held = present(run, step).map_err(|refusal| match (refusal, fence) {
+        (Refusal::Completed(step), _) => Refusal::CannotRelease(step),
+        (Refusal::NothingHeld { step, .. }, Some(given)) => Refusal::NotClaimed { step, given },
+        (refusal, _) => refusal,
+    })?;
     let by = match fence {
         Some(fence) => {
             let (_, attempt) = own(run, step, fence)?;
             // A worker would take it up again at once, and so on for ever.
             if matches!(attempt.holder, Holder::Keeper { .. }) {
-                return Err(Refusal::RunByPiton(id()));
+                return Err(Refusal::RunByPiton(step.step.clone()));
             }
             ReleasedBy::Owner
         }
@@ -334,8 +324,19 @@ fn decide_release(
     Ok(last_word(event, held.fence, now))
 }
 
-fn nothing_held(step: StepId, how: &'static str) -> Refusal {
-    Refusal::NothingHeld { step, how }
+/// The claim on a step, whoever has it; or why there is none.
+pub fn present<'run>(run: &'run Run, step: &StepRef) -> Result<&'run Attempt, Refusal> {
+    let id = || step.step.clone();
+    let state = run.state_of(step).ok_or_else(|| Refusal::UnknownStep(id()))?;
+    let how = match &state.phase {
+        Phase::Held(attempt) => return Ok(attempt),
+        Phase::Completed { .. } => return Err(Refusal::Completed(id())),
+        Phase::Pending => return Err(Refusal::Pending(id())),
+        Phase::Failed { .. } => "it has failed",
+        Phase::Suspended { .. } => "it waits for an answer",
+        Phase::Interrupted(_) => "it was interrupted",
+    };
+    Err(Refusal::NothingHeld { step: id(), how })
 }
 
 fn decide_reset(run: &Run, step: &StepRef, reason: Option<&str>) -> Result<Decided, Refusal> {

@@ -1,7 +1,7 @@
 //! The documentation, held to what the program does: generated pages are compared, examples are parsed
 //! and run, commands and links must exist. `PITON_BLESS=1` rewrites the generated pages.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use piton_core::event::Event;
 use piton_core::plan;
 use piton_engine::crash::POINTS;
 use piton_testkit::Sandbox;
+use piton_testkit::runs::data;
 
 const BLESS: &str = "PITON_BLESS=1 cargo test --release -p piton --test docs";
 
@@ -284,6 +285,72 @@ fn the_session_of_the_agents_page_runs() {
         let name = kept.lines().find(|name| name.contains(&format!("/{step}/"))).expect(step);
         let text = sandbox.git(&["cat-file", "blob", &format!("{name}:{file}")]);
         assert!(text.starts_with("export const"), "{text}");
+    }
+}
+
+/// The rows of the table about answers: the verb in front, every name that follows.
+fn answers_documented() -> BTreeMap<String, BTreeSet<String>> {
+    let page = read("docs/agents.md");
+    let section = page.split("## What the verbs answer").nth(1).expect("the section");
+    let section = section.split("\n## ").next().expect("its text");
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for row in section.lines().filter(|line| line.starts_with("| `")) {
+        let mut names = row.split('`').skip(1).step_by(2).map(str::to_owned);
+        let verb = names.next().expect("a verb");
+        all.entry(verb).or_default().extend(names);
+    }
+    all
+}
+
+#[test]
+fn what_the_verbs_answer_is_documented_and_nothing_else() {
+    let documented = answers_documented();
+    let sandbox = sandbox();
+    let plan = "[plan]\nname = 'x'\n[[step]]\nid = 'a'\nprompt = 'p'\nitems = ['i']\n\
+                substeps = [{ id = 's', title = 's' }]\n[[step]]\nid = 'b'\n";
+    sandbox.write("plan.toml", plan);
+    sandbox.commit("the plan");
+    let tree = data(&sandbox, &["worktree", "create", "plan.toml", "a"])["path"].clone();
+    let tree = tree.as_str().expect("a path");
+    sandbox.write(format!("{tree}/half.txt"), "half\n");
+    let session = "open PLAN; worktree create PLAN a; ready PLAN; claim PLAN --step a --worktree TREE; \
+                   claim PLAN --step a --worktree . --force; claim PLAN --step a --worktree TREE; \
+                   claim PLAN --step a --worktree TREE --force; start PLAN a --worktree TREE; \
+                   heartbeat PLAN a --worktree TREE; checkpoint PLAN a --worktree TREE --note n; \
+                   check PLAN a 1 --done --worktree TREE; item add PLAN a gap --worktree TREE; \
+                   substep complete PLAN a s --worktree TREE; release PLAN a --worktree TREE; \
+                   claim PLAN --step b --worktree TREE; \
+                   fail PLAN b --worktree TREE --reason r; reset PLAN b; stop PLAN; ready PLAN; \
+                   claim PLAN --worktree TREE; resume; claim PLAN --step a --worktree TREE; \
+                   complete PLAN a --worktree TREE --force --reason r";
+    let mut seen: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for line in session.split("; ") {
+        let words: Vec<&str> = line.split(' ').collect();
+        let args = words.iter().map(|word| match *word {
+            "PLAN" => "plan.toml",
+            "TREE" => tree,
+            word => word,
+        });
+        let answer = data(&sandbox, &args.collect::<Vec<_>>());
+        let verb = documented.keys().find(|verb| line.starts_with(&format!("{verb} ")));
+        if let (Some(verb), Some(fields)) = (verb, answer.as_object()) {
+            seen.entry(verb).or_default().extend(fields.keys().cloned());
+        }
+    }
+    let everywhere = ["run", "handle", "step"].map(str::to_owned);
+    // What a row of a list has, and what only trouble or a long plan brings.
+    let rare = ["step", "title", "index", "why", "unkept", "blocked_more", "passed_over"];
+    let rare = rare.map(str::to_owned);
+    for (verb, names) in &documented {
+        let told = &seen[verb.as_str()];
+        let secret: Vec<_> = told
+            .iter()
+            .filter(|name| !names.contains(*name) && !everywhere.contains(name))
+            .collect();
+        assert!(secret.is_empty(), "{verb} answers {secret:?}, which is not documented");
+        let missing: Vec<_> =
+            names.iter().filter(|name| !told.contains(*name) && !rare.contains(name)).collect();
+        assert!(missing.is_empty(), "{verb} does not answer {missing:?}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! `piton complete`: a holder says that its step is done. Strict: what is open is not done.
 
-use piton_core::ids::Fence;
+use piton_core::decide;
+use piton_core::ids::{Fence, StepRef};
 use piton_core::view::run_branch;
 use piton_engine::claims;
 use piton_engine::complete::{Delivered, complete_with, delivered, is_due};
@@ -57,11 +58,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let mut target = Target::claimed(&args.which, &args.by)?;
-    let fence = match target.named()? {
-        None if args.force => present(&target),
-        named => named,
+    let fence = match (target.named()?, args.force) {
+        (Some(fence), _) => fence,
+        (None, true) => present(&target)?,
+        (None, false) => target.fence()?,
     };
-    let fence = fence.map_or_else(|| target.fence(), Ok)?;
     let done = match &args.commit {
         Some(commit) => deliver(args, ui, &mut target, fence, commit)?,
         None => {
@@ -125,7 +126,8 @@ fn deliver(
 }
 
 /// By force, whatever claim there is.
-fn present(target: &Target) -> Option<Fence> {
-    let (_, state) = target.log.run().step(&target.step)?;
-    state.attempt().map(|attempt| attempt.fence)
+fn present(target: &Target) -> Result<Fence, Problem> {
+    let at = StepRef::first(target.step.clone());
+    let held = decide::present(target.log.run(), &at);
+    held.map(|attempt| attempt.fence).map_err(|refusal| target.told(refusal.into()))
 }

@@ -207,6 +207,15 @@ fn completion_is_strict() {
     assert!(message.contains("1, validate.1"), "{message}");
     assert_eq!(refused(&sandbox, &[&complete[..], &["--force"]].concat()).0, 2, "why?");
     by(&["complete", "plan.toml", "jwt", "--force", "--reason", "überflüssig"]);
+    // By force whoever has it, where somebody has it.
+    for (id, why) in [("docs", "pending"), ("jwt", "completed")] {
+        let (exit, code, message) =
+            refused(&sandbox, &["complete", "plan.toml", id, "--force", "--reason", "x"]);
+        assert_eq!((exit, code.as_str()), (1, "E050"));
+        assert!(message.contains(why), "{message}");
+    }
+    claim(&sandbox, &one, &["--step", "docs"]);
+    data(&sandbox, &["complete", "plan.toml", "docs", "--force", "--reason", "seen"]);
     let waived = &events_named(&sandbox, "completed")[0]["waived"];
     assert_eq!(waived["reason"], "überflüssig");
     assert_eq!(waived["items"], serde_json::json!(["1", "validate.1"]));
