@@ -214,6 +214,10 @@ fn problem(
         [] => format!("go on: `piton resume {run}`"),
         answers => format!("{}; then `piton resume {run}`", answers.join("; ")),
     };
+    let asked = || -> Vec<Detail> {
+        let lines = open_questions(view).flat_map(asked_lines);
+        lines.map(|message| Detail { message, hint: None }).collect()
+    };
     Some(match outcome {
         Outcome::Completed => return None,
         Outcome::Failed { step, why } => {
@@ -223,7 +227,11 @@ fn problem(
                 "see why: `piton log {run} {step}`; try it again: `piton reset {run} {step}`; start \
                  over: `{over}`"
             );
-            Problem::new(Kind::RunFailed, message).hint(hint)
+            let hint = match answers.is_empty() {
+                true => hint,
+                false => format!("{hint}; what else waits for you: `piton questions {run}`"),
+            };
+            Problem::new(Kind::RunFailed, message).with_details(asked()).hint(hint)
         }
         Outcome::NeedsPerson { step, question } => {
             let message = format!("{run} needs you: {}", plain(question));
@@ -236,9 +244,7 @@ fn problem(
         }
         Outcome::Waiting => {
             let message = format!("{run} waits for an answer; {done}");
-            let asked = open_questions(view).flat_map(asked_lines);
-            let asked = asked.map(|message| Detail { message, hint: None });
-            Problem::new(Kind::NeedsPerson, message).with_details(asked.collect()).hint(go_on)
+            Problem::new(Kind::NeedsPerson, message).with_details(asked()).hint(go_on)
         }
         Outcome::ToBeClaimed { steps } => {
             let names: Vec<&str> = steps.iter().map(StepId::as_str).collect();

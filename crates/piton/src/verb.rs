@@ -248,14 +248,11 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
             vec![format!("piton log {run} {step}"), format!("piton resume {run}{go_on}")]
         }
         RunStatus::Failed { step, .. } => {
-            vec![
-                format!(
-                    "piton {} {run} {step}",
-                    if is_by_hand(view, step) { "show" } else { "log" }
-                ),
-                format!("piton reset {run} {step}"),
-                start_over_shown(project, view),
-            ]
+            let look = if is_by_hand(view, step) { "show" } else { "log" };
+            let again = [format!("piton {look} {run} {step}"), format!("piton reset {run} {step}")];
+            // Others wait all the same.
+            let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
+            again.into_iter().chain(answers).chain([start_over_shown(project, view)]).collect()
         }
         RunStatus::Open if rest_by_hand => {
             let stopped = view.steps.iter().any(|step| step.held_back);

@@ -147,11 +147,15 @@ fn chosen(args: &Args, log: &Log) -> Result<(StepId, AttemptId), Problem> {
     match attempts.get(index) {
         Some(attempt) => Ok((step, *attempt)),
         None if attempts.is_empty() => {
-            Err(Problem::new(Kind::Refused, format!("step {step} has not been attempted yet")))
+            let handle = &log.run().opened.handle;
+            Err(Problem::new(Kind::Refused, format!("step {step} has not been attempted yet"))
+                .hint(format!("`piton show {handle} {step}` says what it waits for")))
         }
         None => {
-            let message = format!("step {step} has attempts 1 to {}", attempts.len());
-            Err(Problem::new(Kind::Usage, message))
+            let (handle, last) = (&log.run().opened.handle, attempts.len());
+            let message = format!("step {step} has attempts 1 to {last}");
+            let hint = format!("the newest: `piton log {handle} {step} --attempt {last}`");
+            Err(Problem::new(Kind::Usage, message).hint(hint))
         }
     }
 }

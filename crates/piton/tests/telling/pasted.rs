@@ -260,3 +260,25 @@ fn what_is_told_of_a_run_that_is_done_can_be_pasted() {
     assert!(clean.contains("`piton clean --completed --apply`"), "{clean}");
     assert_eq!(paste(&sandbox, &clean, 0)["applied"], true);
 }
+
+#[test]
+fn what_waits_beside_a_failure_is_told_and_can_be_pasted() {
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let text = "[plan]\nname = 'both'\n\
+                [[step]]\nid = 'asks'\nrun = 'piton ask Which?'\n\
+                [[step]]\nid = 'fails'\nrun = 'exit 3'\n\
+                [[step]]\nid = 'later'\nneeds = ['asks']\nrun = 'true'\n";
+    lay_plan(&sandbox, text);
+    let told = sandbox.piton(&["run", "plan.toml", "--trust"]).output().expect_code(1).stderr;
+    let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
+    assert!(told.contains(": Which?\n"), "{told}");
+    assert!(told.contains(&format!("`piton questions {handle}`")), "{told}");
+    assert_pasteable(&sandbox, &told);
+    let overview = sandbox.piton(&[]).output().success().stdout;
+    assert!(overview.contains(&format!("  piton answer {handle} q")), "{overview}");
+
+    let later = hint(&sandbox, "E073", &["log", &handle, "later"]);
+    assert_eq!(paste(&sandbox, &later, 0)["run"]["steps"][0]["status"], "blocked");
+    let fails = hint(&sandbox, "E071", &["log", &handle, "fails", "--attempt", "7"]);
+    paste(&sandbox, &fails, 0);
+}
