@@ -1,7 +1,9 @@
 //! `piton release`: gives a claim back. The step is pending again; what is done of its checklist stays.
 
 use piton_core::decide::Refusal;
+use piton_core::event::Holder;
 use piton_core::ids::Fence;
+use piton_core::run::Attempt;
 use piton_engine::claims::{self, ReleaseAnswer};
 
 use crate::claiming::{ByClaim, Target, Which, tell_kept, tell_stopped};
@@ -36,7 +38,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let mut target = Target::claimed(&args.which, &args.by)?;
     let fence = match args.force {
-        true => Ok(None),
+        true => Ok(own_of_keeper(&target)),
         false => target.fence().map(Some).map_err(|problem| {
             let more = problem.hint.clone().filter(|_| problem.kind == Kind::Usage);
             let hint =
@@ -69,6 +71,14 @@ fn release(target: &mut Target, fence: Option<Fence>) -> Result<ReleaseAnswer, P
             _ => Err(target.told(error)),
         },
     }
+}
+
+/// Inside an attempt force makes no difference: a worker would take the step up again at once.
+fn own_of_keeper(target: &Target) -> Option<Fence> {
+    let inside = target.named().ok().flatten()?;
+    let (_, state) = target.log.run().step(&target.step)?;
+    let kept = |held: &&Attempt| matches!(held.holder, Holder::Keeper { .. });
+    state.attempt().filter(kept).map(|held| held.fence).filter(|fence| *fence == inside)
 }
 
 fn is_completed(target: &Target) -> bool {

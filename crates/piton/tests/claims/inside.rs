@@ -37,6 +37,7 @@ fn inside_an_attempt_no_arguments_are_needed() {
             "piton check 3 --done",
             "piton complete --json > {complete} || true",
             "piton release --json > {release} || true",
+            "piton release --force --json > {force} || true",
         ],
         more,
     );
@@ -49,8 +50,10 @@ fn inside_an_attempt_no_arguments_are_needed() {
     assert_eq!(sandbox.read_json(sandbox.mark("beat"))["data"]["beat"], "continue");
     let refused = sandbox.read_json(sandbox.mark("complete"));
     assert_eq!(refused["status"], "error", "piton completes it itself");
-    let refused = sandbox.read_json(sandbox.mark("release"));
-    assert_eq!(refused["issues"][0]["code"], "E073", "it would be taken up again, for ever");
+    for release in ["release", "force"] {
+        let refused = sandbox.read_json(sandbox.mark(release));
+        assert_eq!(refused["issues"][0]["code"], "E073", "it would be taken up again, for ever");
+    }
     let run = view(&sandbox);
     let jwt = step(&run, "jwt");
     assert_eq!(
