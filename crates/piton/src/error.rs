@@ -18,6 +18,7 @@ use piton_engine::undo::NotUndone;
 use serde::Serialize;
 
 use crate::exit::ExitStatus;
+use crate::ui::unwritten;
 use crate::{text, verb};
 
 macro_rules! kinds {
@@ -227,7 +228,7 @@ impl From<io::Error> for Problem {
     fn from(error: io::Error) -> Problem {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Problem::new(Kind::ClosedPipe, "the pipe is closed"),
-            _ => Problem::from_error(Kind::Io, &error),
+            _ => unwritten(&error),
         }
     }
 }

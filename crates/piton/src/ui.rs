@@ -315,7 +315,7 @@ impl Ui {
     }
 }
 
-fn unwritten(error: &io::Error) -> Problem {
+pub(crate) fn unwritten(error: &io::Error) -> Problem {
     Problem::new(Kind::Io, "the answer could not be written")
         .because(error)
         .hint("what was asked for may be done: `piton status --all` says what is")

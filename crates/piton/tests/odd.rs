@@ -108,6 +108,12 @@ fn an_answer_that_cannot_be_written_is_no_success() {
         }
         let wanted = ["run_opened", "claimed", "started", "checkpointed", "released"];
         assert_eq!(names(&sandbox), wanted, "what was asked for is done all the same");
+        for verb in [&["status", "plan.toml"][..], &["show", "plan.toml"], &["events"], &["ready"]]
+        {
+            let out = into_full(&sandbox, &[verb, json].concat());
+            let said = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(said.contains("error[E070]: the answer could not be written"), "{said}");
+        }
         // A refusal says itself, and keeps its own status.
         let out = into_full(&sandbox, &[&["release", "plan.toml", "jwt"], &by[..], json].concat());
         let said = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -152,7 +152,8 @@ fn lines(ui: &Ui, answer: &ClaimAnswer) -> Result<(), Problem> {
     if let Some(claim) = &answer.claim {
         let again = if claim.reclaimed { "claimed again" } else { "claimed" };
         let step = bold(claim.step.as_str());
-        ui.line(format!("{handle}: {again} {step}  {}", plain(&claim.title)))?;
+        let title = titled(&claim.title, claim.step.as_str());
+        ui.line(format!("{handle}: {again} {step}{title}"))?;
         for line in claim.prompt.iter().flat_map(|prompt| prompt.lines()) {
             ui.line(format!("  {}", plain(line)))?;
         }
@@ -187,6 +188,11 @@ fn lines(ui: &Ui, answer: &ClaimAnswer) -> Result<(), Problem> {
         0 => Ok(()),
         more => ui.line(format!("  and {more} more")),
     }
+}
+
+/// What a step is called, unless that is its id.
+fn titled(title: &str, id: &str) -> String {
+    if title == id { String::new() } else { format!("  {}", plain(title)) }
 }
 
 /// Steps, each with why it was not had.

@@ -189,6 +189,10 @@ fn what_is_told_instead_of_a_run_or_a_step_can_be_pasted() {
     let none = hint(&sandbox, "E064", &["ready", "plan.toml"]);
     assert_eq!(paste(&sandbox, &none, 1)["step"], "jwt");
     data(&sandbox, &["release", "plan.toml", "jwt", "--worktree", "."]);
+    let docs = ["claim", "plan.toml", "--step", "docs", "--worktree", &one];
+    let claimed = sandbox.piton(&docs).output().success().stdout;
+    assert!(claimed.contains(": claimed docs\n"), "its id is said once: {claimed}");
+    data(&sandbox, &["release", "plan.toml", "docs", "--worktree", &one]);
 
     let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
     let parted = hint(&sandbox, "E064", &["show", &format!("{}/jwt", &handle[..6])]);
