@@ -1,7 +1,12 @@
 //! `piton worktree`: places to work in for those who claim, made, found, listed and removed.
 
+use piton_core::ids::StepId;
 use piton_engine::clean::{self as engine, CleanAsk, TreeRow, TreeStatus};
+use piton_engine::error::EngineError;
+use piton_engine::git::GitError;
+use piton_engine::log::Log;
 use piton_engine::places::{self, Place};
+use piton_engine::shell;
 use serde_json::json;
 
 use crate::accepting::OnChange;
@@ -82,7 +87,8 @@ fn create(which: &Which, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     let log = claiming::open_or_find(ui, &project, which.run.as_deref(), OnChange::Refuse)?;
     let step = which.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
-    let Place { path, branch, created } = places::create(&project, &log, step.as_ref())?;
+    let made = places::create(&project, &log, step.as_ref());
+    let Place { path, branch, created } = made.map_err(|error| elsewhere(error, &log, &step))?;
     // It is made, whoever still listens.
     let _ = ui.line(path.display().to_string());
     let opened = &log.run().opened;
@@ -95,6 +101,27 @@ fn create(which: &Which, ui: &Ui) -> Result<Answer, Problem> {
         "created": created,
     });
     Ok(Answer::new(data).after_writing(log.store()))
+}
+
+/// Where a step's branch is checked out already, it can be worked on.
+fn elsewhere(error: EngineError, log: &Log, step: &Option<StepId>) -> Problem {
+    let place = match (&error, step) {
+        (EngineError::Git(GitError::BranchElsewhere { worktree, .. }), Some(step)) => {
+            Some((shell::path(worktree), step))
+        }
+        _ => None,
+    };
+    let problem = Problem::from(error);
+    match place {
+        Some((place, step)) => {
+            let handle = &log.run().opened.handle;
+            problem.hint(format!(
+                "work there: `piton claim {handle} --step {step} --worktree {place}`; or take it off \
+                 that branch: `git -C {place} switch --detach`"
+            ))
+        }
+        None => problem,
+    }
 }
 
 fn path(which: &Which, ui: &Ui) -> Result<Answer, Problem> {

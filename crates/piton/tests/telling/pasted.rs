@@ -281,6 +281,11 @@ fn what_waits_beside_a_failure_is_told_and_can_be_pasted() {
     let overview = sandbox.piton(&[]).output().success().stdout;
     assert!(overview.contains(&format!("  piton answer {handle} q")), "{overview}");
 
+    // The branch of a step is where piton has worked on it.
+    data(&sandbox, &["reset", &handle, "fails"]);
+    let there = hint(&sandbox, "E062", &["worktree", "create", &handle, "fails"]);
+    assert_eq!(paste(&sandbox, &there, 0)["step"], "fails");
+
     let later = hint(&sandbox, "E073", &["log", &handle, "later"]);
     assert_eq!(paste(&sandbox, &later, 0)["run"]["steps"][0]["status"], "blocked");
     let fails = hint(&sandbox, "E071", &["log", &handle, "fails", "--attempt", "7"]);
