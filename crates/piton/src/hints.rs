@@ -287,8 +287,8 @@ impl<'a> About<'a> {
         let run = &self.run.opened.handle;
         let ask = self.ask_for(step, given);
         match self.run.step(step) {
-            Some((plan, Step { phase: Phase::Failed { .. }, failures, .. }))
-                if *failures > plan.retries =>
+            Some((plan, state @ Step { phase: Phase::Failed { .. }, .. }))
+                if state.tries_left(plan) == 0 =>
             {
                 format!("it has no retries left: `piton reset {run} {step}`, then `{ask}`")
             }

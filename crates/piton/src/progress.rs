@@ -237,9 +237,7 @@ impl<'a> Progress<'a> {
     }
 
     fn failed(&mut self, run: &Run, step: &StepRef, why: &Failure) {
-        let left = run
-            .step(&step.step)
-            .map_or(0, |(plan, state)| (plan.retries + 1).saturating_sub(state.failures));
+        let left = run.step(&step.step).map_or(0, |(plan, state)| state.tries_left(plan));
         let left = match left {
             0 => String::new(),
             1 => "; 1 retry left".to_owned(),

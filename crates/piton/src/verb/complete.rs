@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         }
     };
     let run = target.log.run();
-    let left = run.steps().filter(|(_, state)| !state.is_completed()).count();
+    let left = run.count_remaining();
     let all = run.is_completed();
     let Delivered { commit: with, truth, kept, not_landed } = done;
     let landed = with.as_ref().map_or_else(String::new, |commit| {

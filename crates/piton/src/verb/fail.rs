@@ -36,11 +36,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         .write(fence, |project, log, step| claims::fail(project, log, (step, fence), reason))?;
     tell_kept(ui, &kept);
     let step = &target.step;
-    let left = target
-        .log
-        .run()
-        .step(step)
-        .map_or(0, |(plan, state)| (plan.retries + 1).saturating_sub(state.failures));
+    let left = target.log.run().step(step).map_or(0, |(plan, state)| state.tries_left(plan));
     let tries = if left == 1 { "1 more try".to_owned() } else { format!("{left} more tries") };
     let _ = ui.line(format!("step {step}: failed; {tries}"));
     let _ = tell_stopped(ui, &target);
