@@ -31,7 +31,7 @@ mod giving_back;
 mod owner;
 mod under;
 
-pub use answer::{ClaimAnswer, ClaimView, ReadyAnswer, ReadyStep, Reasons, ready_steps};
+pub use answer::{ClaimAnswer, ClaimView, ReadyAnswer, ReadyStep, Reasons, Remaining, ready_steps};
 pub use giving_back::{ReleaseAnswer, ResetAnswer, release, reset};
 pub use owner::{Under, fence_of, lost};
 pub use under::{
@@ -104,14 +104,14 @@ pub fn claim(
         _ => {
             let mut told = answer(project, log, &holder, None)?;
             let blocked = blocked_for(project, log, &holder, ask)?;
-            (told.blocked, told.blocked_more) = (blocked.listed, blocked.more);
+            (told.left.blocked, told.left.blocked_more) = (blocked.listed, blocked.more);
             told
         }
     };
     match (ask.step, heard) {
         // A completed one, or one far behind.
-        (Some(step), Err(refusal)) if !told.blocked.has(step) => {
-            told.blocked.tell(step, in_words(log.run(), &refusal));
+        (Some(step), Err(refusal)) if !told.left.blocked.has(step) => {
+            told.left.blocked.tell(step, in_words(log.run(), &refusal));
         }
         (None, Ok(_)) if ask.insist == Insist::Force => {
             told.passed_over = passed_over(project, log, &holder, told.claim.as_ref())?;

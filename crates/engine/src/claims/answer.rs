@@ -30,20 +30,39 @@ pub struct ClaimAnswer {
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub claim: Option<ClaimView>,
     pub remaining_ready: usize,
+    #[serde(flatten)]
+    pub left: Remaining,
+    /// What force passed over: steps in front of the one it took, and why.
+    #[serde(skip_serializing_if = "Reasons::is_empty")]
+    pub passed_over: Reasons,
+}
+
+/// What is left of a run, and what stands against having it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Remaining {
     pub total_remaining: usize,
     pub all_completed: bool,
     /// Why nothing of the run can be had, whatever step it is: it is stopped, or was abandoned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub barred: Option<String>,
-    /// Why steps that are not completed could not be had, and the one that was asked for by name.
+    /// Why steps that are not completed could not be had, and one that was asked for by name.
     #[serde(skip_serializing_if = "Reasons::is_empty")]
     pub blocked: Reasons,
     /// How many more there are than those.
     #[serde(skip_serializing_if = "is_zero")]
     pub blocked_more: usize,
-    /// What force passed over: steps in front of the one it took, and why.
-    #[serde(skip_serializing_if = "Reasons::is_empty")]
-    pub passed_over: Reasons,
+}
+
+impl Remaining {
+    fn of(run: &Run, Blocked { listed, more }: Blocked) -> Remaining {
+        Remaining {
+            total_remaining: run.count_remaining(),
+            all_completed: run.is_completed(),
+            barred: barred(run).err().map(|refusal| refusal.to_string()),
+            blocked: listed,
+            blocked_more: more,
+        }
+    }
 }
 
 /// Steps in plan order, each with why it was not had.
@@ -176,11 +195,7 @@ pub(super) fn answer(
         handle: run.opened.handle.clone(),
         claim,
         remaining_ready: count_ready(run, &asker) - again,
-        total_remaining: run.count_remaining(),
-        all_completed: run.is_completed(),
-        barred: barred(run).err().map(|refusal| refusal.to_string()),
-        blocked: Reasons::default(),
-        blocked_more: 0,
+        left: Remaining::of(run, Blocked::default()),
         passed_over: Reasons::default(),
     })
 }
@@ -283,17 +298,8 @@ pub struct ReadyAnswer {
     pub run: RunId,
     pub handle: Handle,
     pub ready: Vec<ReadyStep>,
-    pub total_remaining: usize,
-    pub all_completed: bool,
-    /// Why nothing of the run can be had, whatever step it is: it is stopped, or was abandoned.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub barred: Option<String>,
-    /// Why the other steps that are not completed cannot be had.
-    #[serde(skip_serializing_if = "Reasons::is_empty")]
-    pub blocked: Reasons,
-    /// How many more there are than those.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub blocked_more: usize,
+    #[serde(flatten)]
+    pub left: Remaining,
 }
 
 /// A step that can be claimed.
@@ -316,16 +322,11 @@ pub fn ready_steps(project: &Project, log: &Log) -> Result<ReadyAnswer, EngineEr
         let title = run.plan().steps[index].title.clone();
         Some(ReadyStep { step: step.step, title, index })
     };
-    let Blocked { listed, more } = blocked(run, &asker, |_| Insist::Never);
     Ok(ReadyAnswer {
         run: run.opened.run,
         handle: run.opened.handle.clone(),
         ready: ready(run, &asker).into_iter().filter_map(row).collect(),
-        total_remaining: run.count_remaining(),
-        all_completed: run.is_completed(),
-        barred: barred(run).err().map(|refusal| refusal.to_string()),
-        blocked: listed,
-        blocked_more: more,
+        left: Remaining::of(run, blocked(run, &asker, |_| Insist::Never)),
     })
 }
 

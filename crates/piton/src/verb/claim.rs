@@ -133,14 +133,14 @@ fn told(ui: &Ui, project: &Project, log: &Log, answer: &ClaimAnswer) -> Result<A
     if let Some(claim) = &answer.claim {
         tell_kept(ui, &claim.kept);
     }
-    if let Some(way) = About::run(project, log).barred().filter(|_| !answer.all_completed) {
+    if let Some(way) = About::run(project, log).barred().filter(|_| !answer.left.all_completed) {
         ui.hint(way);
     }
     let asked = log.run().questions().any(|(_, question)| question.is_open());
     if asked && answer.claim.is_none() {
         ui.hint(format!("what waits for an answer: `piton questions {}`", answer.handle));
     }
-    if answer.all_completed {
+    if answer.left.all_completed {
         let plan = verb::plan_from_here(project, &log.run().opened.plan_path);
         ui.hint(format!("a new run: `piton open {plan}`"));
     }
@@ -168,10 +168,10 @@ fn lines(ui: &Ui, answer: &ClaimAnswer) -> Result<(), Problem> {
         ui.hint(format!("`piton start {} {} --fence {}`", answer.handle, claim.step, claim.fence));
         return Ok(());
     }
-    if answer.all_completed {
+    if answer.left.all_completed {
         return ui.line(format!("{handle}: every step is completed"));
     }
-    if let Some(why) = &answer.barred {
+    if let Some(why) = &answer.left.barred {
         ui.line(format!("{handle}: {why}: nothing of it can be claimed"))?;
         return Ok(());
     }
@@ -183,8 +183,8 @@ fn lines(ui: &Ui, answer: &ClaimAnswer) -> Result<(), Problem> {
             ui.line(format!("{handle}: that step cannot be claimed now"))?;
         }
     }
-    reasons(ui, &answer.blocked)?;
-    match answer.blocked_more {
+    reasons(ui, &answer.left.blocked)?;
+    match answer.left.blocked_more {
         0 => Ok(()),
         more => ui.line(format!("  and {more} more")),
     }

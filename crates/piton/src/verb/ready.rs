@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     let log = claiming::run_of(&project, Access::Look, args.run.as_deref())?;
     let answer = claims::ready_steps(&project, &log)?;
-    if let Some(why) = answer.barred.as_ref().filter(|_| !answer.all_completed) {
+    if let Some(why) = answer.left.barred.as_ref().filter(|_| !answer.left.all_completed) {
         let handle = bold(answer.handle.as_str());
         ui.line(format!("{handle}: {why}: nothing of it can be claimed"))?;
         if let Some(way) = About::run(&project, &log).barred() {
@@ -40,19 +40,20 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         .iter()
         .map(|row| vec![bold(row.step.as_str()), "ready".to_owned(), dim(&plain(&row.title))]);
     let blocked = answer
+        .left
         .blocked
         .iter()
         .map(|(step, why)| vec![step.to_string(), "not now".to_owned(), plain(why)]);
     for line in table(&ready.chain(blocked).collect::<Vec<_>>()) {
         ui.line(line)?;
     }
-    if answer.blocked_more > 0 {
-        ui.line(format!("and {} more that cannot be had now", answer.blocked_more))?;
+    if answer.left.blocked_more > 0 {
+        ui.line(format!("and {} more that cannot be had now", answer.left.blocked_more))?;
     }
     if log.run().questions().any(|(_, question)| question.is_open()) {
         ui.hint(format!("what waits for an answer: `piton questions {}`", answer.handle));
     }
-    if answer.all_completed {
+    if answer.left.all_completed {
         ui.line(format!("{}: every step is completed", bold(answer.handle.as_str())))?;
     }
     Ok(Answer::new(verb::json(answer)))
