@@ -283,6 +283,7 @@ impl Referee {
                     self.drop_questions(index, &[]);
                     self.steps[index].agent_ended = false;
                     self.steps[index].cut_off = false;
+                    begin_anew(&mut self.asked, index);
                     Ok(())
                 }
                 Some(open) => {
@@ -604,6 +605,7 @@ impl Referee {
                 self.tally.releases += 1;
                 step.agent_ended = false;
                 (step.began, step.cut_off) = (false, false);
+                begin_anew(&mut self.asked, index);
                 step.open = None;
             }
             Event::Failed { .. } | Event::Interrupted { .. } | Event::Suspended { .. } => {
@@ -626,6 +628,13 @@ impl Referee {
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// Given back or reset, nothing of a step is cut off any more, whoever reads later how it was to go on.
+fn begin_anew(asked: &mut [Asked], index: usize) {
+    for asked in asked.iter_mut().filter(|asked| asked.step == index) {
+        asked.going_on = false;
     }
 }
 
