@@ -153,7 +153,7 @@ pub fn barred(run: &Run) -> Result<(), Refusal> {
 fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result<Entry, Refusal> {
     let (plan, state) = (&run.plan().steps[index], run.step_at(index));
     barred(run)?;
-    let entry = entry_of(plan, state)?;
+    let entry = entry_of(plan, state, &|attempt| worked_in_reach(run, step, attempt, asker))?;
     let kept = matches!(asker.holder, Holder::Keeper { .. });
     if let (true, Phase::Held(lost)) = (kept, &state.phase)
         && asks_first(plan, state)
@@ -293,9 +293,25 @@ pub(crate) fn asks_first(plan: &PlanStep, state: &Step) -> bool {
     plan.on_interrupt == Some(OnInterrupt::Ask) && state.was_cut_off() && !told
 }
 
+/// Whether an earlier attempt worked where a keeper on the asker's host would.
+type InReach<'a> = &'a dyn Fn(&Attempt) -> bool;
+
+fn worked_in_reach(run: &Run, step: &StepRef, attempt: &Attempt, asker: &Asker<'_>) -> bool {
+    match &attempt.holder {
+        Holder::Keeper { host, .. } => host == asker.holder.host(),
+        Holder::External { .. } => {
+            asker.observed.outside.get(&attempt.id) == Some(&Workplace::of(run, &step.step))
+        }
+    }
+}
+
 /// Where the next attempt enters, or why there is none.
-pub(crate) fn entry_of(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
-    let entry = entry_by_phase(plan, state)?;
+pub(crate) fn entry_of(
+    plan: &PlanStep,
+    state: &Step,
+    in_reach: InReach<'_>,
+) -> Result<Entry, Refusal> {
+    let entry = entry_by_phase(plan, state, in_reach)?;
     match state.open_question() {
         None => Ok(entry),
         Some(Question { id: question, text, .. }) => {
@@ -305,7 +321,8 @@ pub(crate) fn entry_of(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> 
     }
 }
 
-fn entry_by_phase(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
+fn entry_by_phase(plan: &PlanStep, state: &Step, in_reach: InReach<'_>) -> Result<Entry, Refusal> {
+    let after = |stage| entry_after(plan, state, directed(state, stage, in_reach));
     match &state.phase {
         Phase::Completed { .. } => Err(Refusal::Completed(plan.id.clone())),
         Phase::Failed { .. } if state.tries_left(plan) == 0 => {
@@ -313,12 +330,10 @@ fn entry_by_phase(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
         }
         _ if state.is_stopped() => Err(Refusal::StepStopped(plan.id.clone())),
         // Its agent had ended: it waited only for what becomes of the commit.
-        Phase::Suspended { .. } if state.lands_again() => {
-            Ok(entry_after(plan, state, Stage::Verify))
-        }
+        Phase::Suspended { .. } if state.lands_again() => Ok(after(Stage::Land)),
         // Pending again after a release, perhaps: what was done stays.
         Phase::Pending | Phase::Suspended { .. } => Ok(state.work_entry(plan)),
-        Phase::Held(lost) => Ok(entry_after(plan, state, directed(state, state.stage(lost)))),
+        Phase::Held(lost) => Ok(after(state.stage(lost))),
         Phase::Failed { why: Failure::Landing { .. }, .. } => Ok(Entry::Fresh),
         Phase::Failed { .. } => Ok(state.work_entry(plan)),
         Phase::Interrupted(last) if state.is_obstructed() => {
@@ -328,20 +343,37 @@ fn entry_by_phase(plan: &PlanStep, state: &Step) -> Result<Entry, Refusal> {
             let why = format!("{}: {}", last.cause, last.evidence);
             Err(Refusal::NeedsPerson { step: plan.id.clone(), times: state.idle, why })
         }
-        Phase::Interrupted(last) => Ok(entry_after(plan, state, directed(state, last.left_at))),
+        Phase::Interrupted(last) => Ok(after(last.left_at)),
     }
 }
 
 /// Where a person's answer sends an attempt that was at this stage: to look at the commit anew, because
-/// somebody has worked on it meanwhile, or back to the beginning.
-fn directed(state: &Step, stage: Stage) -> Stage {
+/// somebody has worked on it meanwhile, or back to the beginning. What was committed elsewhere is not where a
+/// keeper would look: that one begins with the work.
+fn directed(state: &Step, stage: Stage, in_reach: InReach<'_>) -> Stage {
     match stage {
-        Stage::Land if state.lands_again() => Stage::Verify,
+        Stage::Land if state.lands_again() && is_committed_in_reach(state, in_reach) => {
+            Stage::Verify
+        }
+        Stage::Land if state.lands_again() => Stage::Agent,
         Stage::Land | Stage::Verify if state.directions().any(Question::is_to_restart) => {
             Stage::Agent
         }
         stage => stage,
     }
+}
+
+/// Whether the commit that waits to be landed was made in reach, and tried to be landed there alone: that is
+/// where a person adds to it.
+fn is_committed_in_reach(state: &Step, in_reach: InReach<'_>) -> bool {
+    let made_none = |attempt: &Attempt| is_kept(attempt) && attempt.entry == Entry::Land;
+    let past = state.history.iter().rev().map(|past| &past.attempt);
+    let last = state
+        .attempt()
+        .into_iter()
+        .chain(past)
+        .find(|attempt| !made_none(attempt) || !in_reach(attempt));
+    last.is_some_and(in_reach)
 }
 
 /// Nothing lands that could not be completed: a commit may have been verified outside, or a gap found

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use piton_testkit::runs::{
-    agent_step, command_step, completions, data, events_named, keepers, lay_plan, step, view,
+    agent_step, command_step, completions, data, events_named, keepers, lay_plan, step, tree, view,
     wait_dead,
 };
 use piton_testkit::{Sandbox, kill9, toml_string};
@@ -281,14 +281,20 @@ struct ByHand {
 impl ByHand {
     /// `lease` is how long the second one is believed; `more` is said of its step.
     fn new(lease: &str, more: &str) -> ByHand {
+        ByHand::in_trees(lease, more, |sandbox, id| {
+            let made = data(sandbox, &["worktree", "create", "plan.toml", id]);
+            PathBuf::from(made["path"].as_str().expect("a path"))
+        })
+    }
+
+    fn in_trees(lease: &str, more: &str, tree: impl Fn(&Sandbox, &str) -> PathBuf) -> ByHand {
         let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
         let steps = format!("[[step]]\nid = 'a'\n\n[[step]]\nid = 'b'\n{more}\n");
         lay_plan(&sandbox, &format!("[plan]\nname = 'test'\nisolation = 'step'\n\n{steps}"));
         data(&sandbox, &["open", "plan.toml"]);
         data(&sandbox, &["trust", "plan.toml", "--yes"]);
         let begin = |id: &str, lease: &str| {
-            let made = data(&sandbox, &["worktree", "create", "plan.toml", id]);
-            let tree = PathBuf::from(made["path"].as_str().expect("a path"));
+            let tree = tree(&sandbox, id);
             let path = tree.to_str().expect("text");
             let args = ["claim", "plan.toml", "--worktree", path, "--step", id, "--lease", lease];
             let fence = data(&sandbox, &args)["fence"].to_string();
@@ -426,5 +432,19 @@ fn what_a_holder_left_in_conflict_is_landed_by_a_keeper_without_starting_anythin
     assert_eq!(landed(&it.sandbox, "both.txt"), "a\nb");
     let files = it.sandbox.git(&["ls-tree", "--name-only", &branch(&it.sandbox)]);
     assert!(!files.contains("started.txt"), "{files}");
+    assert_eq!(completions(&it.sandbox)["b"], 1);
+}
+
+#[test]
+fn what_a_holder_left_in_conflict_elsewhere_is_worked_on_again() {
+    let more = "run = 'cat both.txt > b.txt; echo again >> b.txt'";
+    let it = ByHand::in_trees("2s", more, |sandbox, id| PathBuf::from(tree(sandbox, id)));
+    let asked = it.conflict();
+    let solved = it.solve();
+    answer(&it.sandbox, &asked, "land again");
+    it.sandbox.wait_until("the lease to be over", || view(&it.sandbox)["status"] == "lapsed");
+    it.sandbox.piton(&["resume"]).output().success();
+    assert_eq!(landed(&it.sandbox, "b.txt"), "a\nagain", "not completed without its work");
+    assert_eq!(it.sandbox.git_in(&it.tree, &["rev-parse", "HEAD"]), solved);
     assert_eq!(completions(&it.sandbox)["b"], 1);
 }

@@ -382,10 +382,17 @@ fn who_works_outside_may_bring_both_sides_together_without_the_answer() {
     history.play(parked);
     assert!(history.run.step(&id("a")).unwrap().1.attempt().is_some(), "the claim is still theirs");
     check(parked, "park a", "nothing");
-    // Whoever takes it over does what was said, and does not land the same commit once more.
+    // Whoever takes it over does not land the same commit once more; and what was brought together since is
+    // not in the tree of a keeper, whose commit would be without the step's work.
     let lapsed = |said: &str| format!("{parked}, answer a {said}, wait 60");
-    check(&lapsed("land again"), "claim a", "claimed a verify, lease over");
+    check(&lapsed("land again"), "claim a", "claimed a fresh, lease over");
+    check(&lapsed("land again"), "claim a from y", "claimed a fresh, lease over");
     check(&lapsed("restart"), "claim a", "claimed a fresh, lease over");
+    // Nor is it after a keeper has only tried to land it, or in the tree of another host.
+    let tried = "claim a from x, start a, verify a, wait 60, claim a, park a, answer a land again";
+    check(tried, "claim a", "claimed a fresh");
+    check(&format!("{PARKED}, answer a land again"), "claim a", "claimed a verify");
+    check(&format!("{PARKED}, answer a land again"), "claim a there", "claimed a continue");
     let unread = "no: the answer to q5 was not read at step a";
     let restart = format!("{parked}, answer a restart");
     check(&restart, "complete a", unread);
