@@ -105,13 +105,16 @@ pub(super) fn write(home: &Home, lock: &WriteLock) -> Result<Link, StoreError> {
     header::inspect(home)?;
     let named = |flaw: Flaw| flaw.named(&home.db);
     let before = Before::of(home)?;
+    // Whoever makes a store writes the sidecar after it has opened it.
+    let was_there = before.remembered.is_some() && home.wal.exists();
     let mut conn = writer(&home.db).map_err(named)?;
     if schema::version(&conn).map_err(named)? < schema::KNOWN {
         let _turn = lock.take(PATIENCE)?;
         schema::migrate(&mut conn).map_err(named)?;
     }
     let link = accept(home, conn, before, None).map_err(named)?;
-    if link.log.is_young() {
+    let is_emptied = was_there && link.log.frames == 0;
+    if link.log.is_young() && !is_emptied {
         // Perhaps it was made just now. In an older one others have committed, each of whom did this first.
         File::open(&home.dir)
             .and_then(|dir| dir.sync_all())
