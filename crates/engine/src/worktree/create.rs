@@ -210,6 +210,8 @@ impl Worktree {
         if let Some(entry) = self.stale_entry()? {
             return self.relink(entry);
         }
+        // At most an empty one: git takes no folder that has any.
+        remove(&self.path.join(".git"))?;
         let call = self.git.without_hooks(self.git.call_in(self.git.common_dir()))?;
         let call = call.args(&["worktree", "add", "--quiet", "--no-checkout"]);
         let call = call.args(&["--detach", "--lock", "--reason", BEING_MADE, "--"]);

@@ -12,7 +12,8 @@ use crate::git::{GitError, is_missing, names};
 
 /// What a path is to the repository.
 pub(crate) enum Link {
-    /// No folder, or an empty one.
+    /// No folder, or one without a file. Git writes into a new `.git` file in a second step: an empty one,
+    /// alone in its folder, is nothing either.
     Nothing,
     /// A worktree of the repository, with its git directory.
     Ours(PathBuf),
@@ -66,7 +67,10 @@ fn follow(tree: &Worktree, pointer: &Path) -> io::Result<Link> {
         None => Link::Broken(why),
     };
     let Some(target) = pointed_to(pointer)? else {
-        return Ok(or_broken("its .git file names nothing".to_owned()));
+        return Ok(match or_broken("its .git file names nothing".to_owned()) {
+            Link::Broken(_) if is_empty_alone(pointer, &tree.path)? => Link::Nothing,
+            known => known,
+        });
     };
     let Ok(entry) = target.canonicalize() else {
         // Where the repository was before it was moved; its entries kept their names.
@@ -95,6 +99,10 @@ fn follow(tree: &Worktree, pointer: &Path) -> io::Result<Link> {
         _ if is_whole(&entry) => Ok(Link::Moved(entry)),
         _ => Ok(Link::Broken("its entry in git's list is incomplete".to_owned())),
     }
+}
+
+fn is_empty_alone(pointer: &Path, folder: &Path) -> io::Result<bool> {
+    Ok(fs::symlink_metadata(pointer)?.len() == 0 && fs::read_dir(folder)?.take(2).count() == 1)
 }
 
 fn gone(entry: &Path) -> String {

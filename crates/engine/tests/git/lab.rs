@@ -5,14 +5,17 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use piton_core::event::{Snapshot, SnapshotReason};
 use piton_core::ids::Oid;
 use piton_engine::git::{Git, GitError};
 use piton_engine::snapshot::{self, Ask};
 use piton_engine::worktree::Worktree;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
 const CHILD: &str = "PITON_GIT_LAB";
@@ -46,6 +49,21 @@ pub(crate) fn alone(name: &str, body: impl FnOnce(&Lab)) {
             assert!(said.contains("1 passed"), "{name} ran nothing: {said}");
             assert_eq!(lab.decoy_state(), decoy, "the environment redirected a call");
         }
+    }
+}
+
+/// Starts a victim in a group of its own and kills the group once `seen` is so, or when it has ended.
+pub(crate) fn kill_when(victim: &mut Command, mut seen: impl FnMut() -> bool) {
+    let mut victim =
+        victim.process_group(0).stdout(Stdio::null()).spawn().expect("the victim starts");
+    while !seen() && victim.try_wait().expect("it is ours").is_none() {
+        std::thread::yield_now();
+    }
+    let group = Pid::from_child(&victim);
+    // Its git may outlive it: the group is there until nobody is left in it.
+    match kill_process_group(group, Signal::KILL) {
+        Ok(()) | Err(Errno::SRCH) => drop(victim.wait().expect("it ends")),
+        Err(error) => panic!("{group:?} cannot be killed: {error}"),
     }
 }
 

@@ -4,19 +4,16 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::os::unix::process::CommandExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 use piton_core::event::Snapshot;
 use piton_engine::git::GitError;
 use piton_engine::snapshot::{operation, read_back, rebuild};
 use piton_engine::worktree::{TreeState, Worktree};
 
-use crate::lab::{BRANCH, Lab, files, oid, prints, put, read};
+use crate::lab::{BRANCH, Lab, files, kill_when, oid, prints, put, read};
 
 fn git_dir(lab: &Lab, tree: &Worktree) -> PathBuf {
     PathBuf::from(lab.git_in(tree.path(), &["rev-parse", "--absolute-git-dir"]))
@@ -143,46 +140,43 @@ lab_test! {
 }
 
 lab_test! {
-    /// Killed for real, with its git: what it leaves is the whole snapshot, or counts as missing.
+    /// Killed for real, with its git, when a file has come or at its end: what it leaves is the whole
+    /// snapshot, or counts as missing.
     fn a_half_restored_tree_is_never_taken_for_work(lab) {
         let tree = lab.tree();
         let head = lab.head(tree.path());
         let kept = many(lab, &tree);
         let whole = files(tree.path(), false);
-        let start = || {
-            let mut victim = lab.again("snapshots::victim");
-            victim.env("PITON_LAB_SNAPSHOT", kept.commit.as_str());
-            victim.process_group(0).stdout(Stdio::null());
-            victim.spawn().expect("it starts")
+        let stamp = |name: &str| {
+            let found = fs::symlink_metadata(tree.path().join(name)).ok()?;
+            Some((found.ino(), found.ctime(), found.ctime_nsec()))
         };
-        fs::remove_dir_all(tree.path()).expect("removable");
-        let (began, mut first) = (Instant::now(), start());
-        assert!(first.wait().expect("it ends").success());
-        let takes = began.elapsed();
-        assert_eq!(files(tree.path(), false), whole);
         let (mut half, mut finished) = (0, 0);
-        // Killed by the clock, earlier and later; on a busy machine until both have been seen.
-        for n in 0..140 {
-            if n >= 14 && half > 0 && finished > 0 {
+        // On a busy machine a kill may come late: until both have been seen.
+        for round in 0..140 {
+            if round >= 14 && half > 0 && finished > 0 {
                 break;
             }
             // Into nothing, or into a tree that is there.
-            if n % 2 == 0 {
+            if round % 2 == 0 {
                 fs::remove_dir_all(tree.path()).expect("removable");
             }
-            let mut victim = start();
-            std::thread::sleep(takes * (n % 28) / 11);
-            lab.sh(&lab.repo(), &format!("kill -9 -{} 2>/dev/null || true", victim.id()));
-            victim.wait().expect("it ends");
+            let moments = ["", "README.md", "many/0", "many/200", "many/300", "many/99", "never"];
+            let moment = moments[round / 2 % moments.len()];
+            let before = stamp(moment);
+            let mut victim = lab.again("snapshots::victim");
+            victim.env("PITON_LAB_SNAPSHOT", kept.commit.as_str());
+            // The file is there, and is another one than before.
+            kill_when(&mut victim, || stamp(moment).is_some_and(|now| Some(now) != before));
             match tree.state().expect("known") {
                 TreeState::Present { .. } => {
                     assert_eq!(files(tree.path(), false), whole, "present, so it is whole");
                     finished += 1;
                 }
-                TreeState::Missing if tree.path().join(".git").exists() => {
+                TreeState::Missing if tree.path().join("README.md").exists() => {
                     let taken = lab.take(&tree, 2).expect("no failure");
                     assert_eq!(taken, None, "it is not kept");
-                    half += usize::from(tree.path().join("README.md").exists());
+                    half += usize::from(tree.path().join("many/0").exists());
                     rebuild(&tree, BRANCH, &head, Some(&kept.commit)).expect("by the next");
                     assert_eq!(files(tree.path(), false), whole);
                 }

@@ -2,15 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Instant;
 
 use piton_engine::git::GitError;
 use piton_engine::worktree::{TreeState, Worktree};
 
-use crate::lab::{BRANCH, Lab, files, oid, put, read};
+use crate::lab::{BRANCH, Lab, files, kill_when, oid, put, read};
 
 #[track_caller]
 fn branch_of(tree: &Worktree) -> Option<String> {
@@ -77,6 +74,11 @@ lab_test! {
         let tree = lab.tree();
         check("copy", &|path| lab.sh(&lab.repo(), &format!("cp -r {} {}", tree.path().display(), path.display())));
         check("pointer", &|path| put(&path.join(".git"), "gitdir: /nowhere/at/all\n"));
+        check("words", &|path| put(&path.join(".git"), "mine\n"));
+        check("empty-pointer", &|path| {
+            put(&path.join(".git"), "");
+            put(&path.join("x"), "mine");
+        });
         // The decoy got a worktree on purpose; undo it.
         fs::remove_dir_all(lab.root().join("decoy/.git/worktrees")).expect("removable");
     }
@@ -111,6 +113,17 @@ lab_test! {
         half("no-commondir", &|entry, path| {
             fs::remove_file(entry.join("commondir")).expect("removable");
             fs::remove_file(path.join(".git")).expect("removable");
+        });
+        half("empty-pointer", &|_, path| fs::write(path.join(".git"), "").expect("writable"));
+        // What git leaves that is killed between making the file and writing into it.
+        half("empty-pointer-no-head", &|entry, path| {
+            fs::remove_file(entry.join("HEAD")).expect("removable");
+            fs::remove_file(entry.join("commondir")).expect("removable");
+            fs::write(path.join(".git"), "").expect("writable");
+        });
+        half("empty-pointer-no-entry", &|entry, path| {
+            fs::remove_dir_all(entry).expect("removable");
+            fs::write(path.join(".git"), "").expect("writable");
         });
         half("no-gitdir", &|entry, _| fs::remove_file(entry.join("gitdir")).expect("removable"));
         half("no-entry", &|entry, _| fs::remove_dir_all(entry).expect("removable"));
@@ -192,7 +205,7 @@ lab_test! {
 }
 
 lab_test! {
-    /// Killed for real, with its git, after a growing delay.
+    /// Killed for real, with its git: at once, when so much of it is there, or when it has ended.
     fn create_survives_being_killed(lab) {
         for n in 0..400 {
             lab.write(format!("many/{n}"), format!("{n}\n"));
@@ -200,26 +213,18 @@ lab_test! {
         lab.commit("many files");
         let tree = lab.tree_at("run");
         let head = lab.head(&lab.repo());
-        let start = || {
-            let mut victim = lab.again("trees::victim");
-            victim.env("PITON_LAB_VICTIM", "1").process_group(0).stdout(Stdio::null());
-            (Instant::now(), victim.spawn().expect("it starts"))
-        };
-        let clean = || lab.git(&["worktree", "remove", tree.path().to_str().expect("text")]);
-        let (began, mut whole) = start();
-        assert!(whole.wait().expect("it ends").success());
-        let whole = began.elapsed();
-        clean();
         let (mut unfinished, mut half, mut finished) = (0, 0, 0);
-        // By the clock, earlier and later; on a busy machine until every kind has been seen.
-        for n in 0..200 {
-            if n >= 20 && unfinished > 0 && half > 0 && finished > 0 {
+        // On a busy machine a kill may come late: until every kind has been seen.
+        for round in 0..200 {
+            if round >= 10 && unfinished > 0 && half > 0 && finished > 0 {
                 break;
             }
-            let (_, mut victim) = start();
-            std::thread::sleep(whole * (n % 20) / 8);
-            lab.sh(&lab.repo(), &format!("kill -9 -{} 2>/dev/null || true", victim.id()));
-            victim.wait().expect("it ends");
+            let moments = ["", "README.md", "many/0", "many/200", "never"];
+            let moment = tree.path().join(moments[round % moments.len()]);
+            let mut victim = lab.again("trees::victim");
+            victim.env("PITON_LAB_VICTIM", "1");
+            // Now and then before there is anything.
+            kill_when(&mut victim, || round % 10 == 0 || moment.exists());
             match (tree.state().expect("known"), tree.path().exists()) {
                 (TreeState::Present { .. }, _) => finished += 1,
                 (_, true) => half += 1,
@@ -227,7 +232,7 @@ lab_test! {
             }
             tree.create(BRANCH, &head).expect("finished by the next");
             assert_made(lab, &tree);
-            clean();
+            lab.git(&["worktree", "remove", tree.path().to_str().expect("text")]);
         }
         let seen = (unfinished, half, finished);
         assert!(unfinished > 0 && half > 0 && finished > 0, "{seen:?}");
