@@ -91,11 +91,14 @@ pub(crate) fn bury(
     }
 }
 
-/// Git's lock of a dead attempt keeps nobody from anything; one of another attempt stays.
+/// Git's lock of a dead attempt keeps nobody from anything; one of another attempt stays. What its git has
+/// left on refs would keep everybody from deleting any.
 fn unlock(project: &Project, log: &Log, settings: &Settings, step: &StepRef, attempt: AttemptId) {
     let path = project.place_of(&settings.worktree_root, log.run(), step);
     let by = lock_reason(log, step, attempt);
     let _the_next_one_overwrites_it = Worktree::own_place(&project.git, &path).unlock(&by);
+    let branch = step_branch(&log.run().opened.handle, step);
+    let _somebody_alive_has_it = project.git.clear_locks_on(&format!("refs/heads/{branch}"));
 }
 
 fn keep_bytes(

@@ -39,6 +39,8 @@ const CONFIGURED_HOOKS: (u32, u32) = (2, 54);
 /// Refs that are deleted by one process.
 const REFS_AT_ONCE: usize = 500;
 
+const DELETE: [&str; 4] = ["update-ref", "--no-deref", "-d", "--end-of-options"];
+
 /// The fewest signs that name a commit.
 const ID_MIN: usize = 4;
 
@@ -417,7 +419,8 @@ impl Git {
             match drop(share) {
                 Ok(_) => gone += share.len() as u64,
                 // All or none: one that was moved, or a lock, must not save the others.
-                Err(GitError::Failed { .. }) => {
+                Err(failed @ GitError::Failed { .. }) => {
+                    let _not_what_kept_them = self.clear_ref_locks(share[0].0, failed);
                     gone += share.iter().filter(|one| drop(&[**one]).is_ok()).count() as u64;
                 }
                 Err(other) => return Err(other),
@@ -435,15 +438,29 @@ impl Git {
 
     /// Deletes a ref of piton's own.
     pub(crate) fn drop_ref(&self, refname: &str) -> Result<(), GitError> {
-        let call = self.without_hooks(self.call())?;
-        call.args(&["update-ref", "--no-deref", "-d", "--end-of-options", refname]).run().map(drop)
+        self.despite_locks(refname, || {
+            self.without_hooks(self.call())?.args(&DELETE).arg(refname).run()
+        })
     }
 
     /// Deletes a ref that is still where it was.
     pub(crate) fn delete_ref(&self, refname: &str, old: &Oid) -> Result<(), GitError> {
-        let call = self.without_hooks(self.call())?.config("core.fsync", "reference");
-        let call = call.args(&["update-ref", "--no-deref", "-d", "--end-of-options", refname]);
-        call.arg(old.as_str()).run().map(drop)
+        self.despite_locks(refname, || {
+            let call = self.without_hooks(self.call())?.config("core.fsync", "reference");
+            call.args(&DELETE).arg(refname).arg(old.as_str()).run()
+        })
+    }
+
+    fn despite_locks(
+        &self,
+        refname: &str,
+        write: impl Fn() -> Result<Answer, GitError>,
+    ) -> Result<(), GitError> {
+        let written = write().or_else(|error| {
+            self.clear_ref_locks(refname, error)?;
+            write()
+        });
+        written.map(drop)
     }
 
     /// Where a branch is checked out, given its full name. A worktree whose folder is gone does not count.
@@ -476,13 +493,22 @@ impl Git {
         folder.map_or(Ok(()), |folder| self.can_make_branches(folder))
     }
 
-    /// Clears the locks that kept a ref from moving; when it was no lock, the failure stands.
+    /// Clears the locks that kept a ref from moving, or that a killed git has left there; when it was no
+    /// lock, the failure stands.
     pub(crate) fn clear_ref_locks(&self, refname: &str, failure: GitError) -> Result<(), GitError> {
         let locked = |stderr: &str| stderr.contains(".lock': File exists");
         match &failure {
-            GitError::Failed { stderr, .. } if locked(stderr) => {}
-            _ => return Err(failure),
+            GitError::Failed { status, stderr, .. }
+                if status.code().is_none() || locked(stderr) =>
+            {
+                self.clear_locks_on(refname)
+            }
+            _ => Err(failure),
         }
+    }
+
+    /// Clears the locks that keep everybody from writing a ref, once whoever left them is known to be dead.
+    pub(crate) fn clear_locks_on(&self, refname: &str) -> Result<(), GitError> {
         let own = format!("{refname}.lock");
         let locks = [own.as_str(), "packed-refs.lock", "reftable/tables.list.lock"];
         locks.iter().try_for_each(|name| locks::clear_on_ref(self, &self.common_dir().join(name)))

@@ -64,6 +64,11 @@ fn print(found: &fs::Metadata) -> (u64, i64, i64, u64) {
     (found.ino(), found.mtime(), found.mtime_nsec(), found.size())
 }
 
+/// Whether a file that any git process of the user may be writing has been left alone for long enough.
+pub(crate) fn is_at_rest(path: &Path) -> bool {
+    age(path).is_some_and(|age| age >= STALE_ON_REF)
+}
+
 /// How long ago a file was last changed.
 pub(crate) fn age(path: &Path) -> Option<Duration> {
     let modified = fs::symlink_metadata(path).ok()?.modified().ok()?;

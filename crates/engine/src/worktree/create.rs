@@ -224,11 +224,12 @@ impl Worktree {
         let list = self.git.common_dir().join("worktrees");
         for entry in fs::read_dir(list).into_iter().flatten().flatten() {
             let entry = entry.path();
-            if place_of(&entry).is_none_or(|place| place != self.path) {
-                continue;
-            }
-            if is_whole(&entry) {
-                return Ok(Some(entry));
+            match place_of(&entry).map(|place| place == self.path) {
+                Some(true) if is_whole(&entry) => return Ok(Some(entry)),
+                Some(true) => {}
+                // Git was killed before it wrote for which place; being locked, it would stay for ever.
+                None if is_being_made(&entry) && locks::is_at_rest(&entry) => {}
+                Some(false) | None => continue,
             }
             locks::set_aside(&self.git, &entry)?;
         }

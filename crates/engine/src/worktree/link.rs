@@ -131,7 +131,7 @@ pub(super) fn pointed_to(pointer: &Path) -> io::Result<Option<PathBuf>> {
 
 /// The folder that an entry of the repository's list names.
 pub(crate) fn place_of(entry: &Path) -> Option<PathBuf> {
-    let text = fs::read(entry.join("gitdir")).ok()?;
+    let text = fs::read(entry.join("gitdir")).ok().filter(|text| !text.is_empty())?;
     let pointer = entry.join(names::path(text.trim_ascii_end()));
     Some(real(pointer.parent()?))
 }

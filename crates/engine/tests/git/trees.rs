@@ -125,6 +125,17 @@ lab_test! {
             fs::remove_dir_all(entry).expect("removable");
             fs::write(path.join(".git"), "").expect("writable");
         });
+        // The list's lock says who made these, but not for which place. The others may be anybody's.
+        let list = lab.path(".git/worktrees");
+        for (name, reason) in [("old", "piton: being made"), ("new", "piton: being made"), ("mine", "x")] {
+            put(&list.join(name).join("locked"), reason);
+        }
+        put(&list.join("empty/locked"), "piton: being made");
+        put(&list.join("empty/gitdir"), "");
+        lab.sh(&list, "touch -d '1 minute ago' old empty mine");
+        lab.tree_at("beside").create("piton/x/step/beside", &head).expect("made");
+        assert!(!list.join("old").exists() && !list.join("empty").exists());
+        assert!(list.join("new").exists() && list.join("mine").exists());
         half("no-gitdir", &|entry, _| fs::remove_file(entry.join("gitdir")).expect("removable"));
         half("no-entry", &|entry, _| fs::remove_dir_all(entry).expect("removable"));
         half("some-files", &|entry, path| {
@@ -396,6 +407,16 @@ lab_test! {
         put(&Path::new(&dir).join("index.lock"), "half");
         tree.reset_to(BRANCH, &lab.head(&lab.repo())).expect("reset");
         assert_eq!(fs::read_dir(lab.path(".git/piton/aside")).expect("kept").count(), 2);
+        // One that would keep everybody from deleting any ref.
+        put(&lab.path(".git/packed-refs.lock"), "");
+        lab.sh(&lab.repo(), "touch -d '1 minute ago' .git/packed-refs.lock");
+        lab.git(&["branch", "other"]);
+        let plain = lab.try_git_in(&lab.repo(), &["branch", "-d", "other"]);
+        assert!(plain.is_err_and(|text| text.contains("packed-refs.lock")), "the fault");
+        put(&tree.path().join("new"), "x");
+        tree.commit_all(BRANCH, "leftovers").expect("committed");
+        assert_eq!(lab.git(&["for-each-ref", "refs/piton/held"]), "");
+        lab.git(&["branch", "-d", "other"]);
     }
 }
 
