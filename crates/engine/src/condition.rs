@@ -407,12 +407,14 @@ impl Look<'_> {
 
     /// Git's own locks, with what is known of who holds them.
     fn locks(&self, dir: &Path) -> Vec<Condition> {
-        let branch = self.tree.git().common_dir().join("refs/heads").join(self.branch);
+        let common = self.tree.git().common_dir();
+        let branch = common.join("refs/heads").join(self.branch);
         let of_branch = branch.with_file_name(format!(
             "{}.lock",
             branch.file_name().map(|name| name.to_string_lossy()).unwrap_or_default()
         ));
-        let all = [dir.join("index.lock"), dir.join("HEAD.lock"), of_branch];
+        let of_refs = common.join("packed-refs.lock");
+        let all = [dir.join("index.lock"), dir.join("HEAD.lock"), of_branch, of_refs];
         let there = |path: &&PathBuf| match fs::symlink_metadata(path) {
             Ok(_) => true,
             Err(error) => !is_missing(&error),

@@ -2,10 +2,9 @@
 //! starts, what is kept, what the next agent is told, and when piton stops and asks. Every run here has
 //! a lease of an hour: nothing on one host waits for it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, SystemTime};
 
 use piton_testkit::processes::{freeze, session};
 use piton_testkit::runs::{
@@ -295,21 +294,6 @@ fn a_deleted_worktree_is_rebuilt_from_the_snapshot() {
     sandbox.piton(&["resume"]).output().success();
     assert_eq!(sandbox.read(sandbox.mark("seen")), "precious\n", "the next agent found it");
     assert_eq!(events_named(&sandbox, "claimed")[1]["entry"], "continue");
-    assert_finished(&sandbox, 2);
-}
-
-#[test]
-fn a_lock_on_refs_that_a_dead_agent_left_is_cleared() {
-    let sandbox = sandbox(HANGS_ONCE);
-    all_killed(&sandbox, &RUN);
-    let lock = File::create(sandbox.path(".git/packed-refs.lock")).expect("writable");
-    lock.set_modified(SystemTime::now() - Duration::from_secs(60)).expect("settable");
-    drop(lock);
-    sandbox.git(&["branch", "mine"]);
-    let refused = sandbox.try_git(&["branch", "-d", "mine"]);
-    assert!(refused.is_err_and(|said| said.contains("packed-refs.lock")), "the fault");
-    sandbox.piton(&["resume"]).output().success();
-    sandbox.git(&["branch", "-d", "mine"]);
     assert_finished(&sandbox, 2);
 }
 

@@ -1,7 +1,8 @@
 //! Locks: those that a killed git has left, which are moved aside once nobody has them; and those that a
 //! person has put on a worktree, which nobody but that person takes away.
 
-use std::fs;
+use std::fs::{self, File};
+use std::time::{Duration, SystemTime};
 
 use piton_testkit::alive;
 use piton_testkit::runs::view;
@@ -71,6 +72,25 @@ fn locks_on_the_branch_and_on_the_configuration_are_in_nobodys_way() {
         left.resume().success();
         left.assert_all_there();
         assert!(on_config.exists(), "nothing of piton's needs it, nothing touches it");
+    }
+}
+
+/// Git deletes no ref, of nobody, while it is there.
+#[test]
+fn a_lock_on_all_refs_that_a_killed_git_left_is_moved_aside() {
+    for isolation in BOTH {
+        let left = Left::new(isolation);
+        let lock = File::create(left.sandbox.path(".git/packed-refs.lock")).expect("written");
+        lock.set_modified(SystemTime::now() - Duration::from_secs(60)).expect("settable");
+        drop(lock);
+        left.git(&["branch", "mine"]);
+        let blocked = left.sandbox.try_git(&["branch", "-d", "mine"]);
+        assert!(blocked.is_err_and(|said| said.contains("packed-refs.lock")), "it blocks");
+        let row = left.assert_told("lock_left");
+        assert!(row["found"].as_str().expect("text").contains("packed-refs.lock"), "{row:#}");
+        left.resume().success();
+        left.assert_all_there();
+        left.git(&["branch", "-d", "mine"]);
     }
 }
 
