@@ -436,11 +436,24 @@ impl Git {
         Ok(places.map(names::path).collect())
     }
 
-    /// Deletes a ref of piton's own.
+    /// Deletes a ref of piton's own, if it is there.
     pub(crate) fn drop_ref(&self, refname: &str) -> Result<(), GitError> {
+        if self.is_gone(refname)? {
+            return Ok(());
+        }
         self.despite_locks(refname, || {
             self.without_hooks(self.call())?.args(&DELETE).arg(refname).run()
         })
+    }
+
+    /// Whether there is no such ref (any more): then the git that deleted it may have been killed before it
+    /// took its locks away.
+    pub(crate) fn is_gone(&self, refname: &str) -> Result<bool, GitError> {
+        if self.ref_target(refname)?.is_some() {
+            return Ok(false);
+        }
+        let _somebody_alive_has_one = self.clear_locks_on(refname);
+        Ok(true)
     }
 
     /// Deletes a ref that is still where it was.

@@ -1,6 +1,9 @@
 //! What a run has changed, shown and merged, with the real binary: forward, by a commit, as one commit;
 //! refused where somebody would lose something; killed at every durable action and said again.
 
+use std::fs::File;
+use std::time::SystemTime;
+
 use piton_engine::crash::{POINTS, Who};
 use piton_testkit::Sandbox;
 use piton_testkit::runs::{
@@ -74,6 +77,17 @@ fn a_branch_is_moved_forward_and_its_checkout_comes_along() {
     assert_eq!(state(&sandbox), before);
     let shown = sandbox.piton(&["show"]).output().success().stdout;
     assert!(shown.contains("merged into main"), "{shown}");
+}
+
+#[test]
+fn a_file_that_was_only_touched_is_as_it_was() {
+    let sandbox = ran();
+    sandbox.git(&["update-index", "--refresh"]);
+    let readme = File::options().append(true).open(sandbox.path("README.md")).expect("it is there");
+    readme.set_modified(SystemTime::UNIX_EPOCH).expect("its time can be set");
+    assert_eq!(sandbox.git(&["diff-files", "--name-only"]), "README.md", "the fault");
+    data(&sandbox, &["merge"]);
+    assert_merged(&sandbox);
 }
 
 #[test]

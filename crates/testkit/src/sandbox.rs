@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 
@@ -133,6 +133,13 @@ impl Sandbox {
         let written = fs::create_dir_all(parent).and_then(|()| fs::write(&path, text));
         written.unwrap_or_else(|problem| panic!("{}: {problem}", path.display()));
         path
+    }
+
+    /// Lays a lock, relative to the repository, as a git leaves it that was killed a minute ago.
+    pub fn leave_lock(&self, path: impl AsRef<Path>) {
+        let lock = fs::File::create(self.path(path)).expect("the sandbox is writable");
+        lock.set_modified(SystemTime::now() - Duration::from_secs(60))
+            .expect("its time can be set");
     }
 
     #[track_caller]

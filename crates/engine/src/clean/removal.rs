@@ -347,7 +347,10 @@ fn is_below_folders(root: &Path, path: &Path, real: &mut HashSet<PathBuf>) -> bo
 /// Deletes the branch where it still is what it was; its commits have a ref by now.
 fn drop_branch(git: &Git, kept: &Kept, removed: &RemovedTree) -> Result<(), EngineError> {
     let name = format!("refs/heads/{}", removed.branch);
-    if git.ref_target(&name)?.as_ref() != Some(&removed.head) || git.checked_out(&name)?.is_some() {
+    if git.is_gone(&name)?
+        || git.ref_target(&name)?.as_ref() != Some(&removed.head)
+        || git.checked_out(&name)?.is_some()
+    {
         return Ok(());
     }
     let log = git.common_dir().join("logs").join(&name);
@@ -406,12 +409,8 @@ fn keep_reflog(git: &Git, dir: &Path, refname: &str, head: &Oid) -> Result<(), G
 }
 
 fn drop_refs(git: &Git, tree: &RemovedTree) -> Result<(), EngineError> {
-    for name in [tree.kept_as.clone(), reflog_ref(&tree.kept_as)] {
-        if git.ref_target(&name)?.is_some() {
-            git.drop_ref(&name)?;
-        }
-    }
-    Ok(())
+    git.drop_ref(&tree.kept_as)?;
+    Ok(git.drop_ref(&reflog_ref(&tree.kept_as))?)
 }
 
 /// Drops what an act has kept of worktrees that it was killed before it wrote down.

@@ -79,6 +79,7 @@ impl Worktree {
     pub(crate) fn advance(&self, from: &Oid, to: &Oid) -> Result<(), GitError> {
         let dir = self.git_dir()?;
         self.clear_locks(&dir)?;
+        self.refresh(&dir)?;
         let call = self.filtered(&dir)?.args(&["read-tree", "-m", "-u"]);
         call.args(&[from.as_str(), to.as_str()]).run().map(drop)
     }
@@ -88,9 +89,7 @@ impl Worktree {
         let dir = self.git_dir()?;
         self.clear_locks(&dir)?;
         let ways = differing(self.git.call(), from, to)?;
-        // Files whose times alone have changed are as they were.
-        let refresh = self.filtered(&dir)?.args(&["update-index", "-q", "--refresh"]);
-        refresh.accept(&[0, 1]).run()?;
+        self.refresh(&dir)?;
         let files = self.filtered(&dir)?.args(&["diff-files", "--name-only", "-z"]).run()?;
         if files.parts().any(|path| ways.iter().any(|way| way == path)) {
             return Ok(Stand::Between);
@@ -124,9 +123,14 @@ impl Worktree {
         input.push(0);
         let call = self.filtered(&dir)?.args(&["checkout-index", "-f", "-q", "-z", "--stdin"]);
         call.input(input).run()?;
-        let refresh = self.filtered(&dir)?.args(&["update-index", "-q", "--refresh"]);
-        refresh.accept(&[0, 1]).run()?;
+        self.refresh(&dir)?;
         Ok(aside.place().map(Path::to_owned))
+    }
+
+    /// Files whose times alone have changed (they were touched, the repository was copied) are as they were.
+    fn refresh(&self, dir: &Path) -> Result<(), GitError> {
+        let call = self.filtered(dir)?.args(&["update-index", "-q", "--refresh"]);
+        call.accept(&[0, 1]).run().map(drop)
     }
 
     /// The paths that differ in one way.

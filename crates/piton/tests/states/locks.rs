@@ -1,8 +1,7 @@
 //! Locks: those that a killed git has left, which are moved aside once nobody has them; and those that a
 //! person has put on a worktree, which nobody but that person takes away.
 
-use std::fs::{self, File};
-use std::time::{Duration, SystemTime};
+use std::fs;
 
 use piton_testkit::alive;
 use piton_testkit::runs::view;
@@ -80,9 +79,7 @@ fn locks_on_the_branch_and_on_the_configuration_are_in_nobodys_way() {
 fn a_lock_on_all_refs_that_a_killed_git_left_is_moved_aside() {
     for isolation in BOTH {
         let left = Left::new(isolation);
-        let lock = File::create(left.sandbox.path(".git/packed-refs.lock")).expect("written");
-        lock.set_modified(SystemTime::now() - Duration::from_secs(60)).expect("settable");
-        drop(lock);
+        left.sandbox.leave_lock(".git/packed-refs.lock");
         left.git(&["branch", "mine"]);
         let blocked = left.sandbox.try_git(&["branch", "-d", "mine"]);
         assert!(blocked.is_err_and(|said| said.contains("packed-refs.lock")), "it blocks");

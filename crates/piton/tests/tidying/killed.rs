@@ -35,6 +35,17 @@ fn killed_while_undoing(point: &str, nth: u32) {
     assert_eq!((lab.refs(), lab.worktrees()), (refs, worktrees), "{why}");
 }
 
+#[test]
+fn a_lock_that_a_killed_clean_up_left_on_all_refs_is_moved_aside() {
+    let (lab, safe, prints) = small();
+    kill_at(&lab, &["clean", "--apply"], "clean.branch-gone", 1);
+    lab.sandbox.leave_lock(".git/packed-refs.lock");
+    lab.data(&["clean", "--apply"]);
+    assert!(!lab.sandbox.exists(".git/packed-refs.lock"));
+    lab.data(&["undo"]);
+    assert_back(&lab, &safe, &prints, "after all");
+}
+
 fn killed_while_abandoning(point: &str, nth: u32) {
     let (lab, handle) = stopped();
     kill_at(&lab, &["abandon", &handle, "--yes"], point, nth);
