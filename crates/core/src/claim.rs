@@ -126,11 +126,22 @@ fn grant(run: &Run, step: &StepRef, asker: &Asker<'_>, insist: Insist) -> Result
 
 /// Whether a step may be claimed now, given what was seen of its present holder.
 pub fn claimable(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<Granted, Refusal> {
-    let id = &step.step;
-    let index = run.index_of_ref(step).ok_or_else(|| Refusal::UnknownStep(id.clone()))?;
+    match run.index_of_ref(step) {
+        Some(index) => claimable_at(run, index, step, asker),
+        None => Err(Refusal::UnknownStep(step.step.clone())),
+    }
+}
+
+/// The same about a step whose place in the plan is known.
+pub(crate) fn claimable_at(
+    run: &Run,
+    index: usize,
+    step: &StepRef,
+    asker: &Asker<'_>,
+) -> Result<Granted, Refusal> {
     let state = run.step_at(index);
     if state.is_completed() {
-        return Err(Refusal::Completed(id.clone()));
+        return Err(Refusal::Completed(step.step.clone()));
     }
     let grounds = match &state.phase {
         Phase::Held(attempt) => taken_over(step, attempt, asker)?,

@@ -115,12 +115,17 @@ impl Graph {
     }
 
     /// The steps that must be completed before this one, groups spelled out.
-    pub(crate) fn needed_steps(&self, step: usize) -> BTreeSet<usize> {
-        let spelled = |node: usize| match self.is_step(node) {
-            true => BTreeSet::from([node]),
-            false => self.needs(node).collect(),
-        };
-        self.needs(step).flat_map(spelled).collect()
+    pub(crate) fn needed_steps(&self, step: usize) -> Vec<usize> {
+        let mut steps = Vec::new();
+        for node in self.needs(step) {
+            match self.is_step(node) {
+                true => steps.push(node),
+                false => steps.extend(self.needs(node)),
+            }
+        }
+        steps.sort_unstable();
+        steps.dedup();
+        steps
     }
 
     /// Every lock that a step names, with the steps that do.

@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::claim::{Asker, Granted, claimable, is_at_work, jobs};
+use crate::claim::{Asker, Granted, claimable_at, is_at_work, jobs};
 use crate::decide::{Command, Corpse, Refusal, decide};
 use crate::decided::Lease;
 use crate::event::{Cause, Entry, Failure, Holder};
 use crate::ids::{AttemptId, BootId, Fence, HostId, LockName, QuestionId, StepId, StepRef};
-use crate::plan::{Isolation, PlanStep};
+use crate::plan::Isolation;
 use crate::record::Record;
 use crate::run::{Attempt, Phase, Run, Step};
 use crate::time::Moment;
@@ -148,12 +148,12 @@ pub fn recover(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -
     let worker = worker(observed);
     let asker = Asker { holder: &worker, observed, leases, now };
     let mut mends: Vec<Mend> = Vec::with_capacity(run.plan().steps.len());
-    for (plan, state) in run.steps() {
+    for (index, (plan, state)) in run.steps().enumerate() {
         let step = StepRef::first(plan.id.clone());
         // Most of a long run is behind it, and nothing can be done about that.
         let action = match state.is_completed() {
             true => Action::Skip,
-            false => action_for(run, (plan, &step), state, &asker),
+            false => action_for(run, index, &step, &asker),
         };
         mends.push(Mend { step, action });
     }
@@ -178,19 +178,15 @@ pub fn on_resume(
     recover(&foreseen(run, &request, now), observed, leases, now)
 }
 
-fn action_for(
-    run: &Run,
-    (plan, step): (&PlanStep, &StepRef),
-    state: &Step,
-    asker: &Asker<'_>,
-) -> Action {
-    match claimable(run, step, asker) {
-        Ok(_) if plan.work.is_by_hand() => Action::AwaitHolder,
+fn action_for(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Action {
+    let state = run.step_at(index);
+    match claimable_at(run, index, step, asker) {
+        Ok(_) if run.plan().steps[index].work.is_by_hand() => Action::AwaitHolder,
         Ok(Granted { entry, .. }) => Action::Enter { entry, because: because(state) },
         Err(Refusal::HeldDead { fence, .. }) => {
             let attempt = state.attempt().expect("a held step has an attempt");
             let sighting = asker.observed.of(attempt.id);
-            let then = after_burial(run, (step, fence), sighting, asker);
+            let then = after_burial(run, index, (step, fence), sighting, asker);
             Action::Bury { fence, then: Box::new(then) }
         }
         Err(refusal) => refused(run, step, state, refusal),
@@ -261,6 +257,7 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
 /// What follows once the dead attempt is recorded: the same rules, applied to the run as it will be.
 fn after_burial(
     run: &Run,
+    index: usize,
     (step, fence): (&StepRef, Fence),
     sighting: &Sighting,
     asker: &Asker<'_>,
@@ -269,12 +266,11 @@ fn after_burial(
         unreachable!("only the dead are buried");
     };
     let after = buried(run, step, fence, corpse, asker.now);
-    let (plan, state) = after.step(&step.step).expect("the step exists");
     let outside = asker.observed.outside.clone();
     let observed = Observed { jobs: asker.observed.jobs, outside, ..Observed::default() };
     let holder = worker(&observed);
     let asker = Asker { holder: &holder, observed: &observed, ..*asker };
-    action_for(&after, (plan, step), state, &asker)
+    action_for(&after, index, step, &asker)
 }
 
 /// The run as it will be once this dead attempt is recorded.

@@ -148,7 +148,7 @@ proptest! {
             prop_assert_eq!(graph.plan(), &plan);
             prop_assert_eq!(graph.hash(), plan.hash());
             for (index, step) in plan.steps.iter().enumerate() {
-                let needs: Vec<usize> = graph.needed_steps(index).into_iter().collect();
+                let needs = graph.needed_steps(index);
                 prop_assert!(needs.iter().all(|need| *need < index));
                 prop_assert_eq!(needs, plan.needs_of(index));
                 prop_assert_eq!(graph.index_of(&step.id), Some(index));
