@@ -151,6 +151,18 @@ pub(crate) fn claimable_at(
     Ok(Granted { entry, grounds })
 }
 
+/// Whether its needs are all that [`claimable`] would name of a step that nobody is at: without the list
+/// of them.
+pub(crate) fn awaits_needs_alone(run: &Run, index: usize) -> bool {
+    let state = run.step_at(index);
+    matches!(state.phase, Phase::Pending)
+        && !run.has_needs_met(index)
+        && !state.is_stopped()
+        && state.open_question().is_none()
+        && barred(run).is_ok()
+        && run.failed_for_good().is_none()
+}
+
 /// Whether anything stands against every claim on a run.
 pub fn barred(run: &Run) -> Result<(), Refusal> {
     match (&run.abandoned, &run.stop) {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::claim::{Asker, Granted, claimable_at, is_at_work, jobs};
+use crate::claim::{Asker, Granted, awaits_needs_alone, claimable_at, is_at_work, jobs};
 use crate::decide::{Command, Corpse, Refusal, decide};
 use crate::decided::Lease;
 use crate::event::{Cause, Entry, Failure, Holder};
@@ -100,8 +100,12 @@ pub enum Action {
         fence: Fence,
         until: Moment,
     },
-    AwaitNeeds {
-        needs: Vec<StepId>,
+    /// What it needs is not completed: [`Run::unmet`] has the list, which most steps of a long plan would
+    /// otherwise be given at every turn of a worker.
+    AwaitNeeds,
+    /// This one has failed for good, and ends the run.
+    AwaitFailed {
+        by: StepId,
     },
     /// Another step has the worktree or comes first.
     AwaitTree {
@@ -150,10 +154,11 @@ pub fn recover(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -
     let mut mends: Vec<Mend> = Vec::with_capacity(run.plan().steps.len());
     for (index, (plan, state)) in run.steps().enumerate() {
         let step = StepRef::first(plan.id.clone());
-        // Most of a long run is behind it, and nothing can be done about that.
-        let action = match state.is_completed() {
-            true => Action::Skip,
-            false => action_for(run, index, &step, &asker),
+        // Most of a long run is behind it or far ahead, and nothing can be done about that.
+        let action = match state.phase {
+            Phase::Completed { .. } => Action::Skip,
+            _ if awaits_needs_alone(run, index) => Action::AwaitNeeds,
+            _ => action_for(run, index, &step, &asker),
         };
         mends.push(Mend { step, action });
     }
@@ -199,14 +204,14 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         Refusal::HeldAlive { fence, .. } => Action::Adopt { fence },
         Refusal::HeldElsewhere { fence, until, .. } => Action::AwaitLease { fence, until },
         Refusal::AskFirst { fence, .. } => Action::Expire { fence },
-        Refusal::NeedsUnmet { needs, .. } => Action::AwaitNeeds { needs },
+        Refusal::NeedsUnmet { .. } => Action::AwaitNeeds,
         Refusal::TreeBusy { by } => Action::AwaitTree { by },
         Refusal::JobsBusy { jobs } => Action::AwaitJobs { jobs },
         Refusal::LockBusy { lock, by } => Action::AwaitLock { lock, by },
         Refusal::RetriesUsed(_) => Action::StayFailed,
         Refusal::RunFailed(by) => match &state.phase {
             Phase::Failed { .. } => Action::StayFailed,
-            _ => Action::AwaitNeeds { needs: vec![by] },
+            _ => Action::AwaitFailed { by },
         },
         Refusal::RunStopped | Refusal::RunAbandoned | Refusal::StepStopped(_) => {
             Action::StayStopped

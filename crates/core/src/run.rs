@@ -492,7 +492,7 @@ impl Run {
 
     /// Whether everything that a step needs is done. What comes late in the plan is done late, so that
     /// asking from the end is over soon.
-    fn has_needs_met(&self, index: usize) -> bool {
+    pub(crate) fn has_needs_met(&self, index: usize) -> bool {
         self.graph.needs(index).rev().all(|need| match self.graph.group(need) {
             None => self.sets.completed[need],
             Some(group) => self.open[group] == 0,

@@ -164,7 +164,7 @@ pub enum Ending {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptSnapshot {
-    #[serde(with = "as_json")]
+    #[serde(with = "whole_snapshot")]
     pub snapshot: Snapshot,
     pub at: Millis,
     pub fence: Fence,
@@ -653,5 +653,24 @@ impl Step {
         let progress = Some(Progress { left_at, tree, parts, reported });
         self.idle = if self.last_progress == progress { self.idle + 1 } else { 1 };
         self.last_progress = progress;
+    }
+}
+
+/// A snapshot with nothing left out, as packed bytes need it: in the order of its fields.
+mod whole_snapshot {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::event::Snapshot;
+
+    pub(super) fn serialize<S: Serializer>(snapshot: &Snapshot, to: S) -> Result<S::Ok, S::Error> {
+        // Every field is named, so that a new one is not forgotten.
+        let Snapshot { commit, tree, refname, changed, omitted, reason, head, commits } = snapshot;
+        (commit, tree, refname, changed, omitted, reason, head, commits).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Snapshot, D::Error> {
+        let (commit, tree, refname, changed, omitted, reason, head, commits) =
+            Deserialize::deserialize(from)?;
+        Ok(Snapshot { commit, tree, refname, changed, omitted, reason, head, commits })
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use piton_core::brief::{TreeFacts, prompt};
 use piton_core::claim::{believed_until, claimable, count_ready, ready};
-use piton_core::decide::{AgentExit, Claim, Command, Corpse, Insist, Urge, Which};
+use piton_core::decide::{AgentExit, Claim, Command, Corpse, Insist, Refusal, Urge, Which};
 use piton_core::event::{
     Cause, Check, Claimed, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, Priority,
     Report, Scope, Snapshot, SnapshotReason, Stage, Truth,
@@ -17,7 +17,7 @@ use piton_core::ids::{
 };
 use piton_core::plan::Plan;
 use piton_core::question::WhichQuestion;
-use piton_core::recover::{Observed, Sighting, recover};
+use piton_core::recover::{Action, Observed, Sighting, recover};
 use piton_core::run::{Phase, Run};
 use piton_core::time::Millis;
 use piton_core::view::view;
@@ -613,6 +613,13 @@ fn look(history: &History, sighting: &Sighting) {
         serde_json::to_string(&shown).unwrap();
         let mends = recover(&history.run, &observed, &history.leases, &history.now);
         assert_eq!(mends.len(), STEPS.len());
+        let worker = Holder::Keeper { host: observed.host.clone(), boot: BootId(String::new()) };
+        let asker = history.asker(&worker, &observed);
+        for mend in mends {
+            let answer = claimable(&history.run, &mend.step, &asker);
+            let unmet = matches!(answer, Err(Refusal::NeedsUnmet { .. }));
+            assert_eq!(mend.action == Action::AwaitNeeds, unmet, "{}: {answer:?}", mend.step);
+        }
     }
     let keeper = Holder::Keeper { host: host("here"), boot: BootId("boot".to_owned()) };
     for holder in [keeper, outside("here", "x"), outside("there", "y")] {

@@ -6,6 +6,7 @@ use piton_core::decide::{Claim, Command, Refusal, decide};
 use piton_core::event::{Event, Grounds};
 use piton_core::ids::StepRef;
 use piton_core::recover::{Action, Because, Observed, Sighting, recover};
+use piton_core::run::Run;
 
 use crate::history::{History, LEASE, corpse, entry_word, host, id, plan, told};
 
@@ -313,16 +314,16 @@ fn what_recovery_does() {
         let host = host(if elsewhere { "there" } else { "here" });
         let observed = Observed { host, ..history.seeing(sighting) };
         let mends = recover(&history.run, &observed, &history.leases, &history.now);
-        done(&mends.iter().find(|mend| mend.step.step == id(STEP)).unwrap().action)
+        done(&history.run, &mends.iter().find(|mend| mend.step.step == id(STEP)).unwrap().action)
     });
     insta::assert_snapshot!("recovery", table);
 }
 
-fn done(action: &Action) -> String {
+fn done(run: &Run, action: &Action) -> String {
     match action {
         Action::Skip => "skip".to_owned(),
         Action::Adopt { .. } => "adopt".to_owned(),
-        Action::Bury { then, .. } => format!("bury, {}", done(then)),
+        Action::Bury { then, .. } => format!("bury, {}", done(run, then)),
         Action::Enter { entry, because } => {
             let because = match because {
                 Because::NeedsMet => "needs met",
@@ -335,10 +336,12 @@ fn done(action: &Action) -> String {
         }
         Action::Expire { .. } => "expire, ask".to_owned(),
         Action::AwaitLease { .. } => "await lease".to_owned(),
-        Action::AwaitNeeds { needs } => {
+        Action::AwaitNeeds => {
+            let needs = run.unmet(run.index_of(&id(STEP)).unwrap());
             let names: Vec<&str> = needs.iter().map(piton_core::ids::StepId::as_str).collect();
             format!("await {}", names.join(" "))
         }
+        Action::AwaitFailed { by } => format!("await {by}"),
         Action::AwaitTree { by } => format!("await tree of {by}"),
         Action::AwaitJobs { jobs } => format!("await one of {jobs} jobs"),
         Action::AwaitLock { lock, .. } => format!("await lock {lock}"),

@@ -2,6 +2,7 @@
 //! done about each step; `--dry-run` shows it and writes nothing.
 
 use piton_core::event::{Cause, Entry};
+use piton_core::ids::StepId;
 use piton_core::recover::{Action, Because, Mend, Observed, on_resume};
 use piton_core::run::Run;
 use piton_engine::Access;
@@ -160,7 +161,7 @@ fn dry_run(ui: &Ui, project: &Project, log: &Log, jobs: Option<u32>) -> Result<A
     let mends = on_resume(log.run(), &project.host, &observed, &leases, &log.now()?);
     let handle = &log.run().opened.handle;
     ui.line(format!("{}: `piton resume` would", bold(handle.as_str())))?;
-    let row = |mend: &Mend| vec![format!("  {}", mend.step), told(&mend.action)];
+    let row = |mend: &Mend| vec![format!("  {}", mend.step), told(log.run(), mend)];
     let conditions = condition::of_run(project, log)?;
     let lines = table(&mends.iter().map(row).collect::<Vec<_>>());
     for (line, mend) in lines.into_iter().zip(&mends) {
@@ -178,7 +179,7 @@ fn dry_run(ui: &Ui, project: &Project, log: &Log, jobs: Option<u32>) -> Result<A
                 "step": mend.step.step,
                 "iteration": mend.step.iteration,
                 "action": word_for(&mend.action),
-                "told": told(&mend.action),
+                "told": told(log.run(), mend),
             })
         })
         .collect();
@@ -199,7 +200,7 @@ fn word_for(action: &Action) -> &'static str {
         Action::Expire { .. } => "expire",
         Action::Enter { .. } => "enter",
         Action::AwaitLease { .. } => "await_lease",
-        Action::AwaitNeeds { .. } => "await_needs",
+        Action::AwaitNeeds | Action::AwaitFailed { .. } => "await_needs",
         Action::AwaitTree { .. } => "await_tree",
         Action::AwaitJobs { .. } => "await_jobs",
         Action::AwaitLock { .. } => "await_lock",
@@ -212,7 +213,16 @@ fn word_for(action: &Action) -> &'static str {
 }
 
 /// What is done about a step, in words.
-fn told(action: &Action) -> String {
+fn told(run: &Run, mend: &Mend) -> String {
+    let needs = || {
+        let index = run.index_of(&mend.step.step);
+        let needs = index.map(|index| run.unmet(index)).unwrap_or_default();
+        format!("wait for {}", needs.iter().map(StepId::as_str).collect::<Vec<_>>().join(", "))
+    };
+    told_with(&mend.action, &needs)
+}
+
+fn told_with(action: &Action, needs: &dyn Fn() -> String) -> String {
     match action {
         Action::Skip => "skip: completed".to_owned(),
         Action::Adopt { .. } => "watch: its attempt is alive".to_owned(),
@@ -220,7 +230,7 @@ fn told(action: &Action) -> String {
             let then = match &**then {
                 // There is no such question yet.
                 Action::AwaitAnswer { .. } => "ask how it goes on".to_owned(),
-                then => told(then),
+                then => told_with(then, needs),
             };
             format!("record that its attempt is dead, keep its work, then {then}")
         }
@@ -231,10 +241,8 @@ fn told(action: &Action) -> String {
         Action::AwaitLease { .. } => {
             "wait: somebody else has it, until its lease is over".to_owned()
         }
-        Action::AwaitNeeds { needs } => {
-            let needs: Vec<&str> = needs.iter().map(|need| need.as_str()).collect();
-            format!("wait for {}", needs.join(", "))
-        }
+        Action::AwaitNeeds => needs(),
+        Action::AwaitFailed { by } => format!("wait for {by}"),
         Action::AwaitTree { by } => format!("wait: {by} works in the worktree first"),
         Action::AwaitJobs { jobs } => format!("wait: at most {jobs} at once"),
         Action::AwaitLock { lock, by } => {
