@@ -380,6 +380,10 @@ impl Git {
             Ok(()) => {}
             Err(error @ GitError::Failed { .. }) => {
                 let current = self.ref_target(refname)?;
+                if current.as_ref() == Some(new) {
+                    // Whoever put it there may have been killed before it took its locks away.
+                    let _somebody_alive_has_one = self.clear_locks_on(refname);
+                }
                 if current.as_ref() != old {
                     return Ok(Moved::Lost { current });
                 }
@@ -523,7 +527,8 @@ impl Git {
     /// Clears the locks that keep everybody from writing a ref, once whoever left them is known to be dead.
     pub(crate) fn clear_locks_on(&self, refname: &str) -> Result<(), GitError> {
         let own = format!("{refname}.lock");
-        let locks = [own.as_str(), "packed-refs.lock", "reftable/tables.list.lock"];
+        // HEAD's is taken for a branch that the main worktree has checked out.
+        let locks = [own.as_str(), "HEAD.lock", "packed-refs.lock", "reftable/tables.list.lock"];
         locks.iter().try_for_each(|name| locks::clear_on_ref(self, &self.common_dir().join(name)))
     }
 
