@@ -180,7 +180,7 @@ pub fn on_resume(
     now: &Moment,
 ) -> Vec<Mend> {
     let request = Command::Resume { host: host.clone(), confirmed: false };
-    recover(&foreseen(run, &request, now), observed, leases, now)
+    recover(&foreseen(run.clone(), &request, now), observed, leases, now)
 }
 
 fn action_for(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Action {
@@ -289,18 +289,17 @@ pub(crate) fn buried(
     let mut before = run.clone();
     before.expect_changes(step, corpse.changed);
     let command = Command::Bury { step: step.clone(), fence, corpse: corpse.clone() };
-    foreseen(&before, &command, now)
+    foreseen(before, &command, now)
 }
 
 /// The run as it will be once this command is decided.
-fn foreseen(run: &Run, command: &Command, now: &Moment) -> Run {
-    let mut after = run.clone();
-    let decided = decide(run, command, &[], now).expect("a command made from the run itself");
+fn foreseen(mut run: Run, command: &Command, now: &Moment) -> Run {
+    let decided = decide(&run, command, &[], now).expect("a command made from the run itself");
     for body in decided.bodies() {
-        let record = Record::following(after.opened.run, after.cursor, now.wall, body.clone());
-        after.apply(&record).expect("what decide emits can be folded");
+        let record = Record::following(run.opened.run, run.cursor, now.wall, body.clone());
+        run.apply(&record).expect("what decide emits can be folded");
     }
-    after
+    run
 }
 
 fn because(state: &Step) -> Because {
