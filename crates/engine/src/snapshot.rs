@@ -17,7 +17,7 @@ use piton_core::limits::OMISSIONS_MAX;
 
 use crate::git::hash::Format;
 use crate::git::keep::{TRIES, check, is_about_an_object};
-use crate::git::pack::{Change, Entry, Mode, Packed, Parent, Start};
+use crate::git::pack::{Change, Entry, Mode, Packed, Parent, Start, Turn};
 use crate::git::{Call, Git, GitError, flush, names};
 use crate::worktree::{Worktree, differing, is_unfinished};
 
@@ -247,7 +247,7 @@ impl Taking<'_> {
         if self.start(memory, ask)? || news {
             memory.known.mark_tracked(memory.staged.tracked.paths());
         }
-        let sink = Sink::pack(git, &ask.refname);
+        let sink = Sink::pack(git, &ask.refname, Turn(self.turn));
         let mut capture = self.capture(memory, &sink)?;
         let operation = Begun::in_dir(self.dir).map(|begun| begun.known_to(git));
         capture.trailers.extend(operation.as_ref().map(Begun::trailer));
@@ -467,7 +467,10 @@ impl Taking<'_> {
             // A prune takes the file away into which the pack is written; an object may be gone; an equal
             // pack may just be held by another process.
             GitError::Failed { stderr, .. }
-                if says(stderr, &["tmp_", " not found: ", "cannot create keep file"]) =>
+                if says(
+                    stderr,
+                    &["tmp_", " not found: ", "cannot create keep", "cannot store"],
+                ) =>
             {
                 Ok(error)
             }

@@ -19,6 +19,20 @@ use super::{Answer, Git, GitError, flush, locks, names, oid};
 /// Larger files go to disk as they come, unheld and undeltified.
 const BIG: &str = "16m";
 
+/// The how manieth try it is to store something. A gc may take a pack away that git has already begun to
+/// hold; what holds it then stays, and keeps a pack of the same bytes from being stored. So each of the next
+/// tries has other bytes: these levels of compression differ in the first of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turn(pub(crate) usize);
+
+impl Turn {
+    pub(crate) const FIRST: Turn = Turn(0);
+
+    fn compression(self) -> &'static str {
+        ["1", "2", "6", "9"][self.0 % 4]
+    }
+}
+
 /// What a file is in a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -116,7 +130,11 @@ impl<'g> Pack<'g> {
     }
 
     /// Begins a pack; nothing is visible before [`Pack::finish`].
-    pub(crate) fn begin<'a>(git: &'a Git, refname: &'a str) -> Result<Pack<'a>, GitError> {
+    pub(crate) fn begin<'a>(
+        git: &'a Git,
+        refname: &'a str,
+        turn: Turn,
+    ) -> Result<Pack<'a>, GitError> {
         let home = home(git)?;
         let call = git.without_hooks(git.call_in(&home))?;
         let call = call
@@ -124,7 +142,7 @@ impl<'g> Pack<'g> {
             .config("fastimport.unpackLimit", "0")
             .config("core.bigFileThreshold", BIG)
             .config("core.logAllRefUpdates", "false")
-            .config("pack.compression", "1")
+            .config("pack.compression", turn.compression())
             .config("pack.packSizeLimit", "0");
         // Only what ends with "done" counts: a writer that is killed leaves no half commit.
         let running = call.args(&["fast-import", "--done", "--depth=0"]).start()?;

@@ -14,7 +14,7 @@ use super::beneath::{Root, is_gone};
 use super::known::{Known, KnownFile, Print};
 use super::walk::unkept;
 use crate::git::hash::{self, Format, Hashing, Id};
-use crate::git::pack::{Mode, Pack};
+use crate::git::pack::{Mode, Pack, Turn};
 use crate::git::{Git, GitError};
 
 /// How often a file that changes while it is read is read again.
@@ -29,20 +29,20 @@ pub(super) const CHANGING: &str = "it kept changing while it was read; the copy 
 
 /// Where new bytes go: nowhere, or into a pack that is begun with the first of them.
 pub(super) struct Sink<'a> {
-    to: Option<(&'a Git, &'a str)>,
+    to: Option<(&'a Git, &'a str, Turn)>,
     pack: Mutex<Option<Result<Pack<'a>, GitError>>>,
 }
 
 impl<'a> Sink<'a> {
     /// Into a pack for a ref.
-    pub(super) fn pack(git: &'a Git, refname: &'a str) -> Sink<'a> {
-        Sink { to: Some((git, refname)), pack: Mutex::new(None) }
+    pub(super) fn pack(git: &'a Git, refname: &'a str, turn: Turn) -> Sink<'a> {
+        Sink { to: Some((git, refname, turn)), pack: Mutex::new(None) }
     }
 
     /// Into a pack that was begun.
     pub(super) fn into(pack: Pack<'a>) -> Sink<'a> {
         let (git, refname) = pack.place();
-        Sink { to: Some((git, refname)), pack: Mutex::new(Some(Ok(pack))) }
+        Sink { to: Some((git, refname, Turn::FIRST)), pack: Mutex::new(Some(Ok(pack))) }
     }
 
     pub(super) fn nowhere() -> Sink<'a> {
@@ -51,16 +51,16 @@ impl<'a> Sink<'a> {
 
     /// The pack, begun if it is not yet.
     pub(super) fn into_pack(self) -> Result<Pack<'a>, GitError> {
-        let (git, refname) = self.to.expect("only a snapshot has a pack");
+        let (git, refname, turn) = self.to.expect("only a snapshot has a pack");
         let begun = self.pack.into_inner().unwrap_or_else(PoisonError::into_inner);
-        begun.unwrap_or_else(|| Pack::begin(git, refname))
+        begun.unwrap_or_else(|| Pack::begin(git, refname, turn))
     }
 
     /// A pack that could not be begun is told at the end.
     fn put(&self, write: impl FnOnce(&mut Pack<'a>)) {
-        let Some((git, refname)) = self.to else { return };
+        let Some((git, refname, turn)) = self.to else { return };
         let mut pack: MutexGuard<'_, _> = self.pack.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Ok(pack) = pack.get_or_insert_with(|| Pack::begin(git, refname)) {
+        if let Ok(pack) = pack.get_or_insert_with(|| Pack::begin(git, refname, turn)) {
             write(pack);
         }
     }

@@ -44,12 +44,28 @@ $plain prune --expire=now
 exec $real "$@"
 "#;
 
+/// A git whose first pack is gone when it is to get its name: what holds it is there already, and stays.
+const HOLDER: &str = r#"#!/bin/sh
+real=REAL
+case " $* " in *" fast-import "*) ;; *) exec $real "$@" ;; esac
+[ ! -s "$PITON_LAB_TIMES" ] || exec $real "$@"
+echo "$@" >> "$PITON_LAB_TIMES"
+naming=?link,?linkat,?rename,?renameat,?renameat2
+exec strace -f -qq -o /dev/null -e trace=$naming -e inject=$naming:error=ENOENT $real "$@"
+"#;
+
 /// Runs another test of this file with that git.
 fn among_collectors(lab: &Lab, name: &str) {
+    let times = among(lab, COLLECTOR, name);
+    assert!(times.lines().count() >= 2, "the fault was not applied: {times}");
+}
+
+/// The same with any git; what it has written down.
+fn among(lab: &Lab, git: &str, name: &str) -> String {
     let folder = lab.root().join("bin");
     let real = Command::new("sh").args(["-c", "command -v git"]).output().expect("sh starts");
     let real = String::from_utf8_lossy(&real.stdout).trim().to_owned();
-    put(&folder.join("git"), COLLECTOR.replace("REAL", &real));
+    put(&folder.join("git"), git.replace("REAL", &real));
     fs::set_permissions(folder.join("git"), fs::Permissions::from_mode(0o755)).expect("ours");
     let (times, since) = (lab.root().join("times"), lab.root().join("since"));
     put(&times, "");
@@ -62,9 +78,8 @@ fn among_collectors(lab: &Lab, name: &str) {
     let out = victim.output().expect("it starts");
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success(), "{}\n{said}", String::from_utf8_lossy(&out.stdout));
-    let times = fs::read_to_string(&times).expect("written");
-    assert!(times.lines().count() >= 2, "the fault was not applied: {times}");
     lab.git(&["fsck", "--connectivity-only", "--no-dangling"]);
+    fs::read_to_string(&times).expect("written")
 }
 
 fn is_victim() -> bool {
@@ -91,6 +106,20 @@ lab_test! {
         among_collectors(lab, "collected::snapshot_victim");
         let paths = lab.git(&["ls-tree", "-r", "--name-only", "refs/piton/x/a/7/1"]);
         assert_eq!(paths, ".gitignore\nREADME.md\nnew/work\nsrc/main.rs\nstaged");
+    }
+}
+
+lab_test! {
+    /// A pack of the same bytes could not be stored again.
+    #[cfg(target_os = "linux")]
+    fn a_pack_that_is_gone_and_still_held_is_no_obstacle(lab) {
+        put(&lab.tree().path().join("work"), "x");
+        assert_eq!(among(lab, HOLDER, "collected::snapshot_victim").lines().count(), 1);
+        let list = fs::read_dir(lab.path(".git/objects/pack")).expect("a folder").flatten();
+        let held = list.map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "keep"));
+        let held = held.expect("the fault was not applied");
+        assert!(!held.with_extension("pack").exists());
+        assert_eq!(lab.git(&["show", "refs/piton/x/a/7/1:work"]), "x");
     }
 }
 
