@@ -98,7 +98,7 @@ fn unlock(project: &Project, log: &Log, settings: &Settings, step: &StepRef, att
     let by = lock_reason(log, step, attempt);
     let _the_next_one_overwrites_it = Worktree::own_place(&project.git, &path).unlock(&by);
     let branch = step_branch(&log.run().opened.handle, step);
-    let _somebody_alive_has_it = project.git.clear_locks_on(&format!("refs/heads/{branch}"));
+    project.git.clear_left_locks(&format!("refs/heads/{branch}"));
 }
 
 fn keep_bytes(

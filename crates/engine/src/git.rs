@@ -381,8 +381,7 @@ impl Git {
             Err(error @ GitError::Failed { .. }) => {
                 let current = self.ref_target(refname)?;
                 if current.as_ref() == Some(new) {
-                    // Whoever put it there may have been killed before it took its locks away.
-                    let _somebody_alive_has_one = self.clear_locks_on(refname);
+                    self.clear_left_locks(refname);
                 }
                 if current.as_ref() != old {
                     return Ok(Moved::Lost { current });
@@ -442,22 +441,13 @@ impl Git {
 
     /// Deletes a ref of piton's own, if it is there.
     pub(crate) fn drop_ref(&self, refname: &str) -> Result<(), GitError> {
-        if self.is_gone(refname)? {
+        if self.ref_target(refname)?.is_none() {
+            self.clear_left_locks(refname);
             return Ok(());
         }
         self.despite_locks(refname, || {
             self.without_hooks(self.call())?.args(&DELETE).arg(refname).run()
         })
-    }
-
-    /// Whether there is no such ref (any more): then the git that deleted it may have been killed before it
-    /// took its locks away.
-    pub(crate) fn is_gone(&self, refname: &str) -> Result<bool, GitError> {
-        if self.ref_target(refname)?.is_some() {
-            return Ok(false);
-        }
-        let _somebody_alive_has_one = self.clear_locks_on(refname);
-        Ok(true)
     }
 
     /// Deletes a ref that is still where it was.
@@ -524,8 +514,13 @@ impl Git {
         }
     }
 
-    /// Clears the locks that keep everybody from writing a ref, once whoever left them is known to be dead.
-    pub(crate) fn clear_locks_on(&self, refname: &str) -> Result<(), GitError> {
+    /// The same for a ref that is as it is to be: the git that saw to it may have been killed before it took
+    /// its locks away. One that somebody alive has is theirs.
+    pub(crate) fn clear_left_locks(&self, refname: &str) {
+        let _somebody_alive_has_one = self.clear_locks_on(refname);
+    }
+
+    fn clear_locks_on(&self, refname: &str) -> Result<(), GitError> {
         let own = format!("{refname}.lock");
         // HEAD's is taken for a branch that the main worktree has checked out.
         let locks = [own.as_str(), "HEAD.lock", "packed-refs.lock", "reftable/tables.list.lock"];

@@ -347,10 +347,11 @@ fn is_below_folders(root: &Path, path: &Path, real: &mut HashSet<PathBuf>) -> bo
 /// Deletes the branch where it still is what it was; its commits have a ref by now.
 fn drop_branch(git: &Git, kept: &Kept, removed: &RemovedTree) -> Result<(), EngineError> {
     let name = format!("refs/heads/{}", removed.branch);
-    if git.is_gone(&name)?
-        || git.ref_target(&name)?.as_ref() != Some(&removed.head)
-        || git.checked_out(&name)?.is_some()
-    {
+    let at = git.ref_target(&name)?;
+    if at.is_none() {
+        git.clear_left_locks(&name);
+    }
+    if at.as_ref() != Some(&removed.head) || git.checked_out(&name)?.is_some() {
         return Ok(());
     }
     let log = git.common_dir().join("logs").join(&name);
