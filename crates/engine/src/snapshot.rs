@@ -21,21 +21,22 @@ use crate::git::pack::{Change, Entry, Mode, Packed, Parent, Start, Turn};
 use crate::git::{Call, Git, GitError, flush, names};
 use crate::worktree::{Worktree, differing, is_unfinished};
 
-mod beneath;
 mod branch;
 mod compare;
 mod export;
 mod glob;
 mod ignore;
-mod known;
-mod omitted;
+mod nofollow;
 mod operation;
 mod packs;
 mod put;
 mod read;
 mod restore;
 mod staged;
+mod stat_cache;
+mod unsnapshotable;
 mod walk;
+mod write;
 
 pub use branch::Template;
 pub(crate) use branch::show_as;
@@ -43,19 +44,21 @@ pub use compare::{
     ChangeKind, Difference, FileChange, between, changed_paths, unkept_edits, with_files,
 };
 pub use export::{export, has_path};
-pub use omitted::{MovedBack, MovedOut, has_omitted, move_back, move_out, moved_out, remember};
 pub use operation::Begun;
 pub use packs::{consolidate, sweep};
 pub(crate) use put::is_meant;
 pub use put::{PutBack, PutError, Putting, finish_putting, lock_tree, put_back};
 pub(crate) use restore::carried;
 pub use restore::{Filling, operation, read_back, rebuild, told};
+pub use unsnapshotable::{
+    MovedBack, MovedOut, has_omitted, move_back, moved_out, remember, set_aside,
+};
 
-use beneath::Root;
 use ignore::Rules;
-use known::{Base, Differing, Known, KnownFile};
+use nofollow::Root;
 use read::{CHANGING, Reader, Sink};
 use staged::{Staged, digest_between, files_of};
+use stat_cache::{Base, Differing, Known, KnownFile};
 use walk::{Ground, LeftOut, Nested, NestedIndexes, Seen};
 
 /// Empty folders named in a snapshot's message; git's trees have none.
@@ -187,7 +190,7 @@ impl Memory {
         let is_good = |memory: &Memory| memory.base.is_none() || memory.is_held(tree.git());
         let memory = remembered.filter(is_good);
         memory.unwrap_or_else(|| {
-            let loaded = known::load(&known::file(tree.git(), tree.path()));
+            let loaded = stat_cache::load(&stat_cache::file(tree.git(), tree.path()));
             let memory = loaded.map(|(base, known)| Memory {
                 base: Some(base),
                 known,
@@ -208,9 +211,9 @@ impl Memory {
         let Some(base) = &self.base else { return };
         let limit = UNSAVED_MIN.max(self.known.len() / UNSAVED_SHARE);
         if self.unsaved.is_none_or(|unsaved| unsaved > limit) {
-            let path = known::file(tree.git(), tree.path());
+            let path = stat_cache::file(tree.git(), tree.path());
             // It only saves time.
-            self.unsaved = known::save(&path, base, &self.known).ok().map(|()| 0);
+            self.unsaved = stat_cache::save(&path, base, &self.known).ok().map(|()| 0);
         }
         let mut memories = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
         memories.insert(tree.path().to_owned(), self);
@@ -598,7 +601,7 @@ fn trailers(seen: &mut Seen) -> Vec<String> {
         let head = nested.head.as_ref().map_or("no commit", Oid::as_str);
         lines.push(format!("{NESTED}: {head} {}", quoted(&nested.path)));
         if let Some(why) = nested.unkept {
-            seen.left_out.push(LeftOut::new(&known::join(&nested.path, b".git"), why));
+            seen.left_out.push(LeftOut::new(&stat_cache::join(&nested.path, b".git"), why));
         }
     }
     let text = |path: &&Vec<u8>| std::str::from_utf8(path).is_ok();

@@ -264,7 +264,7 @@ impl Keeper {
                 Some((folder, step)) => (folder.omitted(), Some(step)),
                 None => (self.folder.omitted(), None),
             };
-            for moved in snapshot::move_out(&self.tree, (&kept, next), &into, step.as_ref())? {
+            for moved in snapshot::set_aside(&self.tree, (&kept, next), &into, step.as_ref())? {
                 let (path, place) = (names::shown(&moved.path), moved.place.display());
                 self.note(&format!("{path} was moved out of the worktree: it is {place}"));
             }

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, HashMap};
 use piton_core::ids::Oid;
 use serde::Serialize;
 
-use super::known::Known;
 use super::put::is_meant;
 use super::read::Sink;
 use super::staged::files_of;
+use super::stat_cache::Known;
 use super::{Capture, Memory, Taking};
 use crate::git::hash::Id;
 use crate::git::pack::{Mode, Pack};

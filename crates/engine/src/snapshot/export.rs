@@ -7,10 +7,11 @@ use std::path::Path;
 
 use piton_core::ids::Oid;
 
-use super::beneath::Root;
-use super::put::{blobs, is_meant, write_file};
+use super::nofollow::Root;
+use super::put::is_meant;
 use super::restore::Header;
 use super::staged::files_of;
+use super::write::{Wanted, files_inside, write_files};
 use crate::git::hash::Id;
 use crate::git::pack::Mode;
 use crate::git::{Git, GitError, flush, is_missing, names};
@@ -25,26 +26,16 @@ pub fn export(git: &Git, snapshot: &Oid, paths: &[Vec<u8>], into: &Path) -> Resu
     let root = Root::open(into).map_err(failed("look into"))?;
     let header = Header::read(git, snapshot)?;
     let meant = |path: &[u8]| is_meant(path, paths);
-    let mut files: Vec<(Vec<u8>, Mode, Id)> = Vec::new();
-    for (path, to) in files_of(git.call(), snapshot)? {
-        if !names::is_inside(&names::path(&path)) {
-            return Err(GitError::unexpected("git ls-tree", names::shown(&path)));
-        }
-        match to {
-            Some((Mode::Gitlink, _)) if meant(&path) => {
-                root.make_folder(&path).map_err(failed("make folders in"))?;
-            }
-            Some((mode, id)) if meant(&path) => files.push((path, mode, id)),
-            _ => {}
-        }
+    let mut files = files_inside(git.call(), snapshot)?;
+    files.retain(|path, _| meant(path));
+    let is_link = |(_, (mode, _)): &(&Vec<u8>, &(Mode, Id))| *mode == Mode::Gitlink;
+    let (links, files): (Vec<_>, Vec<_>) = files.iter().partition(is_link);
+    for (path, _) in links {
+        root.make_folder(path).map_err(failed("make folders in"))?;
     }
-    let mut next = files.iter();
-    blobs(git, files.iter().map(|(_, _, id)| *id).collect(), |len, bytes| {
-        let (path, mode, _) = next.next().expect("as many files as ids");
-        let name = into.join(names::path(path));
-        let written = write_file(&root, path, *mode, (len, bytes));
-        written.map_err(|source| GitError::io("write", &name, source))
-    })?;
+    let wanted: Vec<Wanted<'_>> =
+        files.into_iter().map(|(path, (mode, id))| (path.as_slice(), *mode, *id)).collect();
+    write_files(git, &root, &wanted, |_| {})?;
     let empty = header.empty_folders().filter(|path| names::is_inside(path));
     for folder in empty.filter(|folder| meant(names::bytes(folder))) {
         root.make_folder(names::bytes(&folder)).map_err(failed("make folders in"))?;
@@ -52,7 +43,7 @@ pub fn export(git: &Git, snapshot: &Oid, paths: &[Vec<u8>], into: &Path) -> Resu
     flush::files(into)?;
     let mark = into.join(MARK);
     fs::remove_file(&mark).map_err(|source| GitError::io("remove", &mark, source))?;
-    Ok(files.len() as u64)
+    Ok(wanted.len() as u64)
 }
 
 /// Whether a snapshot has a file or folder; an empty folder stands in its message.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::known;
+use super::stat_cache;
 use crate::git::{Git, GitError, flush};
 
 /// More packs than this make every git command slower.
@@ -72,7 +72,7 @@ pub fn sweep(git: &Git) -> Result<(), GitError> {
         }
     }
     let places = git.worktree_places()?;
-    let keys: Vec<String> = places.iter().map(|place| known::key(place)).collect();
+    let keys: Vec<String> = places.iter().map(|place| stat_cache::key(place)).collect();
     for path in list(&git.state_dir().join("known")) {
         let current = keys.iter().any(|key| path.file_name().is_some_and(|name| *name == **key));
         if !current && is_older_than(&path, LEFT_FOR) {

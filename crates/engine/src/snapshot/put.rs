@@ -5,24 +5,23 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use piton_core::ids::Oid;
 use serde::{Deserialize, Serialize};
 
-use super::beneath::Root;
-use super::known::{Known, key};
+use super::nofollow::Root;
 use super::read::{Outcome, Reader, Sink};
 use super::restore::{Header, put_index};
-use super::staged::files_of;
+use super::stat_cache::{Known, key};
+use super::write::{files_inside, write_files};
 use crate::crash;
 use crate::error::chain;
 use crate::file::{private, write_flushed};
 use crate::git::hash::{Format, Id};
 use crate::git::pack::Mode;
-use crate::git::{Git, GitError, Moved, flush, is_missing, locks, names};
+use crate::git::{GitError, Moved, flush, is_missing, locks, names};
 use crate::worktree::{Aside, Worktree};
 
 const JOURNAL: &str = "piton-restoring.json";
@@ -145,20 +144,14 @@ impl Putter<'_> {
         dir: &'a Path,
         putting: &Putting,
     ) -> Result<Putter<'a>, GitError> {
-        let files = |of: &Oid| Ok::<_, GitError>(files_of(tree.call_in(dir), of)?.into_iter());
         let mut changes: BTreeMap<Vec<u8>, (Entry, Entry)> = BTreeMap::new();
-        for (path, entry) in files(&putting.from)? {
-            changes.entry(path).or_default().0 = entry;
+        for (path, entry) in files_inside(tree.call_in(dir), &putting.from)? {
+            changes.entry(path).or_default().0 = Some(entry);
         }
-        for (path, entry) in files(&putting.to)? {
-            changes.entry(path).or_default().1 = entry;
+        for (path, entry) in files_inside(tree.call_in(dir), &putting.to)? {
+            changes.entry(path).or_default().1 = Some(entry);
         }
         changes.retain(|path, (from, to)| from != to && is_meant(path, &putting.paths));
-        for path in changes.keys() {
-            if !names::is_inside(&names::path(path)) {
-                return Err(GitError::unexpected("git ls-tree", names::shown(path)));
-            }
-        }
         let root = Root::open(tree.path());
         let root = root.map_err(|source| GitError::io("look into", tree.path(), source))?;
         Ok(Putter {
@@ -199,7 +192,11 @@ impl Putter<'_> {
                 wanted.push((path.as_slice(), mode, id));
             }
         }
-        self.write(&wanted)?;
+        let written = &mut self.done.written;
+        write_files(self.tree.git(), &self.root, &wanted, |path| {
+            written.push(names::shown(path));
+            crash::point("restore.file");
+        })?;
         for (path, (_, to)) in &changes {
             if to.is_some_and(|(mode, _)| mode == Mode::Gitlink) {
                 let _something_is_there = self.root.make_folder(path);
@@ -226,21 +223,6 @@ impl Putter<'_> {
         self.done.removed.push(names::shown(path));
         crash::point("restore.file");
         Ok(())
-    }
-
-    fn write(&mut self, wanted: &[(&[u8], Mode, Id)]) -> Result<(), GitError> {
-        let ids = wanted.iter().map(|(_, _, id)| *id).collect();
-        let (root, done) = (&self.root, &mut self.done);
-        let mut next = wanted.iter();
-        blobs(self.tree.git(), ids, |len, bytes| {
-            let (path, mode, _) = next.next().expect("as many files as ids");
-            let name = names::path(path);
-            write_file(root, path, *mode, (len, bytes))
-                .map_err(|source| GitError::io("write", &name, source))?;
-            done.written.push(names::shown(path));
-            crash::point("restore.file");
-            Ok(())
-        })
     }
 
     /// Best effort: a folder without files is nobody's work.
@@ -300,63 +282,6 @@ fn is(found: &Outcome, entry: Entry) -> bool {
 /// Whether a path is one of those that were named, or below one.
 pub(crate) fn is_meant(path: &[u8], paths: &[Vec<u8>]) -> bool {
     paths.is_empty() || paths.iter().any(|named| super::walk::is_within(path, named))
-}
-
-/// One file, from its blob.
-pub(super) fn write_file(
-    root: &Root,
-    path: &[u8],
-    mode: Mode,
-    (len, from): (u64, &mut dyn Read),
-) -> io::Result<()> {
-    let spot = root.spot_made(path)?;
-    let mut bytes = from.take(len);
-    if mode == Mode::Link {
-        let mut target = Vec::new();
-        bytes.read_to_end(&mut target)?;
-        return spot.replace_by_link(&target);
-    }
-    let bits = if mode == Mode::Program { 0o777 } else { 0o666 };
-    spot.replace(bits, |file| match io::copy(&mut bytes, file)? {
-        whole if whole == len => Ok(()),
-        _ => Err(io::ErrorKind::UnexpectedEof.into()),
-    })
-}
-
-/// Reads blobs in the order in which they are asked for.
-pub(super) fn blobs(
-    git: &Git,
-    ids: Vec<Id>,
-    mut each: impl FnMut(u64, &mut dyn Read) -> Result<(), GitError>,
-) -> Result<(), GitError> {
-    if ids.is_empty() {
-        return Ok(());
-    }
-    let mut running = git.call().args(&["cat-file", "--batch"]).start()?;
-    let (mut stdin, stdout) = running.ends();
-    let mut stdout = BufReader::with_capacity(256 * 1024, stdout);
-    let read = std::thread::scope(|scope| {
-        let asked = ids.clone();
-        scope.spawn(move || {
-            // A git that ends early says why by its answer.
-            let _ = asked.iter().try_for_each(|id| writeln!(stdin, "{id}"));
-        });
-        let all = ids.iter().try_for_each(|id| {
-            let failed = |source| GitError::io("read", Path::new("git cat-file"), source);
-            let mut line = String::new();
-            stdout.read_line(&mut line).map_err(failed)?;
-            let len = line.trim_end().strip_prefix(&format!("{id} blob "));
-            let len = len.and_then(|len| len.parse().ok());
-            let len: u64 =
-                len.ok_or_else(|| GitError::unexpected("git cat-file", line.trim_end()))?;
-            each(len, &mut stdout)?;
-            stdout.read_exact(&mut [0]).map_err(failed)
-        });
-        drop(stdout);
-        all
-    });
-    read?;
-    running.finish(Ok(())).map(drop)
 }
 
 fn write_journal(dir: &Path, putting: &Putting) -> Result<(), GitError> {

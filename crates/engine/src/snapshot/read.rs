@@ -10,8 +10,8 @@ use std::time::SystemTime;
 
 use rustix::fs::{FileType, Stat, fstat};
 
-use super::beneath::{Root, is_gone};
-use super::known::{Known, KnownFile, Print};
+use super::nofollow::{Root, is_gone};
+use super::stat_cache::{Known, KnownFile, Print};
 use super::walk::unkept;
 use crate::git::hash::{self, Format, Hashing, Id};
 use crate::git::pack::{Mode, Pack, Turn};

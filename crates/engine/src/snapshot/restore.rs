@@ -1,26 +1,26 @@
 //! From a snapshot back to files: read back to see that it is whole, and put into a worktree byte for byte.
-//! Files are written here, not checked out: no filter has a part in it.
+//! Files are written, not checked out: no filter has a part in it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fs::{self, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::collections::HashSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use piton_core::event::{Omission, Snapshot};
 use piton_core::ids::Oid;
+use rustix::fs::FileType;
 
-use super::beneath::Root;
-use super::known::Known;
+use super::nofollow::{Root, is_gone};
 use super::operation::Begun;
-use super::read::{Reader, Sink};
+use super::read::{Outcome, Reader, Sink};
 use super::staged::{TrackedPaths, files_of};
+use super::stat_cache::Known;
 use super::walk::is_within;
+use super::write::{Files, Wanted, files_inside, write_files};
 use super::{EMPTY_FOLDER, LEFT_OUT};
-use crate::git::hash::{Format, Id};
+use crate::git::hash::Format;
 use crate::git::pack::Mode;
-use crate::git::{Git, GitError, commit_tree, drivers, is_missing, locks, names, oid};
+use crate::git::{Git, GitError, commit_tree, drivers, locks, names, oid};
 use crate::worktree::{Aside, SetAside, Worktree, differing};
 
 /// Reads a snapshot back from disk: its ref, its commits, its trees and every file that HEAD does not
@@ -200,56 +200,79 @@ pub(crate) fn carried(
     made
 }
 
-type Files = HashMap<Vec<u8>, (Mode, Id)>;
-
 fn put_back(tree: &Worktree, head: &Oid, filling: Filling<'_>) -> Result<(), GitError> {
     let Filling { snapshot, without } = filling;
     let dir = tree.git_dir()?;
-    let files = |of: &Oid| -> Result<Files, GitError> {
-        let listed = files_of(tree.call_in(&dir), of)?.into_iter();
-        Ok(listed.filter_map(|(path, to)| Some((path, to?))).collect())
-    };
     let header = Header::read(tree.git(), snapshot)?;
-    let (mut wanted, at_head) = (files(snapshot)?, files(head)?);
+    let mut wanted = files_inside(tree.call_in(&dir), snapshot)?;
     wanted.retain(|path, _| !without.iter().any(|free| is_within(path, free)));
-    let sparse = TrackedPaths::of(tree.call_in(&dir));
-    for path in wanted.keys() {
-        if !names::is_inside(&names::path(path)) {
-            return Err(GitError::unexpected("git ls-tree", names::shown(path)));
+    let at_head = files_inside(tree.call_in(&dir), head)?;
+    let root = Root::open(tree.path());
+    let root = root.map_err(|source| GitError::io("look into", tree.path(), source))?;
+    for (path, (mode, _)) in &at_head {
+        if *mode != Mode::Gitlink && !wanted.contains_key(path) {
+            remove(&root, path)?;
         }
     }
-    let gone = at_head
-        .iter()
-        .filter(|(path, (mode, _))| *mode != Mode::Gitlink && !wanted.contains_key(*path));
-    gone.map(|(path, _)| path)
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .try_for_each(|path| remove(tree.path(), &names::path(path)))?;
-    let mut place =
-        Place { tree, at_head: &at_head, aside: Aside::default(), folders: HashSet::new() };
-    let mut paths: Vec<&Vec<u8>> = wanted.keys().collect();
-    paths.sort();
-    for path in &paths {
-        place.clear_way(&names::path(path))?;
-    }
+    let sparse = TrackedPaths::of(tree.call_in(&dir));
     let missing = |path: &&Vec<u8>| {
         let unwanted = sparse.is_sparse(path) && at_head.get(*path) == wanted.get(*path);
         wanted[*path].0 != Mode::Gitlink && !unwanted
     };
-    let paths: Vec<Vec<u8>> = paths.into_iter().filter(missing).cloned().collect();
-    place.write_differing(&paths, &wanted, Format::of(snapshot))?;
+    let paths: Vec<Vec<u8>> = wanted.keys().filter(missing).cloned().collect();
+    let differing = differing_on_disk(&root, &paths, &wanted, Format::of(snapshot));
+    let mut aside = Aside::default();
+    for (path, ..) in &differing {
+        // The reset wrote what HEAD has, or left what stands there.
+        if !at_head.contains_key(*path) || !is_file(&root, path) {
+            aside.clear(tree, &names::path(path))?;
+        }
+    }
+    write_files(tree.git(), &root, &differing, |_| {})?;
     let folders = wanted.iter().filter(|(_, (mode, _))| *mode == Mode::Gitlink);
     let folders = folders.map(|(path, _)| names::path(path)).chain(header.empty_folders());
     let is_free = |folder: &Path| without.iter().any(|free| is_within(names::bytes(folder), free));
     for folder in folders.filter(|folder| names::is_inside(folder) && !is_free(folder)) {
-        place.clear_way(&folder.join("within"))?;
-        let folder = tree.path().join(folder);
-        fs::create_dir_all(&folder).map_err(|source| GitError::io("make", &folder, source))?;
+        aside.clear(tree, &folder.join("within"))?;
+        let made = root.make_folder(names::bytes(&folder));
+        made.map_err(|source| GitError::io("make", &folder, source))?;
     }
     match header.parents.get(1) {
         Some(_) => put_index(tree, &dir, &header),
         None => Ok(()),
     }
+}
+
+/// The files that are not on disk as they are wanted.
+fn differing_on_disk<'a>(
+    root: &Root,
+    paths: &'a [Vec<u8>],
+    wanted: &Files,
+    format: Format,
+) -> Vec<Wanted<'a>> {
+    let (known, sink) = (Known::default(), Sink::nowhere());
+    let reader = Reader { root, known: &known, format, began: SystemTime::now(), sink: &sink };
+    let read = paths.iter().zip(reader.all(paths));
+    let differs = |path: &Vec<u8>, found: &Outcome| !matches!(found, Ok(Some(found)) if (found.mode, found.id) == wanted[path]);
+    let differing = read.filter(|(path, found)| differs(path, found));
+    differing.map(|(path, _)| (path.as_slice(), wanted[path].0, wanted[path].1)).collect()
+}
+
+/// Whether there is something at a path that is no folder.
+fn is_file(root: &Root, path: &[u8]) -> bool {
+    let found = root.spot(path).and_then(|spot| spot.look());
+    found.is_ok_and(|found| !FileType::from_raw_mode(found.st_mode).is_dir())
+}
+
+/// Removes a file, and the folders that it leaves empty.
+fn remove(root: &Root, path: &[u8]) -> Result<(), GitError> {
+    match root.spot(path).and_then(|spot| spot.remove()) {
+        Err(error) if is_gone(&error) => return Ok(()),
+        Err(source) => return Err(GitError::io("remove", &names::path(path), source)),
+        Ok(()) => {}
+    }
+    root.remove_empty_above(path);
+    Ok(())
 }
 
 /// The index as it was: what was staged, with the sides of conflicts.
@@ -287,135 +310,4 @@ pub(super) fn put_index(tree: &Worktree, dir: &Path, header: &Header) -> Result<
     // Every side's path is cleared before the first side is put.
     rows.sort_by_key(|row| !row.starts_with(b"0 "));
     call()?.args(&["update-index", "-z", "--index-info"]).input(rows.concat()).run().map(drop)
-}
-
-/// A worktree being filled.
-struct Place<'a> {
-    tree: &'a Worktree,
-    at_head: &'a Files,
-    aside: Aside,
-    /// Folders that are there, and are folders.
-    folders: HashSet<PathBuf>,
-}
-
-impl Place<'_> {
-    /// Moves away what stands where a folder of a file is to be.
-    fn clear_way(&mut self, path: &Path) -> Result<(), GitError> {
-        let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
-        above.pop();
-        for folder in above.into_iter().rev() {
-            if self.folders.contains(folder) {
-                continue;
-            }
-            match fs::symlink_metadata(self.tree.path().join(folder)) {
-                Ok(found) if found.is_dir() => {
-                    self.folders.insert(folder.to_owned());
-                }
-                Ok(_) => return self.aside.put(self.tree, folder),
-                Err(error) if is_missing(&error) => return Ok(()),
-                Err(source) => return Err(GitError::io("look at", folder, source)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the files that are not on disk as they are wanted.
-    fn write_differing(
-        &mut self,
-        paths: &[Vec<u8>],
-        wanted: &Files,
-        format: Format,
-    ) -> Result<(), GitError> {
-        let (known, sink) = (Known::default(), Sink::nowhere());
-        let failed = |source| GitError::io("look into", self.tree.path(), source);
-        let (root, began) = (&Root::open(self.tree.path()).map_err(failed)?, SystemTime::now());
-        let read = Reader { root, known: &known, format, began, sink: &sink }.all(paths);
-        let differing: Vec<(&[u8], Mode, Id)> = paths
-            .iter()
-            .zip(read)
-            .map(|(path, read)| (path.as_slice(), wanted[path], read))
-            .filter(
-                |(_, to, read)| !matches!(read, Ok(Some(found)) if (found.mode, found.id) == *to),
-            )
-            .map(|(path, (mode, id), _)| (path, mode, id))
-            .collect();
-        if differing.is_empty() {
-            return Ok(());
-        }
-        let mut running = self.tree.git().call().args(&["cat-file", "--batch"]).start()?;
-        let (mut stdin, stdout) = running.ends();
-        let mut stdout = BufReader::with_capacity(256 * 1024, stdout);
-        let written = std::thread::scope(|scope| {
-            let ids: Vec<Id> = differing.iter().map(|(_, _, id)| *id).collect();
-            scope.spawn(move || {
-                // A git that ends early says why by its answer.
-                let _ = ids.iter().try_for_each(|id| writeln!(stdin, "{id}"));
-            });
-            let all = differing.iter();
-            let written = all.map(|(path, mode, id)| self.write(path, *mode, *id, &mut stdout));
-            let written: Result<(), GitError> = written.collect();
-            drop(stdout);
-            written
-        });
-        written?;
-        running.finish(Ok(())).map(drop)
-    }
-
-    fn write(
-        &mut self,
-        path: &[u8],
-        mode: Mode,
-        id: Id,
-        from: &mut impl BufRead,
-    ) -> Result<(), GitError> {
-        let name = names::path(path);
-        let file = self.tree.path().join(&name);
-        match self.at_head.contains_key(path) {
-            true => remove_file(&file)?,
-            false => self.aside.clear(self.tree, &name)?,
-        }
-        let failed = |source| GitError::io("write", &file, source);
-        if let Some(folder) = file.parent() {
-            fs::create_dir_all(folder).map_err(failed)?;
-        }
-        let mut line = String::new();
-        from.read_line(&mut line).map_err(failed)?;
-        let len =
-            line.trim_end().strip_prefix(&format!("{id} blob ")).and_then(|len| len.parse().ok());
-        let len: u64 = len.ok_or_else(|| GitError::unexpected("git cat-file", line.trim_end()))?;
-        let mut bytes = from.take(len);
-        let written = match mode {
-            Mode::Link => {
-                let mut target = Vec::new();
-                bytes.read_to_end(&mut target).and_then(|_| symlink(names::path(&target), &file))
-            }
-            _ => {
-                let mode = if mode == Mode::Program { 0o777 } else { 0o666 };
-                let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(&file);
-                made.and_then(|mut file| io::copy(&mut bytes, &mut file)).map(drop)
-            }
-        };
-        written.map_err(failed)?;
-        let mut end = [0];
-        from.read_exact(&mut end).map_err(failed)
-    }
-}
-
-fn remove_file(file: &Path) -> Result<(), GitError> {
-    match fs::remove_file(file) {
-        Err(error) if !is_missing(&error) => Err(GitError::io("remove", file, error)),
-        _ => Ok(()),
-    }
-}
-
-/// Removes a file, and the folders that it leaves empty.
-fn remove(root: &Path, path: &Path) -> Result<(), GitError> {
-    remove_file(&root.join(path))?;
-    let folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
-    for folder in folders {
-        if fs::remove_dir(root.join(folder)).is_err() {
-            break;
-        }
-    }
-    Ok(())
 }

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use piton_core::ids::Oid;
 
-use super::known::Print;
+use super::stat_cache::Print;
 use crate::git::hash::Id;
 use crate::git::pack::{Change, Mode};
 use crate::git::{Answer, Call, GitError, names};

@@ -13,10 +13,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use piton_core::ids::Oid;
 use rustix::fs::{Dir, DirEntry, FileType, Stat};
 
-use super::beneath::{self, Root, is_gone};
 use super::ignore::{Level, Rules};
-use super::known::{Folder, Known, Print, join};
+use super::nofollow::{self, Root, is_gone};
 use super::staged::TrackedPaths;
+use super::stat_cache::{Folder, Known, Print, join};
 use crate::git::{Call, Git, GitError, names, plain};
 
 /// The largest file a snapshot copies: every copy of it stays in the repository.
@@ -363,7 +363,7 @@ impl Listing {
     fn kind(&self, entry: &DirEntry) -> io::Result<FileType> {
         match entry.file_type() {
             FileType::Unknown => {
-                let found = beneath::look(&self.folder, entry.file_name())?;
+                let found = nofollow::look(&self.folder, entry.file_name())?;
                 Ok(FileType::from_raw_mode(found.st_mode))
             }
             kind => Ok(kind),
@@ -375,7 +375,7 @@ impl Listing {
         if let Some(why) = special(kind) {
             return Err(why.to_owned());
         }
-        let found = match beneath::look(&self.folder, entry.file_name()) {
+        let found = match nofollow::look(&self.folder, entry.file_name()) {
             Ok(found) => found,
             Err(error) if is_gone(&error) => return Ok(None),
             Err(error) => return Err(cannot_look(&error)),
@@ -384,7 +384,7 @@ impl Listing {
     }
 
     fn read(&self, name: &std::ffi::CStr) -> io::Result<fs::File> {
-        beneath::read(&self.folder, name)
+        nofollow::read(&self.folder, name)
     }
 }
 
@@ -493,7 +493,7 @@ impl Drop for Done<'_> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::known::KnownFile;
+    use super::super::stat_cache::KnownFile;
     use super::*;
     use crate::git::hash::{Format, blob};
     use crate::git::pack::Mode;

@@ -11,7 +11,7 @@ use piton_core::ids::{StepId, StepRef};
 use piton_core::limits::OMISSIONS_MAX;
 use piton_engine::git::GitError;
 use piton_engine::snapshot::{
-    Filling, MovedBack, MovedOut, has_omitted, move_back, move_out, moved_out, rebuild, remember,
+    Filling, MovedBack, MovedOut, has_omitted, move_back, moved_out, rebuild, remember, set_aside,
 };
 use piton_engine::worktree::Worktree;
 
@@ -28,7 +28,7 @@ fn out(
     kept: &Snapshot,
     into: &Path,
 ) -> Result<Vec<MovedOut>, GitError> {
-    move_out(tree, (kept, &lab.head(tree.path())), into, Some(&step()))
+    set_aside(tree, (kept, &lab.head(tree.path())), into, Some(&step()))
 }
 
 fn shown(moved: &[MovedOut]) -> Vec<String> {
@@ -270,7 +270,7 @@ lab_test! {
         lab.commit_in(tree.path(), "one more");
         let kept = lab.taken(&tree, 2);
         assert!(has_omitted(&tree, &head).expect("known"));
-        let moved = move_out(&tree, (&kept, &head), &into, Some(&step())).expect("moved");
+        let moved = set_aside(&tree, (&kept, &head), &into, Some(&step())).expect("moved");
         assert_eq!(shown(&moved), ["added"]);
         tree.reset_to("piton/x/step/b", &head).expect("reset");
         assert!(!path("added").exists() && path("sub/new").exists() && path("below/theirs").exists());

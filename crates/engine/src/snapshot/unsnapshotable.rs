@@ -14,11 +14,11 @@ use piton_core::event::Snapshot;
 use piton_core::ids::{Oid, StepRef};
 use piton_core::view::MovedOutView;
 
-use super::beneath::{Root, is_gone};
 use super::compare::on_top;
-use super::known::{Known, join};
+use super::nofollow::{Root, is_gone};
 use super::read::Sink;
 use super::staged::{Staged, files_of};
+use super::stat_cache::{Known, join};
 use super::user_rules;
 use super::walk::{Ground, Nested, NestedIndexes, is_within, walk};
 use crate::crash;
@@ -62,7 +62,7 @@ pub struct MovedBack {
 /// the worktree is looked at anew, whatever the snapshot lists. An error means: do not reset. Submodules
 /// that both have stay, and so do other worktrees of this repository and what is ignored. Nothing may run
 /// in the tree.
-pub fn move_out(
+pub fn set_aside(
     tree: &Worktree,
     (snapshot, next): (&Snapshot, &Oid),
     into: &Path,
@@ -110,7 +110,7 @@ pub fn remember(aside: Vec<SetAside>, into: &Path, step: &StepRef) -> Result<(),
     write_record(into, &all)
 }
 
-/// Whether a worktree in which nothing is changed holds anything that `move_out` would move.
+/// Whether a worktree in which nothing is changed holds anything that `set_aside` would move.
 pub fn has_omitted(tree: &Worktree, next: &Oid) -> Result<bool, GitError> {
     let dir = tree.git_dir()?;
     let (head, _) = tree.position(&dir)?;
