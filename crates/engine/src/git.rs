@@ -12,6 +12,7 @@ use piton_core::ids::Oid;
 
 use crate::shell;
 
+pub(crate) mod attributes;
 mod call;
 mod commit;
 pub(crate) mod drivers;
@@ -29,9 +30,12 @@ pub(crate) use call::{Answer, Call};
 pub(crate) use commit::commit_tree;
 use plain::Around;
 
-/// Raw snapshots need an attribute source other than the worktree (2.41); merging without a
-/// worktree came in 2.38, flushing refs in 2.36.
-const OLDEST: (u32, u32) = (2, 41);
+/// The oldest git that piton runs with: that of Debian 12. Merging without a worktree came in 2.38,
+/// flushing refs in 2.36.
+const OLDEST: (u32, u32) = (2, 39);
+
+/// Since this version a commit can be named as the source of attributes.
+const ATTRIBUTE_SOURCE: (u32, u32) = (2, 41);
 
 /// Since this version a configuration can define hooks.
 const CONFIGURED_HOOKS: (u32, u32) = (2, 54);
@@ -305,6 +309,11 @@ impl Git {
             true => Ok(call.configs(&drivers::overrides(self.call())?)),
             false => Ok(call),
         }
+    }
+
+    /// Whether the attributes of a merge can be read from a commit.
+    fn reads_attributes_of_a_commit(&self) -> Result<bool, GitError> {
+        Ok(installed()? >= ATTRIBUTE_SOURCE)
     }
 
     /// The commit that a revision names.

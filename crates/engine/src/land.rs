@@ -15,8 +15,9 @@ use piton_core::view::run_branch;
 use crate::crash;
 use crate::error::EngineError;
 use crate::file::private;
+use crate::git::attributes::Attributes;
 use crate::git::keep::{HELD, Name, keep};
-use crate::git::{Call, Git, GitError, Moved, commit_tree, drivers, locks, names, oid};
+use crate::git::{Git, GitError, Moved, commit_tree, drivers, names, oid};
 use crate::log::Log;
 use crate::project::Project;
 use crate::runs::settings_of;
@@ -271,7 +272,7 @@ pub(crate) fn merge_commit(
     (message, held): (&str, &str),
 ) -> Result<Made, GitError> {
     let drivers = drivers::overrides(git.call())?;
-    let call = || from_scratch(git).configs(&drivers);
+    let call = || git.call().configs(&drivers);
     let mut conflict = Vec::new();
     let old = git.ref_target(held)?;
     let made =
@@ -294,20 +295,12 @@ pub(crate) fn merge_commit(
 pub(crate) fn merged_tree(git: &Git, (onto, commit): (&Oid, &Oid)) -> Result<Made, GitError> {
     let drivers = drivers::overrides(git.call())?;
     let words = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages"];
-    let asked = from_scratch(git).configs(&drivers).env("GIT_ATTR_SOURCE", onto.as_str());
-    let asked = asked.args(&words).args(&[onto.as_str(), commit.as_str()]);
+    let attributes = Attributes::of(git, onto)?;
+    let asked = attributes.call(git).configs(&drivers).args(&words);
+    let asked = asked.args(&[onto.as_str(), commit.as_str()]);
     let answer = asked.accept(&[0, 1]).run()?;
     Ok(match answer.code {
         1 => Made::Conflict { paths: answer.parts().skip(1).map(names::shown).collect() },
         _ => Made::Done(oid(&answer.stdout, "git merge-tree")?),
     })
-}
-
-/// Merge drivers get their files as temporary ones where git runs: not in anybody's worktree.
-fn from_scratch(git: &Git) -> Call {
-    let scratch = git.state_dir().join("scratch");
-    match locks::private_dir(&scratch) {
-        Ok(()) => git.call().inside(&scratch),
-        Err(_) => git.call(),
-    }
 }

@@ -105,3 +105,26 @@ lab_test! {
         assert!(!mark.exists());
     }
 }
+
+lab_test! {
+    /// Attributes come from the commit that is landed on, in every folder of it, and from no worktree.
+    fn the_attributes_of_a_merge_are_those_of_the_runs_branch(lab) {
+        lab.write("deep/er/.gitattributes", "*.txt merge=union\n");
+        lab.write("deep/er/a.txt", "0\n");
+        lab.write("top.txt", "0\n");
+        lab.commit("files");
+        let base = open_run(lab);
+        lab.write(".gitattributes", "*.txt merge=union\n");
+        let a = commit_on(lab, &base, "a", &[("deep/er/a.txt", "0\na\n"), ("top.txt", "0\na\n")]);
+        let b = commit_on(lab, &base, "b", &[("deep/er/a.txt", "0\nb\n")]);
+        let c = commit_on(lab, &base, "c", &[("top.txt", "0\nc\n")]);
+        let git = lab.found();
+        git.move_ref(&format!("refs/heads/{RUN}"), &a, Some(&base), "land").expect("done");
+        let Landing::Merge { to, .. } = prepare(&git, RUN, &b, "m").expect("known") else { panic!() };
+        assert_eq!(lab.git(&["show", &format!("{to}:deep/er/a.txt")]), "0\na\nb");
+        let conflict = prepare(&git, RUN, &c, "m").expect("known");
+        assert_eq!(conflict, Landing::Conflict { onto: a, paths: vec!["top.txt".into()] });
+        let scratch = git.common_dir().join("piton/scratch");
+        assert_eq!(std::fs::read_dir(scratch).expect("there").count(), 0, "nothing is left");
+    }
+}
