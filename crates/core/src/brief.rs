@@ -7,7 +7,7 @@ use crate::event::{About, Entry, Mark, Report};
 use crate::ids::QuestionId;
 use crate::plan::PlanStep;
 use crate::run::{Ending, Step};
-use crate::view::timestamp;
+use crate::time::timestamp;
 
 /// What git says about the tree that an agent goes on in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -132,7 +132,7 @@ fn parts(text: &mut String, plan: &PlanStep, before: &Step) {
 /// What earlier holders said of their work, in their own words. A conversation is about the tree that it
 /// was held in: who begins again is told that it is not this one.
 fn reported(text: &mut String, report: &Report, entry: Entry) {
-    let mut told = report.told();
+    let mut told = report.describe();
     for (name, _) in told.iter_mut().filter(|(name, _)| *name == "session") {
         if entry == Entry::Fresh {
             *name = "session, about another tree than this";

@@ -1,16 +1,43 @@
 //! May I have it? Who may claim which step, on which grounds and with which entry: one function,
 //! asked by the scheduler, by recovery and by the claim itself.
 
-use crate::decide::{Claim, Insist, Refusal, Which};
 use crate::decided::Lease;
-use crate::event::{Entry, Failure, Grounds, Holder, Stage};
-use crate::ids::{Fence, LockName, StepId, StepRef};
-use crate::limits::IDLE_INTERRUPTIONS_MAX;
-use crate::plan::{Isolation, OnInterrupt, PlanStep, Work};
-use crate::question::Question;
-use crate::recover::{Observed, Sighting, Workplace};
-use crate::run::{Attempt, Phase, Run, Step};
+use crate::event::{Entry, Grounds, Holder};
+use crate::ids::{AttemptId, Fence, LockName, StepId, StepRef};
+use crate::observed::{Observed, Sighting, Workplace};
+use crate::plan::{Isolation, PlanStep};
+use crate::refusal::Refusal;
+use crate::run::{Attempt, Phase, Run, asks_first, entry_of};
 use crate::time::Moment;
+
+/// An ask for a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    pub which: Which,
+    pub attempt: AttemptId,
+    pub holder: Holder,
+    pub until: Moment,
+    /// What was seen of present holders.
+    pub observed: Observed,
+    pub takeover: Takeover,
+    /// The process that asks from outside.
+    pub pid: Option<u32>,
+}
+
+/// Which step is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    Step(StepRef),
+    /// The first that can be had.
+    First,
+}
+
+/// Whether a claim may be taken from a holder that may live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takeover {
+    Forbid,
+    Force,
+}
 
 /// A step that may be claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,24 +84,24 @@ pub struct Asker<'a> {
 pub fn choose(run: &Run, claim: &Claim, leases: &[Lease], now: &Moment) -> Result<Chosen, Refusal> {
     let asker = Asker { holder: &claim.holder, observed: &claim.observed, leases, now };
     match &claim.which {
-        Which::Step(step) => grant(run, step, &asker, claim.insist),
+        Which::Step(step) => grant(run, step, &asker, claim.takeover),
         Which::First => {
-            let polite = |step: StepRef| grant(run, &step, &asker, Insist::Never).ok();
+            let polite = |step: StepRef| grant(run, &step, &asker, Takeover::Forbid).ok();
             let of = |grounds: Grounds| {
                 let held = run.held().map(|(step, _)| step);
                 held.filter_map(polite).find(|chosen| chosen.granted.grounds == grounds)
             };
             // The dead were buried by now: what they had is interrupted.
-            let silent = || match claim.insist {
-                Insist::Force => run.left().find_map(polite),
-                Insist::Never => None,
+            let silent = || match claim.takeover {
+                Takeover::Force => run.left().find_map(polite),
+                Takeover::Forbid => None,
             };
-            let live = || match claim.insist {
-                Insist::Force => {
+            let live = || match claim.takeover {
+                Takeover::Force => {
                     let held = run.held().map(|(step, _)| step);
-                    held.filter_map(|step| grant(run, &step, &asker, Insist::Force).ok()).next()
+                    held.filter_map(|step| grant(run, &step, &asker, Takeover::Force).ok()).next()
                 }
-                Insist::Never => None,
+                Takeover::Forbid => None,
             };
             of(Grounds::SameOwner)
                 .or_else(silent)
@@ -104,16 +131,26 @@ pub fn count_ready(run: &Run, asker: &Asker<'_>) -> usize {
     held + if open { free.count() } else { 0 }
 }
 
-/// Why somebody cannot have a step now, however much they insist.
-pub fn in_the_way(run: &Run, step: &StepRef, asker: &Asker<'_>, insist: Insist) -> Option<Refusal> {
-    grant(run, step, asker, insist).err()
+/// Why a step cannot be claimed now, with or without force.
+pub fn in_the_way(
+    run: &Run,
+    step: &StepRef,
+    asker: &Asker<'_>,
+    takeover: Takeover,
+) -> Option<Refusal> {
+    grant(run, step, asker, takeover).err()
 }
 
-fn grant(run: &Run, step: &StepRef, asker: &Asker<'_>, insist: Insist) -> Result<Chosen, Refusal> {
+fn grant(
+    run: &Run,
+    step: &StepRef,
+    asker: &Asker<'_>,
+    takeover: Takeover,
+) -> Result<Chosen, Refusal> {
     let held = run.state_of(step).and_then(|state| state.attempt());
     let displaces = held.map(|attempt| attempt.fence);
-    let granted = match (claimable(run, step, asker), insist) {
-        (Err(Refusal::HeldAlive { .. } | Refusal::HeldElsewhere { .. }), Insist::Force) => {
+    let granted = match (claimable(run, step, asker), takeover) {
+        (Err(Refusal::HeldAlive { .. } | Refusal::HeldElsewhere { .. }), Takeover::Force) => {
             let index = run.index_of_ref(step).expect("a held step is in the plan");
             let entry = open_to(run, index, step, asker)?;
             Granted { entry, grounds: Grounds::Forced }
@@ -310,104 +347,12 @@ fn taken_over(step: &StepRef, attempt: &Attempt, asker: &Asker<'_>) -> Result<Gr
     }
 }
 
-/// Whether a person has yet to be asked before piton starts again what was cut off.
-pub(crate) fn asks_first(plan: &PlanStep, state: &Step) -> bool {
-    let told = state.directions().next().is_some();
-    plan.on_interrupt == Some(OnInterrupt::Ask) && state.was_cut_off() && !told
-}
-
-/// Whether an earlier attempt worked where a keeper on the asker's host would.
-type InReach<'a> = &'a dyn Fn(&Attempt) -> bool;
-
 fn worked_in_reach(run: &Run, step: &StepRef, attempt: &Attempt, asker: &Asker<'_>) -> bool {
     match &attempt.holder {
         Holder::Keeper { host, .. } => host == asker.holder.host(),
         Holder::External { .. } => {
             asker.observed.outside.get(&attempt.id) == Some(&Workplace::of(run, &step.step))
         }
-    }
-}
-
-/// Where the next attempt enters, or why there is none.
-pub(crate) fn entry_of(
-    plan: &PlanStep,
-    state: &Step,
-    in_reach: InReach<'_>,
-) -> Result<Entry, Refusal> {
-    let entry = entry_by_phase(plan, state, in_reach)?;
-    match state.open_question() {
-        None => Ok(entry),
-        Some(Question { id: question, text, .. }) => {
-            let (step, text) = (plan.id.clone(), text.clone());
-            Err(Refusal::QuestionOpen { step, question: *question, text })
-        }
-    }
-}
-
-fn entry_by_phase(plan: &PlanStep, state: &Step, in_reach: InReach<'_>) -> Result<Entry, Refusal> {
-    let after = |stage| entry_after(plan, state, directed(state, stage, in_reach));
-    match &state.phase {
-        Phase::Completed { .. } => Err(Refusal::Completed(plan.id.clone())),
-        Phase::Failed { .. } if state.tries_left(plan) == 0 => {
-            Err(Refusal::RetriesUsed(plan.id.clone()))
-        }
-        _ if state.is_stopped() => Err(Refusal::StepStopped(plan.id.clone())),
-        // Its agent had ended: it waited only for what becomes of the commit.
-        Phase::Suspended { .. } if state.lands_again() => Ok(after(Stage::Land)),
-        // Pending again after a release, perhaps: what was done stays.
-        Phase::Pending | Phase::Suspended { .. } => Ok(state.work_entry(plan)),
-        Phase::Held(lost) => Ok(after(state.stage(lost))),
-        Phase::Failed { why: Failure::Landing { .. }, .. } => Ok(Entry::Fresh),
-        Phase::Failed { .. } => Ok(state.work_entry(plan)),
-        Phase::Interrupted(last) if state.is_obstructed() => {
-            Err(Refusal::Obstructed { step: plan.id.clone(), why: last.evidence.clone() })
-        }
-        Phase::Interrupted(last) if state.idle >= IDLE_INTERRUPTIONS_MAX => {
-            let why = format!("{}: {}", last.cause, last.evidence);
-            Err(Refusal::NeedsPerson { step: plan.id.clone(), times: state.idle, why })
-        }
-        Phase::Interrupted(last) => Ok(after(last.left_at)),
-    }
-}
-
-/// Where a person's answer sends an attempt that was at this stage: to look at the commit anew, because
-/// somebody has worked on it meanwhile, or back to the beginning. What was committed elsewhere is not where a
-/// keeper would look: that one begins with the work.
-fn directed(state: &Step, stage: Stage, in_reach: InReach<'_>) -> Stage {
-    match stage {
-        Stage::Land if state.lands_again() && is_committed_in_reach(state, in_reach) => {
-            Stage::Verify
-        }
-        Stage::Land if state.lands_again() => Stage::Agent,
-        Stage::Land | Stage::Verify if state.directions().any(Question::is_to_restart) => {
-            Stage::Agent
-        }
-        stage => stage,
-    }
-}
-
-/// Whether the commit that waits to be landed was made in reach, and tried to be landed there alone: that is
-/// where a person adds to it.
-fn is_committed_in_reach(state: &Step, in_reach: InReach<'_>) -> bool {
-    let made_none = |attempt: &Attempt| is_kept(attempt) && attempt.entry == Entry::Land;
-    let past = state.history.iter().rev().map(|past| &past.attempt);
-    let last = state
-        .attempt()
-        .into_iter()
-        .chain(past)
-        .find(|attempt| !made_none(attempt) || !in_reach(attempt));
-    last.is_some_and(in_reach)
-}
-
-/// Nothing lands that could not be completed: a commit may have been verified outside, or a gap found
-/// since, while parts of the step were open. And an answer that nobody was told is for the agent.
-fn entry_after(plan: &PlanStep, state: &Step, stage: Stage) -> Entry {
-    let told = matches!(plan.work, Work::Run(_)) || state.untold().next().is_none();
-    match stage {
-        _ if !told => state.work_entry(plan),
-        Stage::Land if state.checklist.is_done(plan) => Entry::Land,
-        Stage::Verify => Entry::Verify,
-        Stage::Land | Stage::Agent | Stage::Unstarted => state.work_entry(plan),
     }
 }
 

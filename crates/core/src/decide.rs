@@ -1,31 +1,31 @@
 //! Commands in, decided events or a typed refusal out. The only author of events, and the only place
 //! that says who may write what: a stale fence is refused here, on every path.
 
-use crate::claim::{Asker, Chosen, believed_until, choose, lease_key, renewable};
+use crate::claim::{Asker, Chosen, Claim, believed_until, choose, lease_key, renewable};
 use crate::decided::{Decided, Lease};
 use crate::event::{Claimed, Entry, Event, Failure, Holder, ReleasedBy, RunOpened, Stage};
 use crate::ids::{Fence, StepRef};
 use crate::limits::EVIDENCE_BYTES_MAX;
+use crate::observed::Observed;
 use crate::plan::Plan;
-use crate::question::{decide_answer, decide_apply, decide_ask, decide_conflict, unread_of};
-use crate::recover::Observed;
+use crate::refusal::Refusal;
 use crate::run::{Attempt, Merged, Phase, Run, Step};
 use crate::time::Moment;
 
+use ask::{decide_answer, decide_apply, decide_ask, decide_conflict};
 use complete::{decide_complete, nothing_awaited, nothing_open, verified};
 use end::{asked_cause, bury, clipped_failure, decide_expire, interrupted, last_word, suspended};
 use steer::{decide_abandon, decide_accept, decide_reopen, decide_resume, decide_stop};
 
-pub use command::{AgentExit, Claim, Command, Corpse, Insist, Urge, Which};
+pub use ask::asked;
+pub use command::Command;
 pub use complete::{completable, completed_with};
-pub use end::{Judged, judge_exit};
-pub use refusal::Refusal;
 pub use steer::{acceptable, may_forget};
 
+mod ask;
 mod command;
 mod complete;
 mod end;
-mod refusal;
 mod steer;
 
 /// Opens a run: its first event, with the texts it refers to.
@@ -70,7 +70,7 @@ pub fn decide(
             let mut told = answers.clone();
             // What piton asked itself is followed, whether anybody is told it or not.
             told.extend(state.directions().map(|question| question.id));
-            let answers = unread_of(state, &told);
+            let answers = state.unread_of(&told);
             if attempt.started_at.is_some() && answers.is_empty() && base.is_none() {
                 return Ok(nothing());
             }
@@ -94,7 +94,7 @@ pub fn decide(
         Command::Ask { step, fence, text, choices } => {
             decide_ask(run, (step, *fence), text, choices)
         }
-        Command::Park { step, fence, conflict } => {
+        Command::RaiseConflict { step, fence, conflict } => {
             decide_conflict(run, (step, *fence), conflict, now)
         }
         Command::Answer { question, answer, host } => decide_answer(run, question, answer, host),

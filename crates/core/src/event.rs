@@ -363,7 +363,7 @@ impl Report {
 
 impl Report {
     /// Everything that was reported, field by field, in words: for whoever goes on, and for snapshots.
-    pub fn told(&self) -> Vec<(&'static str, String)> {
+    pub fn describe(&self) -> Vec<(&'static str, String)> {
         let texts = [
             ("progress", self.progress.map(|percent| format!("{percent} %"))),
             ("confidence", self.confidence.clone()),

@@ -1,8 +1,9 @@
 //! piton's rules, once. Plans, events, decisions and views as plain data and pure functions: no
 //! clock, no files, no processes, no network, no randomness, no printing.
 //!
-//! Reading order: [`ids`], [`time`], [`record`], [`list`], [`plan`], [`event`], [`graph`], [`run`] (fold),
-//! [`cache`], [`claim`], [`decide`], [`recover`], [`view`].
+//! Reading order, and no module uses a later one: [`ids`], [`time`], [`record`], [`list`], [`plan`],
+//! [`event`], [`exit`], [`refusal`], [`graph`], [`question`], [`run`] (fold), [`observed`], [`claim`],
+//! [`decide`], [`recover`], [`view`].
 
 pub mod ids;
 pub mod limits;
@@ -15,12 +16,16 @@ pub mod list;
 pub mod plan;
 
 pub mod event;
+pub mod exit;
+pub mod refusal;
 
 pub mod cache;
 pub mod checklist;
 pub mod graph;
 pub mod question;
 pub mod run;
+
+pub mod observed;
 
 pub mod claim;
 pub mod decide;

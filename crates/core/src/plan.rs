@@ -142,7 +142,7 @@ pub struct PlanStep {
 
 impl PlanStep {
     /// Whether doing both is the same: how one goes on after an interruption is no part of what is done.
-    pub(crate) fn does_as(&self, other: &PlanStep) -> bool {
+    pub(crate) fn same_work(&self, other: &PlanStep) -> bool {
         PlanStep { on_interrupt: other.on_interrupt, ..self.clone() } == *other
     }
 }
@@ -246,7 +246,7 @@ impl Plan {
     }
 
     /// The indices of the steps that must be completed before this one, groups spelled out. For many
-    /// steps a [`Graph`](crate::graph::Graph) is much faster.
+    /// steps a graph is much faster.
     pub fn needs_of(&self, index: usize) -> Vec<usize> {
         let mut all: Vec<usize> = Vec::new();
         for need in &self.steps[index].needs {

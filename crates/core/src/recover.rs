@@ -1,72 +1,21 @@
-//! What to mend: for every step, what a worker does next, from the folded run and what was seen of
-//! the machine. `run`, `resume`, a live worker and `--dry-run` all ask this one function, so that
-//! every start is a recovery.
-
-use std::collections::BTreeMap;
+//! What a worker does next about every step, from the folded run and what was seen of the machine. `run`,
+//! `resume`, a live worker and `--dry-run` all ask this one function, so that every start is a recovery.
 
 use crate::claim::{Asker, Granted, awaits_needs_alone, claimable_at, is_at_work, jobs};
-use crate::decide::{Command, Corpse, Refusal, decide};
+use crate::decide::{Command, decide};
 use crate::decided::Lease;
 use crate::event::{Cause, Entry, Failure, Holder};
-use crate::ids::{AttemptId, BootId, Fence, HostId, LockName, QuestionId, StepId, StepRef};
+use crate::ids::{BootId, Fence, HostId, LockName, QuestionId, StepId, StepRef};
+use crate::observed::{Corpse, Observed, Sighting};
 use crate::plan::Isolation;
 use crate::record::Record;
+use crate::refusal::Refusal;
 use crate::run::{Attempt, Phase, Run, Step};
 use crate::time::Moment;
 
-/// What was seen of an attempt's holder. Kernel locks speak; pids only explain.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sighting {
-    /// Its lock is held on this host: running, or frozen.
-    Alive,
-    /// Its lock is free on this host.
-    Dead(Corpse),
-    /// Not on this host: unknown until its lease is over.
-    Elsewhere,
-}
-
-/// A worktree that keepers work in.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Workplace {
-    /// The one that all steps of the run share.
-    Run,
-    /// A step's own.
-    Step(StepId),
-}
-
-impl Workplace {
-    /// Where a keeper works on a step.
-    pub fn of(run: &Run, step: &StepId) -> Workplace {
-        match run.plan().isolation {
-            Isolation::Run => Workplace::Run,
-            Isolation::Step => Workplace::Step(step.clone()),
-        }
-    }
-}
-
-/// What was seen of the machine, by attempt. An attempt nobody looked for is elsewhere.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Observed {
-    /// Whoever looked works where keepers do, and not in a worktree of its own.
-    pub place: Option<Workplace>,
-    /// Holders outside who work where keepers do.
-    pub outside: BTreeMap<AttemptId, Workplace>,
-    /// Who looked.
-    pub host: HostId,
-    /// How many attempts at once they go up to; the plan's number where they did not say.
-    pub jobs: Option<u32>,
-    pub attempts: BTreeMap<AttemptId, Sighting>,
-}
-
-impl Observed {
-    pub fn of(&self, attempt: AttemptId) -> &Sighting {
-        self.attempts.get(&attempt).unwrap_or(&Sighting::Elsewhere)
-    }
-}
-
 /// A step, and what is done about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mend {
+pub struct Recovery {
     pub step: StepRef,
     pub action: Action,
 }
@@ -91,7 +40,7 @@ pub enum Action {
         fence: Fence,
     },
     /// Claim it.
-    Enter {
+    Start {
         entry: Entry,
         because: Because,
     },
@@ -148,10 +97,10 @@ pub enum Because {
 }
 
 /// For every step in plan order, what to do about it now.
-pub fn recover(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -> Vec<Mend> {
+pub fn recover(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -> Vec<Recovery> {
     let worker = worker(observed);
     let asker = Asker { holder: &worker, observed, leases, now };
-    let mut mends: Vec<Mend> = Vec::with_capacity(run.plan().steps.len());
+    let mut recoveries: Vec<Recovery> = Vec::with_capacity(run.plan().steps.len());
     for (index, (plan, state)) in run.steps().enumerate() {
         let step = StepRef::first(plan.id.clone());
         // Most of a long run is behind it or far ahead, and nothing can be done about that.
@@ -160,10 +109,10 @@ pub fn recover(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -
             _ if awaits_needs_alone(run, index) => Action::AwaitNeeds,
             _ => action_for(run, index, &step, &asker),
         };
-        mends.push(Mend { step, action });
+        recoveries.push(Recovery { step, action });
     }
-    as_many_as_fit(run, &asker, &mut mends);
-    mends
+    limit_to_jobs(run, &asker, &mut recoveries);
+    recoveries
 }
 
 /// Whoever looks, as a holder of claims.
@@ -178,7 +127,7 @@ pub fn on_resume(
     observed: &Observed,
     leases: &[Lease],
     now: &Moment,
-) -> Vec<Mend> {
+) -> Vec<Recovery> {
     let request = Command::Resume { host: host.clone(), confirmed: false };
     recover(&foreseen(run.clone(), &request, now), observed, leases, now)
 }
@@ -187,7 +136,7 @@ fn action_for(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Act
     let state = run.step_at(index);
     match claimable_at(run, index, step, asker) {
         Ok(_) if run.plan().steps[index].work.is_by_hand() => Action::AwaitHolder,
-        Ok(Granted { entry, .. }) => Action::Enter { entry, because: because(state) },
+        Ok(Granted { entry, .. }) => Action::Start { entry, because: because(state) },
         Err(Refusal::HeldDead { fence, .. }) => {
             let attempt = state.attempt().expect("a held step has an attempt");
             let sighting = asker.observed.of(attempt.id);
@@ -315,23 +264,24 @@ fn because(state: &Step) -> Because {
 
 /// With one worktree only one step enters, with one for each as many as there are jobs for. Steps that
 /// were left in the middle come first, then plan order.
-fn as_many_as_fit(run: &Run, asker: &Asker<'_>, mends: &mut [Mend]) {
-    let left = |mend: &Mend| match run.step(&mend.step.step) {
+fn limit_to_jobs(run: &Run, asker: &Asker<'_>, recoveries: &mut [Recovery]) {
+    let left = |recovery: &Recovery| match run.step(&recovery.step.step) {
         Some((_, state)) => !matches!(state.phase, Phase::Pending),
         None => false,
     };
-    let enters = |mend: &Mend| matches!(mend.action, Action::Enter { .. });
-    let mut entering: Vec<usize> = (0..mends.len()).filter(|at| enters(&mends[*at])).collect();
-    entering.sort_by_key(|at| !left(&mends[*at]));
-    let Some(first) = entering.first().map(|at| mends[*at].step.step.clone()) else { return };
+    let enters = |recovery: &Recovery| matches!(recovery.action, Action::Start { .. });
+    let mut entering: Vec<usize> =
+        (0..recoveries.len()).filter(|at| enters(&recoveries[*at])).collect();
+    entering.sort_by_key(|at| !left(&recoveries[*at]));
+    let Some(first) = entering.first().map(|at| recoveries[*at].step.step.clone()) else { return };
     let jobs = jobs(run, asker.observed);
     let at_work = |(step, held): &(StepRef, &Attempt)| {
-        let taken_over = entering.iter().any(|at| mends[*at].step == *step);
+        let taken_over = entering.iter().any(|at| recoveries[*at].step == *step);
         !taken_over && is_at_work(step, held, asker)
     };
     let taken = run.held().filter(at_work).count();
     for at in entering.into_iter().skip((jobs as usize).saturating_sub(taken)) {
-        mends[at].action = match run.plan().isolation {
+        recoveries[at].action = match run.plan().isolation {
             Isolation::Run => Action::AwaitTree { by: first.clone() },
             Isolation::Step => Action::AwaitJobs { jobs },
         };

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use fixedbitset::FixedBitSet;
 use serde::{Deserialize, Serialize};
 
-use crate::claim::entry_of;
 use crate::event::{BadEvent, Cause, Event, Failure, Haste, MergeIntent, RunOpened, Scope};
 use crate::graph::Graph;
 use crate::ids::{Hash, LockName, Oid, Position, StepId, StepRef};
@@ -17,13 +16,16 @@ use crate::question::Question;
 use crate::record::{Cursor, Record};
 use crate::time::Millis;
 
+pub(crate) use entry::{asks_first, entry_of};
 pub use packed::{Again, PackedRun};
 pub use step::{
     Attempt, CheckoutChanges, Ending, Interruption, KeptSnapshot, LandingIntent, PastAttempt,
     Phase, Step, Trace, VerifiedCommit,
 };
 
+mod entry;
 mod packed;
+mod questions;
 mod step;
 
 /// One execution of a plan.
@@ -414,14 +416,14 @@ impl Run {
     }
 
     /// Steps that are claimed or completed, and that this plan has otherwise or not at all.
-    pub(crate) fn in_use_without(&self, plan: &Plan) -> Vec<StepId> {
+    pub(crate) fn steps_blocking(&self, plan: &Plan) -> Vec<StepId> {
         let after: HashMap<&StepId, &PlanStep> =
             plan.steps.iter().map(|step| (&step.id, step)).collect();
         let used = &self.sets.held | &self.sets.completed;
         let kept = |index: &usize| {
             let before = &self.plan().steps[*index];
             let done = self.sets.completed[*index];
-            let same = |after: &PlanStep| after == before || (done && after.does_as(before));
+            let same = |after: &PlanStep| after == before || (done && after.same_work(before));
             after.get(&before.id).is_some_and(|after| same(after))
         };
         used.ones().filter(|index| !kept(index)).map(|index| self.id_at(index)).collect()
@@ -436,7 +438,7 @@ impl Run {
             let (recorded, given) = (hash.short(), graph.hash().short());
             return Err(Illegal::OtherPlan { recorded, given });
         }
-        if let Some(step) = self.in_use_without(graph.plan()).into_iter().next() {
+        if let Some(step) = self.steps_blocking(graph.plan()).into_iter().next() {
             return Err(Illegal::PlanInUse(step));
         }
         let carried = |after: &PlanStep| match self.step(&after.id) {

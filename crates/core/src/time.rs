@@ -26,6 +26,14 @@ impl Millis {
     }
 }
 
+/// A time as people and programs both read it.
+pub fn timestamp(at: Millis) -> String {
+    match jiff::Timestamp::from_millisecond(at.0) {
+        Ok(time) => format!("{time:.3}"),
+        Err(_) => format!("{} ms", at.0),
+    }
+}
+
 /// A reading of the boot-time clock: it counts through suspend and cannot be set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootClock {

@@ -15,13 +15,14 @@ use crate::ids::{
     SubstepId,
 };
 use crate::limits::IDLE_INTERRUPTIONS_MAX;
+use crate::observed::{Observed, Sighting};
 use crate::plan::{PlanStep, Work};
 use crate::question::{Question, QuestionState};
-use crate::recover::{Observed, Sighting, buried, worker};
+use crate::recover::{buried, worker};
 use crate::run::{
     Abandonment, Attempt, CheckoutChanges, Ending, Interruption, KeptSnapshot, Phase, Run, Step,
 };
-use crate::time::{Millis, Moment};
+use crate::time::{Millis, Moment, timestamp};
 
 /// A run, for showing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -782,14 +783,6 @@ impl StepStatus {
             StepStatus::Failed { .. } => "failed",
             StepStatus::Completed { .. } => "completed",
         }
-    }
-}
-
-/// A time as people and programs both read it.
-pub fn timestamp(at: Millis) -> String {
-    match jiff::Timestamp::from_millisecond(at.0) {
-        Ok(time) => format!("{time:.3}"),
-        Err(_) => format!("{} ms", at.0),
     }
 }
 

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use piton_core::claim::believed_until;
-use piton_core::decide::{Command, Refusal};
+use piton_core::decide::Command;
 use piton_core::event::Holder;
 use piton_core::ids::{Handle, RunId, StepId, StepRef};
 use piton_core::limits::ATTIC;
-use piton_core::recover::Sighting;
+use piton_core::observed::Sighting;
+use piton_core::refusal::Refusal;
 use piton_core::run::Attempt;
 use piton_core::time::Millis;
 use piton_store::{Runs, Store, StoreError};

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use piton_core::decide::AgentExit;
+use piton_core::exit::AgentExit;
 use piton_core::ids::{BootId, Fence, RunId, StepRef};
 use piton_core::time::Millis;
 use serde::de::DeserializeOwned;
@@ -191,8 +191,8 @@ fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
-    use piton_core::decide::Urge;
     use piton_core::event::Exit;
+    use piton_core::exit::StopRequest;
 
     use super::*;
 
@@ -216,7 +216,7 @@ mod tests {
         let home = tempfile::tempdir().expect("a temporary folder");
         let folder = Folder::new(home.path().to_owned());
         assert_eq!(folder.read_exit(), None);
-        let ended = AgentExit { exit: Exit::Code(3), urge: Urge::Nothing };
+        let ended = AgentExit { exit: Exit::Code(3), stop: StopRequest::Nothing };
         let record = ExitRecord { ended, tail: "bye".into() };
         folder.write_exit(&record).expect("write");
         assert_eq!(folder.read_exit(), Some(record));

@@ -1,10 +1,10 @@
 //! Ending what is left of a dead attempt, keeping its bytes, and recording it. Each part can be
 //! killed and done again by anybody to the same result; two that do it at once do no harm.
 
-use piton_core::decide::{Command, Corpse};
+use piton_core::decide::Command;
 use piton_core::event::{Snapshot, SnapshotReason, Stage};
 use piton_core::ids::{AttemptId, Fence, StepRef};
-use piton_core::recover::Sighting;
+use piton_core::observed::{Corpse, Sighting};
 use piton_core::view::step_branch;
 
 use crate::config::Settings;
@@ -161,7 +161,7 @@ fn keep_commits(
 ) -> Result<(), EngineError> {
     let (git, reason) = (&project.git, SnapshotReason::Recovery);
     let Some((_, state)) = log.run().step(&step.step) else { return Ok(()) };
-    let (Some(base), None) = (state.base.clone(), state.to_go_on_from()) else { return Ok(()) };
+    let (Some(base), None) = (state.base.clone(), state.resume_snapshot()) else { return Ok(()) };
     let tip = tree.left_at(&step_branch(&log.run().opened.handle, step));
     let Some(tip) = tip.filter(|tip| *tip != base) else { return Ok(()) };
     let message = snapshot_message(log, (step, fence), reason, None);

@@ -5,13 +5,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use piton_core::claim::{Chosen, believed_until, choose};
-use piton_core::decide::{Claim, Command, Insist, Refusal, Which};
+use piton_core::claim::{Chosen, Claim, Takeover, Which, believed_until, choose};
+use piton_core::decide::Command;
 use piton_core::event::{Event, Grounds, Holder, SnapshotReason};
 use piton_core::ids::{AttemptId, Fence, StepId, StepRef};
-use piton_core::recover::{Observed, Sighting, Workplace};
+use piton_core::observed::{Observed, Sighting, Workplace};
+use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Ending, Phase};
-use piton_core::view::timestamp;
+use piton_core::time::timestamp;
 
 use crate::bury::bury;
 use crate::error::EngineError;
@@ -46,7 +47,7 @@ pub struct ClaimAsk<'a> {
     /// Where the work will be done; with this host it is the owner.
     pub worktree: &'a Path,
     pub lease: Duration,
-    pub insist: Insist,
+    pub takeover: Takeover,
 }
 
 /// Takes a step. Dead attempts on this host that are in the way are recovered first.
@@ -71,7 +72,7 @@ pub fn claim(
         holder: holder.clone(),
         until: log.now()?.after(ask.lease),
         observed: observed_by(project, log, &holder),
-        insist: ask.insist,
+        takeover: ask.takeover,
         // This process ends with its answer: who started it is who works.
         pid: Some(std::os::unix::process::parent_id()),
     };
@@ -113,7 +114,7 @@ pub fn claim(
         (Some(step), Err(refusal)) if !told.left.blocked.has(step) => {
             told.left.blocked.tell(step, in_words(log.run(), &refusal));
         }
-        (None, Ok(_)) if ask.insist == Insist::Force => {
+        (None, Ok(_)) if ask.takeover == Takeover::Force => {
             told.passed_over = passed_over(project, log, &holder, told.claim.as_ref())?;
         }
         _ => {}
@@ -230,7 +231,7 @@ fn keep_foreseen(
         let outside = matches!(held.holder, Holder::External { .. });
         let other = !held.holder.is_same_owner(&claim.holder);
         // A renewed lease only ends later than the one in the claim.
-        outside && other && (claim.insist == Insist::Force || held.until.is_over(&now))
+        outside && other && (claim.takeover == Takeover::Force || held.until.is_over(&now))
     };
     if !log.run().held().any(|(_, held)| may_lose(held)) {
         return Ok(nobody);

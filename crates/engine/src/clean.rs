@@ -352,7 +352,7 @@ fn unfinished(journal: &Journal) -> Result<Option<Act>, EngineError> {
 
 fn shown_time<S: serde::Serializer>(at: &Option<Millis>, to: S) -> Result<S::Ok, S::Error> {
     match at {
-        Some(at) => to.serialize_str(&piton_core::view::timestamp(*at)),
+        Some(at) => to.serialize_str(&piton_core::time::timestamp(*at)),
         None => to.serialize_none(),
     }
 }

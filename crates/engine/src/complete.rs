@@ -77,7 +77,7 @@ pub fn complete_with(
     let _cleared_later = bench.put_away();
     if let Err(EngineError::Unlanded(Unlanded::Conflict(conflict))) = &finished {
         let (step, conflict) = (at.clone(), Conflict::clone(conflict));
-        log.submit(&Command::Park { step, fence, conflict })?;
+        log.submit(&Command::RaiseConflict { step, fence, conflict })?;
     }
     finished.map_err(|error| stale(log, step, fence, error))?;
     let done = delivered(log, step, fence).ok_or_else(|| lost(log, step, fence))?;

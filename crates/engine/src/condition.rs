@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use piton_core::ids::{Fence, Oid, StepRef};
+use piton_core::observed::Sighting;
 use piton_core::plan::Isolation;
-use piton_core::recover::Sighting;
 use piton_core::run::{Phase, Step};
 use piton_core::view::{MovedOutView, step_branch};
 use serde::Serialize;
@@ -270,7 +270,7 @@ impl Look<'_> {
     }
 
     fn source(&self) -> String {
-        match self.state.to_go_on_from() {
+        match self.state.resume_snapshot() {
             Some(kept) => format!("from its last snapshot {}", kept.snapshot.refname),
             None if self.left_at().is_some() => "from the commits on its branch".to_owned(),
             None => "from the step's base; there is no snapshot of it".to_owned(),
@@ -379,7 +379,7 @@ impl Look<'_> {
     }
 
     fn swapped(&self, other: &Tenant) -> Condition {
-        let then = match self.state.to_go_on_from() {
+        let then = match self.state.resume_snapshot() {
             Some(_) => {
                 "keeps what is there and puts this step's files, staged or not, back".to_owned()
             }
@@ -391,7 +391,7 @@ impl Look<'_> {
 
     /// What the worktree does not have, because no snapshot can hold it.
     fn moved_out(&self, out: Vec<(Fence, MovedOut)>) -> Option<Condition> {
-        let is_coming = |(fence, _): &&(Fence, MovedOut)| Some(*fence) >= self.state.begun_anew();
+        let is_coming = |(fence, _): &&(Fence, MovedOut)| Some(*fence) >= self.state.restarted_at();
         let coming = out.iter().filter(is_coming).count();
         let row = |MovedOutView { path, place }| format!("{path} (it is {place})");
         let rows: Vec<String> = out.iter().map(|(_, moved)| row(moved.shown())).collect();

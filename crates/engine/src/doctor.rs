@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use piton_core::ids::{AttemptId, StepRef};
-use piton_core::recover::Sighting;
+use piton_core::observed::Sighting;
 use piton_core::run::Run;
 use piton_store::sqlite::{Access, SqliteStore};
 use piton_store::{Runs, Store, StoreError};

@@ -4,10 +4,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use piton_core::decide::Refusal;
 use piton_core::event::{Cause, Failure};
 use piton_core::ids::{AgentName, Handle, Position, StepId};
 use piton_core::plan::{PlanError, nearest};
+use piton_core::refusal::Refusal;
 use piton_store::StoreError;
 
 use crate::abandon::Living;

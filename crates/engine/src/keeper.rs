@@ -17,12 +17,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use piton_core::claim::lease_key;
-use piton_core::decide::{Command, Refusal};
+use piton_core::decide::Command;
 use piton_core::event::{
     Cause, Conflict, Entry, Exit, Failure, Haste, Report, Snapshot, SnapshotReason, Stage,
 };
 use piton_core::ids::{AttemptId, Fence, RunId, StepId, StepRef};
 use piton_core::plan::PlanStep;
+use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Step, Stop};
 use piton_core::view::step_branch;
 use piton_store::sqlite::Access;
@@ -274,7 +275,7 @@ impl Keeper {
             }
             End::Failed(why) => Command::Fail { step, fence, why },
             End::Waiting => Command::Suspend { step, fence },
-            End::Unlanded(conflict) => Command::Park { step, fence, conflict: *conflict },
+            End::Unlanded(conflict) => Command::RaiseConflict { step, fence, conflict: *conflict },
             End::Interrupted { cause, left_at, evidence } => {
                 let at = self.log.now().map_or(self.log.run().changed_at, |now| now.wall);
                 Command::Interrupt { step, fence, cause, at, evidence, left_at }
@@ -288,7 +289,7 @@ impl Keeper {
         };
         match self.log.submit(&command) {
             Ok(_) => {
-                if matches!(command, Command::Park { .. }) {
+                if matches!(command, Command::RaiseConflict { .. }) {
                     crash::point("keeper.parked");
                 }
                 0
@@ -489,7 +490,7 @@ pub(crate) fn snapshot_message(
     // Indented, so that no line of it can be taken for a trailer.
     let row =
         |(name, text): (&str, String)| format!("  {name}: {}\n", text.replace('\n', "\n    "));
-    let told: String = report.told().into_iter().map(row).collect();
+    let told: String = report.describe().into_iter().map(row).collect();
     let reported = if told.is_empty() { told } else { format!("Reported, not checked:\n{told}\n") };
     format!(
         "piton: snapshot of {step} {why}\n\n{reported}Piton-Run: {handle}\nPiton-Step: {step}\nPiton-Fence: {fence}\n"

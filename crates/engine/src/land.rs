@@ -4,11 +4,12 @@
 
 use std::path::PathBuf;
 
-use piton_core::decide::{Command, Refusal, holds};
+use piton_core::decide::{Command, holds};
 use piton_core::event::{Conflict, Holder};
 use piton_core::ids::{Fence, Oid, StepRef};
 use piton_core::limits::CONFLICTS_LISTED_MAX;
 use piton_core::plan::Isolation;
+use piton_core::refusal::Refusal;
 use piton_core::run::Run;
 use piton_core::view::run_branch;
 

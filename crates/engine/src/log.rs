@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use piton_core::cache::{Packed, is_due, is_worth_it};
-use piton_core::decide::{Command, Refusal, decide, may_forget, open};
+use piton_core::decide::{Command, decide, may_forget, open};
 use piton_core::event::{Event, RunOpened};
 use piton_core::ids::{Position, RunId};
 use piton_core::plan::Plan;
 use piton_core::record::{Cursor, Record};
+use piton_core::refusal::Refusal;
 use piton_core::run::{Again, FoldError, Run};
 use piton_core::time::Moment;
 use piton_store::{Another, Created, Forgetting, NewRun, Store, StoreError};

@@ -5,10 +5,9 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
-use piton_core::decide::Corpse;
 use piton_core::event::{Cause, Holder};
 use piton_core::ids::{StepId, StepRef};
-use piton_core::recover::{Observed, Sighting, Workplace};
+use piton_core::observed::{Corpse, Observed, Sighting, Workplace};
 use piton_core::run::{Attempt, Run};
 use piton_core::time::Millis;
 use piton_core::view::{

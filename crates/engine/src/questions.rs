@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use piton_core::decide::Command;
+use piton_core::decide::{Command, asked};
 use piton_core::event::Holder;
 use piton_core::ids::{Fence, QuestionId, StepId, StepRef};
-use piton_core::question::{Question, WhichQuestion, asked};
+use piton_core::question::{Question, WhichQuestion};
 
 use crate::claims::{self, Pulse, submit};
 use crate::error::EngineError;

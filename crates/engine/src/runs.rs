@@ -12,8 +12,8 @@ use piton_core::decide::Command;
 use piton_core::event::{Cause, Haste, Repository, RunOpened, Scope};
 use piton_core::ids::{AgentName, Handle, Hash, Hashing, Oid, RunId, StepId, StepRef};
 use piton_core::limits::PLAN_BYTES_MAX;
+use piton_core::observed::Sighting;
 use piton_core::plan::{self, Plan, PlanStep, Work};
-use piton_core::recover::Sighting;
 use piton_core::run::Run;
 use piton_core::view::run_branch;
 use piton_store::{NewRun, RunKey, RunRow, Runs, Store};
@@ -619,7 +619,7 @@ pub fn stop(
     let Some((step, fence)) = held.map(|(step, attempt)| (step, attempt.fence)) else {
         return match log.run().step(id) {
             Some(_) => Ok(Vec::new()),
-            None => Err(piton_core::decide::Refusal::UnknownStep(id.clone()).into()),
+            None => Err(piton_core::refusal::Refusal::UnknownStep(id.clone()).into()),
         };
     };
     let scope = Scope::Attempt { step: step.clone(), fence };

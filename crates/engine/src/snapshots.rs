@@ -10,8 +10,7 @@ use piton_core::event::{Event, Holder, Omission, Snapshot, SnapshotReason};
 use piton_core::ids::{Fence, Handle, Oid, StepId, StepRef};
 use piton_core::record::Cursor;
 use piton_core::run::{Attempt, Step};
-use piton_core::time::Millis;
-use piton_core::view::timestamp;
+use piton_core::time::{Millis, timestamp};
 use serde::{Serialize, Serializer};
 
 use crate::error::EngineError;

@@ -1,4 +1,4 @@
-//! The worker: observe the machine, ask the core what to mend, act, wait. The same turn serves `run`,
+//! The worker: observe the machine, ask the core what to do, act, wait. The same turn serves `run`,
 //! `resume` and a worker in mid-flight, so that every start is a recovery.
 
 use std::io::{self, BufRead as _, BufReader};
@@ -11,10 +11,12 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use piton_core::decide::{Claim, Command, Insist, Which};
+use piton_core::claim::{Claim, Takeover, Which};
+use piton_core::decide::Command;
 use piton_core::event::{Cause, Event, Failure, Haste, Holder, Scope};
 use piton_core::ids::{AttemptId, Fence, Position, RunId, StepId, StepRef};
-use piton_core::recover::{Action, Mend, Observed, Sighting, recover};
+use piton_core::observed::{Observed, Sighting};
+use piton_core::recover::{Action, Recovery, recover};
 use piton_core::run::{Phase, Run, Step};
 use piton_store::Store;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -230,7 +232,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Observe, ask what to mend, act. Something is returned when there is nothing left to do here.
+    /// Observe, ask what to do, act. Something is returned when there is nothing left to do here.
     fn turn(&mut self) -> Result<Option<Outcome>, EngineError> {
         loop {
             let events = self.log.refresh()?;
@@ -238,26 +240,26 @@ impl<'a> Worker<'a> {
             let observed =
                 Observed { jobs: self.jobs, ..observe(self.project, self.log, Depth::Locks) };
             let leases = self.log.store().leases(self.log.run().opened.run)?;
-            let mends = recover(self.log.run(), &observed, &leases, &self.log.now()?);
-            self.adopt(&mends);
-            if !self.act(&mends, &observed)? {
-                self.tell_awaited(&mends);
-                return Ok(self.outcome(&mends));
+            let recoveries = recover(self.log.run(), &observed, &leases, &self.log.now()?);
+            self.adopt(&recoveries);
+            if !self.act(&recoveries, &observed)? {
+                self.tell_awaited(&recoveries);
+                return Ok(self.outcome(&recoveries));
             }
         }
     }
 
     /// Does the first thing there is to do; says whether there was one.
-    fn act(&mut self, mends: &[Mend], observed: &Observed) -> Result<bool, EngineError> {
-        for mend in mends {
-            match &mend.action {
+    fn act(&mut self, recoveries: &[Recovery], observed: &Observed) -> Result<bool, EngineError> {
+        for recovery in recoveries {
+            match &recovery.action {
                 Action::Bury { fence, .. } => {
-                    self.bury(&mend.step, *fence, observed)?;
+                    self.bury(&recovery.step, *fence, observed)?;
                     return Ok(self.leaving.is_none());
                 }
-                Action::Expire { fence } => return self.expire(&mend.step, *fence),
-                Action::Enter { .. } if self.stopping.is_none() => {
-                    return self.enter(&mend.step, observed);
+                Action::Expire { fence } => return self.expire(&recovery.step, *fence),
+                Action::Start { .. } if self.stopping.is_none() => {
+                    return self.enter(&recovery.step, observed);
                 }
                 _ => {}
             }
@@ -331,7 +333,7 @@ impl<'a> Worker<'a> {
             holder,
             until: self.log.now()?.after(self.settings.lease),
             observed: observed.clone(),
-            insist: Insist::Never,
+            takeover: Takeover::Forbid,
             pid: None,
         });
         let events = match self.log.submit(&claim) {
@@ -432,21 +434,21 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn adopt(&mut self, mends: &[Mend]) {
-        for mend in mends {
-            let Action::Adopt { fence } = mend.action else { continue };
-            let watched = (mend.step.clone(), fence);
+    fn adopt(&mut self, recoveries: &[Recovery]) {
+        for recovery in recoveries {
+            let Action::Adopt { fence } = recovery.action else { continue };
+            let watched = (recovery.step.clone(), fence);
             if !self.watched.contains(&watched) {
                 self.watched.push(watched);
-                let notice = Notice::Adopted { step: mend.step.clone(), fence };
+                let notice = Notice::Adopted { step: recovery.step.clone(), fence };
                 (self.hear)(self.log.run(), notice);
             }
         }
     }
 
     /// Says whose claims are waited for, once each.
-    fn tell_awaited(&mut self, mends: &[Mend]) {
-        let awaited = mends.iter().filter_map(|mend| awaited(self.log.run(), mend));
+    fn tell_awaited(&mut self, recoveries: &[Recovery]) {
+        let awaited = recoveries.iter().filter_map(|recovery| awaited(self.log.run(), recovery));
         let awaited: Vec<_> = awaited.filter(|pair| !self.awaited.contains(pair)).collect();
         for (step, by) in awaited {
             self.awaited.push((step.clone(), by.clone()));
@@ -455,11 +457,13 @@ impl<'a> Worker<'a> {
     }
 
     /// Whether there is anything left for this worker to wait for.
-    fn outcome(&self, mends: &[Mend]) -> Option<Outcome> {
+    fn outcome(&self, recoveries: &[Recovery]) -> Option<Outcome> {
         let run = self.log.run();
-        let adopted = mends.iter().any(|mend| matches!(mend.action, Action::Adopt { .. }));
+        let adopted =
+            recoveries.iter().any(|recovery| matches!(recovery.action, Action::Adopt { .. }));
         let alive = adopted
-            || (self.stopping.is_none() && mends.iter().any(|mend| awaited(run, mend).is_some()));
+            || (self.stopping.is_none()
+                && recoveries.iter().any(|recovery| awaited(run, recovery).is_some()));
         if run.is_completed() {
             return Some(Outcome::Completed);
         }
@@ -472,10 +476,10 @@ impl<'a> Worker<'a> {
         if let Some((plan, why)) = run.failed_for_good() {
             return Some(Outcome::Failed { step: plan.id.clone(), why: why.clone() });
         }
-        for mend in mends {
-            match &mend.action {
+        for recovery in recoveries {
+            match &recovery.action {
                 Action::Ask { question } => {
-                    let (step, question) = (mend.step.step.clone(), question.clone());
+                    let (step, question) = (recovery.step.step.clone(), question.clone());
                     return Some(Outcome::NeedsPerson { step, question });
                 }
                 Action::StayStopped => {
@@ -485,13 +489,13 @@ impl<'a> Worker<'a> {
                 _ => {}
             }
         }
-        let waits = |mend: &Mend| matches!(mend.action, Action::AwaitAnswer { .. });
-        if mends.iter().any(waits) {
+        let waits = |recovery: &Recovery| matches!(recovery.action, Action::AwaitAnswer { .. });
+        if recoveries.iter().any(waits) {
             return Some(Outcome::Waiting);
         }
         // Nobody has them, and nothing else is under way that could change that.
-        let by_hand = mends.iter().filter(|mend| mend.action == Action::AwaitHolder);
-        let steps: Vec<StepId> = by_hand.map(|mend| mend.step.step.clone()).collect();
+        let by_hand = recoveries.iter().filter(|recovery| recovery.action == Action::AwaitHolder);
+        let steps: Vec<StepId> = by_hand.map(|recovery| recovery.step.step.clone()).collect();
         (!steps.is_empty()).then_some(Outcome::ToBeClaimed { steps })
     }
 
@@ -550,15 +554,15 @@ impl Drop for Worker<'_> {
 }
 
 /// The claim that a step waits for, where no keeper that this worker watches has it.
-fn awaited(run: &Run, mend: &Mend) -> Option<(StepRef, StepRef)> {
-    let by = match &mend.action {
-        Action::AwaitLease { .. } => mend.step.clone(),
+fn awaited(run: &Run, recovery: &Recovery) -> Option<(StepRef, StepRef)> {
+    let by = match &recovery.action {
+        Action::AwaitLease { .. } => recovery.step.clone(),
         Action::AwaitTree { by } => StepRef::first(by.clone()),
         _ => return None,
     };
     let held = run.held().find(|(held, _)| *held == by)?.1;
-    let theirs = by == mend.step || matches!(held.holder, Holder::External { .. });
-    theirs.then(|| (mend.step.clone(), by))
+    let theirs = by == recovery.step || matches!(held.holder, Holder::External { .. });
+    theirs.then(|| (recovery.step.clone(), by))
 }
 
 fn stop_cause(run: &Run) -> Cause {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use piton_core::event::{Omission, Priority, Report, Stage, Truth};
-use piton_core::time::Millis;
+use piton_core::time::{Millis, timestamp};
 use piton_core::view::{
     AtRisk, AttemptView, ItemState, QuestionView, RunStatus, RunView, StepKind, StepStatus,
-    StepView, WorkAtRisk, timestamp,
+    StepView, WorkAtRisk,
 };
 use piton_engine::condition::Condition;
 

@@ -5,8 +5,8 @@
 use std::error::Error;
 use std::io;
 
-use piton_core::decide::Refusal;
 use piton_core::plan::PlanError;
+use piton_core::refusal::Refusal;
 use piton_engine::StoreError;
 use piton_engine::config::ConfigError;
 use piton_engine::error::EngineError;

@@ -4,9 +4,10 @@
 use std::path::Path;
 
 use piton_core::claim::barred;
-use piton_core::decide::{Refusal, acceptable};
+use piton_core::decide::acceptable;
 use piton_core::event::Holder;
 use piton_core::ids::{Fence, QuestionId, StepId};
+use piton_core::refusal::Refusal;
 use piton_core::run::{Phase, Run, Step};
 use piton_core::view::{RunView, StepKind};
 use piton_engine::abandon::Living;

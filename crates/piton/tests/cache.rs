@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piton_core::cache::Keep;
-use piton_core::decide::Insist;
+use piton_core::claim::Takeover;
 use piton_core::ids::RunId;
 use piton_core::run::Run;
 use piton_engine::claims::{self, ClaimAsk};
@@ -69,7 +69,7 @@ fn long() -> Long {
 fn work_off(project: &Project, log: &mut Log) {
     let elsewhere = std::env::temp_dir();
     let lease = Duration::from_secs(60);
-    let ask = ClaimAsk { step: None, worktree: &elsewhere, lease, insist: Insist::Never };
+    let ask = ClaimAsk { step: None, worktree: &elsewhere, lease, takeover: Takeover::Forbid };
     let claim = claims::claim(project, log, &ask).expect("an answer").claim.expect("a claim");
     claims::start(log, &claim.step, claim.fence).expect("ours");
     let note = Some("going well".to_owned());

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use piton_core::ids::AttemptId;
-use piton_core::recover::Sighting;
+use piton_core::observed::Sighting;
 use piton_engine::attempt::Lock;
 use piton_engine::observe::{Depth, look, observe};
 use piton_engine::project::Project;

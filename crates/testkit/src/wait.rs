@@ -5,8 +5,7 @@
 use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime};
 
-use piton_core::time::Millis;
-use piton_core::view::timestamp;
+use piton_core::time::{Millis, timestamp};
 
 /// Generous: a busy machine must not fail a test, and a passing test never waits that long.
 pub const DEADLINE: Duration = Duration::from_secs(60);

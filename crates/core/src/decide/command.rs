@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
+use crate::claim::Claim;
 use crate::event::{
-    Cause, Check, Conflict, Exit, Failure, Haste, Holder, Mark, MergeIntent, Omission, Priority,
-    Report, Scope, Snapshot, Stage, Truth,
+    Cause, Check, Conflict, Failure, Haste, Mark, MergeIntent, Omission, Priority, Report, Scope,
+    Snapshot, Stage, Truth,
 };
-use crate::ids::{AttemptId, Fence, HostId, ItemRef, Oid, QuestionId, StepRef, SubstepId};
+use crate::ids::{Fence, HostId, ItemRef, Oid, QuestionId, StepRef, SubstepId};
+use crate::observed::{Corpse, Workplace};
 use crate::plan::Plan;
 use crate::question::WhichQuestion;
-use crate::recover::{Observed, Workplace};
 use crate::time::{Millis, Moment};
 
 /// What somebody asks for.
@@ -90,7 +89,7 @@ pub enum Command {
         choices: Vec<String>,
     },
     /// Asks a person what becomes of a commit that cannot be landed.
-    Park {
+    RaiseConflict {
         step: StepRef,
         fence: Fence,
         conflict: Conflict,
@@ -182,65 +181,4 @@ pub enum Command {
     AcceptPlan {
         plan: Arc<Plan>,
     },
-}
-
-/// An ask for a step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
-    pub which: Which,
-    pub attempt: AttemptId,
-    pub holder: Holder,
-    pub until: Moment,
-    /// What was seen of present holders.
-    pub observed: Observed,
-    pub insist: Insist,
-    /// The process that asks from outside.
-    pub pid: Option<u32>,
-}
-
-/// Which step is asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Which {
-    Step(StepRef),
-    /// The first that can be had.
-    First,
-}
-
-/// Whether a claim may be taken from a holder that may live.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Insist {
-    Never,
-    Force,
-}
-
-/// What was found of a dead attempt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Corpse {
-    /// The agent's exit record: it alone says whether the agent had ended.
-    pub exit: Option<AgentExit>,
-    pub cause: Cause,
-    /// When the attempt was last known to live.
-    pub at: Millis,
-    pub evidence: String,
-    /// Paths that differ from the step's base right now, where somebody looked.
-    pub changed: Option<u64>,
-}
-
-/// How an agent ended, and what it had been urged to by then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentExit {
-    pub exit: Exit,
-    pub urge: Urge,
-}
-
-/// What piton had urged an agent to by the time it ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Urge {
-    /// It ended by itself.
-    Nothing,
-    /// To stop, for this cause.
-    Stop(Cause),
-    /// To stop, because its time was up.
-    TimeUp,
 }

@@ -1,10 +1,11 @@
 //! When a step is done: nothing open, nothing awaited, and a commit that landed where there is one.
 
-use super::{Refusal, clipped, last_word, nothing, own};
+use super::{clipped, last_word, nothing, own};
 use crate::decided::Decided;
 use crate::event::{Event, Holder, Waived};
 use crate::ids::{Fence, Oid, StepRef};
 use crate::question::{Question, QuestionState};
+use crate::refusal::Refusal;
 use crate::run::{Phase, Run, Step};
 use crate::time::Moment;
 

@@ -1,13 +1,16 @@
 //! What the end of an attempt is called that did not complete its step: one set of rules, whoever saw it
 //! end, its keeper or the next command.
 
-use super::{AgentExit, Corpse, Refusal, Urge, clipped, nothing, one, own};
-use crate::claim::{asks_first, believed_until, lease_key};
+use super::ask::about_interruption;
+use super::{clipped, nothing, one, own};
+use crate::claim::{believed_until, lease_key};
 use crate::decided::{Decided, Lease};
-use crate::event::{Cause, Event, Exit, Failure, Stage};
+use crate::event::{Cause, Event, Failure, Stage};
+use crate::exit::{Judged, judge_exit};
 use crate::ids::{Fence, StepRef};
-use crate::question::about_interruption;
-use crate::run::{Attempt, Run, Step};
+use crate::observed::Corpse;
+use crate::refusal::Refusal;
+use crate::run::{Attempt, Run, Step, asks_first};
 use crate::time::Moment;
 
 /// The event that ends an attempt; its lease is over with it, so that leases do not pile up.
@@ -112,40 +115,6 @@ pub(super) fn bury(
 
 pub(super) fn asked_cause(run: &Run, attempt: &Attempt) -> Option<Cause> {
     run.stop_for(attempt).map(|stop| stop.cause)
-}
-
-/// What an agent's or command's exit means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Judged {
-    /// It ended by itself with success: leftovers are committed and verified next.
-    Ended,
-    Interrupted(Cause),
-    Failed,
-    TimedOut,
-}
-
-/// Exit codes are recorded, not believed: once an agent was asked to stop even its zero exit is an
-/// interruption (some agents exit 0 when terminated), and a death by an outside SIGKILL or SIGTERM is
-/// one too. Shells and agents report those as 128 + signal.
-pub fn judge_exit(ended: AgentExit) -> Judged {
-    const SIGKILL: i32 = 9;
-    const SIGTERM: i32 = 15;
-    const BY_SHELL: i32 = 128;
-    match ended.urge {
-        Urge::Stop(cause) => return Judged::Interrupted(cause),
-        Urge::TimeUp => return Judged::TimedOut,
-        Urge::Nothing => {}
-    }
-    let signal = match ended.exit {
-        Exit::Code(0) => return Judged::Ended,
-        Exit::Code(code) => code - BY_SHELL,
-        Exit::Signal(signal) => signal,
-    };
-    match signal {
-        SIGKILL => Judged::Interrupted(Cause::ProcessKill),
-        SIGTERM => Judged::Interrupted(Cause::Termination),
-        _ => Judged::Failed,
-    }
 }
 
 pub(super) fn clipped_failure(why: Failure) -> Failure {

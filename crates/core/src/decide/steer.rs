@@ -1,11 +1,12 @@
 //! What is asked of a whole run: to stop, to go on, to be given up, to follow a changed plan.
 
-use super::{Refusal, nothing, one, own};
+use super::ask::asked_again;
+use super::{nothing, one, own};
 use crate::decided::Decided;
 use crate::event::{Cause, Event, Haste, Scope};
 use crate::ids::HostId;
 use crate::plan::{Plan, PlanStep};
-use crate::question::asked_again;
+use crate::refusal::Refusal;
 use crate::run::{Run, Stop};
 use crate::time::Millis;
 
@@ -103,7 +104,7 @@ pub(super) fn decide_accept(run: &Run, plan: &Plan) -> Result<Decided, Refusal> 
     if let Some((what, _)) = fixed.into_iter().find(|(_, changed)| *changed) {
         return Err(Refusal::PlanFixed { what });
     }
-    let steps = run.in_use_without(plan);
+    let steps = run.steps_blocking(plan);
     if !steps.is_empty() {
         return Err(Refusal::PlanInUse { steps });
     }

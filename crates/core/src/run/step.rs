@@ -38,7 +38,7 @@ pub struct Step {
     /// What was done does not fit any more: the next attempt starts afresh.
     outdated: bool,
     /// The last attempt that was started was interrupted at work, or lost with its holder.
-    cut_off: bool,
+    died_mid_work: bool,
     pub checklist: Checklist,
     /// What holders reported last, field by field.
     #[serde(with = "as_json")]
@@ -46,7 +46,7 @@ pub struct Step {
     /// What its attempts asked, oldest first.
     pub questions: Vec<Question>,
     /// The last attempt that began from the base again: what was kept before is of another tree.
-    begun_anew: Option<Fence>,
+    restarted_at: Option<Fence>,
     last_progress: Option<Progress>,
 }
 
@@ -237,25 +237,26 @@ impl Step {
     }
 
     /// The snapshot of the tree that the work goes on in.
-    pub fn to_go_on_from(&self) -> Option<&KeptSnapshot> {
-        let of_this_tree = |kept: &&KeptSnapshot| self.begun_anew.is_none_or(|at| kept.fence >= at);
+    pub fn resume_snapshot(&self) -> Option<&KeptSnapshot> {
+        let of_this_tree =
+            |kept: &&KeptSnapshot| self.restarted_at.is_none_or(|at| kept.fence >= at);
         self.snapshot.as_ref().filter(of_this_tree)
     }
 
     /// Whether the last attempt that was started was cut off at work, also by one that is not recorded
     /// as such: whoever holds the step now may be lost.
-    pub(crate) fn was_cut_off(&self) -> bool {
+    pub(crate) fn died_mid_work(&self) -> bool {
         match &self.phase {
-            Phase::Held(attempt) => self.is_cut_off_at(self.stage(attempt)),
-            _ => self.cut_off,
+            Phase::Held(attempt) => self.dies_mid_work_at(self.stage(attempt)),
+            _ => self.died_mid_work,
         }
     }
 
     /// Whether an attempt that is lost at this stage leaves something cut off. One that never began has
     /// cut off nothing.
-    fn is_cut_off_at(&self, stage: Stage) -> bool {
+    fn dies_mid_work_at(&self, stage: Stage) -> bool {
         match stage {
-            Stage::Unstarted => self.cut_off,
+            Stage::Unstarted => self.died_mid_work,
             Stage::Agent => true,
             Stage::Verify | Stage::Land => false,
         }
@@ -264,7 +265,7 @@ impl Step {
     /// Where a command or agent that piton starts again enters: as the plan or a person said about what
     /// was cut off, else by what was done.
     pub(crate) fn work_entry(&self, plan: &PlanStep) -> Entry {
-        let said = plan.on_interrupt.filter(|_| self.was_cut_off());
+        let said = plan.on_interrupt.filter(|_| self.died_mid_work());
         match said {
             _ if self.outdated || self.base.is_none() => Entry::Fresh,
             Some(OnInterrupt::Continue) => Entry::Continue,
@@ -276,8 +277,8 @@ impl Step {
 
     /// The claim under which the work was last begun from the step's base; what is older is of another
     /// tree.
-    pub fn begun_anew(&self) -> Option<Fence> {
-        self.begun_anew
+    pub fn restarted_at(&self) -> Option<Fence> {
+        self.restarted_at
     }
 
     /// Where an agent that has to run again enters: in the tree when enough was done there, else
@@ -321,13 +322,13 @@ impl Step {
                         self.report.progress = None;
                     }
                     self.changed = 0;
-                    self.begun_anew = Some(*fence);
+                    self.restarted_at = Some(*fence);
                     self.outdated = false;
                 }
                 if base.is_some() {
                     self.base.clone_from(base);
                 }
-                self.cut_off = false;
+                self.died_mid_work = false;
                 self.unverify();
             }
             Event::Checkpointed { fence, snapshot, report, .. } => {
@@ -399,7 +400,7 @@ impl Step {
                 self.awaits(*fence).ok_or("suspended")?;
                 self.end(Ending::Suspended, record.at);
                 self.held_back = stop;
-                self.cut_off = false;
+                self.died_mid_work = false;
                 self.idle = 0;
                 self.unverify();
                 self.phase = Phase::Suspended { at: record.at };
@@ -408,7 +409,7 @@ impl Step {
                 self.own(*fence).ok_or("released")?;
                 self.end(Ending::Released, record.at);
                 self.held_back = stop;
-                self.cut_off = false;
+                self.died_mid_work = false;
                 self.unverify();
                 self.checklist.reopen();
                 self.void_questions();
@@ -446,7 +447,7 @@ impl Step {
                     attempt.trace.head = given;
                 }
                 self.end(Ending::Completed, record.at);
-                self.cut_off = false;
+                self.died_mid_work = false;
                 self.void_questions();
                 self.idle = 0;
                 self.unverify();
@@ -458,7 +459,7 @@ impl Step {
                 self.own(*fence).ok_or("failed")?;
                 self.end(Ending::Failed(why.clone()), record.at);
                 self.held_back = stop;
-                self.cut_off = false;
+                self.died_mid_work = false;
                 self.failures += 1;
                 self.outdated |= matches!(why, Failure::Landing { .. });
                 self.idle = 0;
@@ -470,7 +471,7 @@ impl Step {
                 let asked = attempt.stop.is_some() || run_stop.is_some();
                 self.end(Ending::Interrupted { cause: *cause, at: *at }, record.at);
                 self.held_back = stop;
-                self.cut_off = self.is_cut_off_at(*left_at);
+                self.died_mid_work = self.dies_mid_work_at(*left_at);
                 self.count_interruption(*left_at, *cause, asked);
                 self.phase = Phase::Interrupted(Interruption {
                     cause: *cause,
@@ -504,7 +505,7 @@ impl Step {
                 return Err("claimed");
             }
             (Phase::Held(lost), Grounds::LeaseOver | Grounds::SameOwner | Grounds::Forced) => {
-                self.cut_off = self.is_cut_off_at(self.stage(lost));
+                self.died_mid_work = self.dies_mid_work_at(self.stage(lost));
                 self.end(Ending::Displaced, record.at);
             }
             (
@@ -550,7 +551,7 @@ impl Step {
         }
         self.phase = Phase::Pending;
         self.held_back = None;
-        self.cut_off = false;
+        self.died_mid_work = false;
         self.failures = 0;
         self.idle = 0;
         self.changed = 0;
@@ -571,7 +572,7 @@ impl Step {
         let mut step = Step {
             phase: Phase::Pending,
             held_back: None,
-            cut_off: false,
+            died_mid_work: false,
             failures: 0,
             idle: 0,
             changed: 0,

@@ -1,9 +1,10 @@
 //! Checklists: substeps and items as they are worked off, what completion asks of them, and what is
 //! open again when somebody else takes the step. What holders report is here too.
 
-use piton_core::decide::{Command, Refusal, completable};
+use piton_core::decide::{Command, completable};
 use piton_core::event::{Report, ReportedFile};
 use piton_core::ids::{Fence, StepRef};
+use piton_core::refusal::Refusal;
 
 use crate::history::{History, answer, check_in, id, plan};
 

@@ -2,11 +2,13 @@
 //! of their own. Who may take what from whom, and what becomes of those it is taken from.
 
 use piton_core::claim::{claimable, ready};
-use piton_core::decide::{Command, Refusal};
+use piton_core::decide::Command;
 use piton_core::decided::KeyFate;
 use piton_core::event::{Event, Holder, Snapshot, Truth};
 use piton_core::ids::{Fence, StepRef};
-use piton_core::recover::{Action, Observed, Sighting, recover};
+use piton_core::observed::{Observed, Sighting};
+use piton_core::recover::{Action, recover};
+use piton_core::refusal::Refusal;
 use piton_core::run::{Ending, Phase};
 use piton_core::view::{KnownAs, view};
 
@@ -589,12 +591,12 @@ fn a_worker_waits_for_those_outside_and_for_what_it_cannot_start() {
         mends.into_iter().map(|mend| mend.action).collect::<Vec<Action>>()
     };
     assert!(matches!(actions(&history)[0], Action::AwaitLease { fence: Fence(2), .. }));
-    assert!(matches!(actions(&history)[2], Action::Enter { .. }), "the tree is free");
+    assert!(matches!(actions(&history)[2], Action::Start { .. }), "the tree is free");
     assert_eq!(actions(&history)[3], Action::AwaitHolder);
     history.play("claim d from y");
     assert!(matches!(actions(&history)[3], Action::AwaitLease { .. }));
     history.play("wait 60");
-    assert!(matches!(actions(&history)[0], Action::Enter { .. }), "its lease is over");
+    assert!(matches!(actions(&history)[0], Action::Start { .. }), "its lease is over");
     assert_eq!(actions(&history)[3], Action::AwaitHolder);
 }
 
@@ -704,7 +706,7 @@ fn a_worker_waits_for_a_lock() {
     history.play("claim a from x");
     let mends = recover(&history.run, &Observed::default(), &history.leases, &history.now);
     assert!(matches!(mends[1].action, Action::AwaitLock { .. }), "{:?}", mends[1].action);
-    assert!(matches!(mends[2].action, Action::Enter { .. }), "{:?}", mends[2].action);
+    assert!(matches!(mends[2].action, Action::Start { .. }), "{:?}", mends[2].action);
     let holder = outside("here", "y");
     let observed = Observed::default();
     let asker = history.asker(&holder, &observed);

@@ -7,7 +7,8 @@ use piton_core::decide::{Command, may_forget};
 use piton_core::decided::{KeyFate, Lease};
 use piton_core::event::{Exit, Failure};
 use piton_core::limits::EVIDENCE_BYTES_MAX;
-use piton_core::recover::{Observed, Sighting, recover};
+use piton_core::observed::{Observed, Sighting};
+use piton_core::recover::recover;
 use piton_core::view::{StepStatus, view};
 
 use crate::history::{History, LEASE, answer, check_in, corpse, id, plan, snapshot};
@@ -372,7 +373,7 @@ fn nothing_goes_on_from_a_tree_that_was_given_up() {
     history.play("claim a, start a, checkpoint a 2, progress a 5, bury a none");
     let kept = |history: &History| {
         let (_, state) = history.run.step(&id("a")).expect("in the plan");
-        (state.snapshot.is_some(), state.to_go_on_from().is_some())
+        (state.snapshot.is_some(), state.resume_snapshot().is_some())
     };
     assert_eq!(kept(&history), (true, true));
     history.play("claim a, start a, progress a 50");
@@ -405,7 +406,7 @@ fn a_look_ahead_counts_the_changes_that_were_seen() {
     let mut history = history();
     history.play("claim a, start a");
     let seen = |changed| {
-        let corpse = piton_core::decide::Corpse { changed, ..corpse("none") };
+        let corpse = piton_core::observed::Corpse { changed, ..corpse("none") };
         let observed = history.seeing(&Sighting::Dead(corpse));
         recover(&history.run, &observed, &history.leases, &history.now)[0].action.clone()
     };
@@ -521,7 +522,7 @@ fn a_step_that_was_left_in_the_middle_comes_first() {
     let mends = recover(&history.run, &Observed::default(), &history.leases, &history.now);
     let actions: Vec<String> = mends.iter().map(|mend| format!("{:?}", mend.action)).collect();
     assert!(actions[0].starts_with("AwaitTree"), "{actions:?}");
-    assert!(actions[2].starts_with("Enter"), "{actions:?}");
+    assert!(actions[2].starts_with("Start"), "{actions:?}");
     let Command::Claim(claim) = history.command("claim a") else { unreachable!() };
     let free = ready(&history.run, &history.asker(&claim.holder, &claim.observed));
     let free: Vec<&str> = free.iter().map(|step| step.step.as_str()).collect();

@@ -7,24 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piton_core::cache::{File, Keep};
-use piton_core::claim::{Asker, lease_key};
-use piton_core::decide::{
-    AgentExit, Claim, Command, Corpse, Insist, Refusal, Urge, Which, decide, open,
-};
+use piton_core::claim::{Asker, Claim, Takeover, Which, lease_key};
+use piton_core::decide::{Command, decide, open};
 use piton_core::decided::{Decided, KeyFate, Lease};
 use piton_core::event::{
     About, Cause, Conflict, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, MergeIntent,
     Priority, ReleasedBy, Report, Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage,
     Truth,
 };
+use piton_core::exit::{AgentExit, StopRequest};
 use piton_core::ids::{
     AgentName, AttemptId, BootId, Fence, GroupId, Handle, Hash, HostId, ItemRef, LockName, Oid,
     QuestionId, RunId, StepId, StepRef, SubstepId,
 };
+use piton_core::observed::{Corpse, Observed, Sighting, Workplace};
 use piton_core::plan::{Group, Isolation, Need, OnInterrupt, Plan, PlanStep, PlanSubstep, Work};
 use piton_core::question::WhichQuestion;
 use piton_core::record::{Cursor, Record};
-use piton_core::recover::{Observed, Sighting, Workplace};
+use piton_core::refusal::Refusal;
 use piton_core::run::{Again, Run};
 use piton_core::time::{Millis, Moment};
 use uuid::Uuid;
@@ -239,7 +239,7 @@ impl History {
                 let omitted = Vec::new();
                 Command::Verify { step, fence, commit, tree, truth, check, commits, omitted }
             }
-            "park" => Command::Park { step, fence, conflict: conflict() },
+            "park" => Command::RaiseConflict { step, fence, conflict: conflict() },
             "land" => Command::Land { step, fence, onto: oid(3), to: oid(4) },
             "complete" => Command::Complete { step, fence, commit: Some(oid(4)), waive: None },
             "finish" => Command::Complete { step, fence, commit: None, waive: None },
@@ -320,7 +320,7 @@ impl History {
                 outside: self.outside(),
                 ..self.seeing(&sighting)
             },
-            insist: if words.contains(&"force") { Insist::Force } else { Insist::Never },
+            takeover: if words.contains(&"force") { Takeover::Force } else { Takeover::Forbid },
             pid: None,
         }
     }
@@ -593,18 +593,18 @@ fn failure(word: &str) -> Failure {
 /// A corpse by its exit record: `none`, an exit code, or `signal-9`; with `:stop` or `:time` behind it
 /// when the agent had been urged to end.
 pub(crate) fn corpse(record: &str) -> Corpse {
-    let (exit, urge) = match record.split_once(':') {
-        None => (record, Urge::Nothing),
-        Some((exit, "stop")) => (exit, Urge::Stop(Cause::UserInterrupt)),
-        Some((exit, "time")) => (exit, Urge::TimeUp),
-        Some((_, other)) => panic!("no such urge: {other}"),
+    let (exit, stop) = match record.split_once(':') {
+        None => (record, StopRequest::Nothing),
+        Some((exit, "stop")) => (exit, StopRequest::Stop(Cause::UserInterrupt)),
+        Some((exit, "time")) => (exit, StopRequest::TimeUp),
+        Some((_, other)) => panic!("no such stop request: {other}"),
     };
     let exit = match exit.strip_prefix("signal-") {
         Some(signal) => Some(Exit::Signal(signal.parse().unwrap())),
         None if exit == "none" => None,
         None => Some(Exit::Code(exit.parse().unwrap())),
     };
-    let exit = exit.map(|exit| AgentExit { exit, urge });
+    let exit = exit.map(|exit| AgentExit { exit, stop });
     let (at, evidence) = (Millis(900_000), "seen".to_owned());
     Corpse { exit, cause: Cause::Reboot, at, evidence, changed: None }
 }

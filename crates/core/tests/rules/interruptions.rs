@@ -3,8 +3,9 @@
 
 use piton_core::brief::{TreeFacts, prompt};
 use piton_core::event::Entry;
+use piton_core::observed::{Observed, Sighting};
 use piton_core::question::QuestionState;
-use piton_core::recover::{Action, Observed, Sighting, recover};
+use piton_core::recover::{Action, recover};
 use piton_core::view::{RunStatus, StepStatus, view};
 
 use crate::history::{History, LEASE, check_in, corpse, entry_word, host, id, plan};
@@ -63,7 +64,7 @@ fn done(history: &History, sighting: &Sighting) -> String {
     let observed = Observed { host: host("there"), ..history.seeing(sighting) };
     let mends = recover(&history.run, &observed, &history.leases, &history.now);
     match &mends.iter().find(|mend| mend.step.step == id("it")).unwrap().action {
-        Action::Enter { entry, .. } => entry_word(*entry).to_owned(),
+        Action::Start { entry, .. } => entry_word(*entry).to_owned(),
         Action::AwaitAnswer { .. } => "waits".to_owned(),
         Action::Expire { .. } => "expire".to_owned(),
         other => format!("{other:?}"),

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use piton_core::decide::{Command, Refusal};
+use piton_core::decide::Command;
 use piton_core::decided::KeyFate;
 use piton_core::event::Event;
 use piton_core::plan::Plan;
+use piton_core::refusal::Refusal;
 
 use crate::history::{History, answer, id, plan, repacked, told};
 

@@ -6,18 +6,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use piton_core::brief::{TreeFacts, prompt};
-use piton_core::claim::{believed_until, claimable, count_ready, ready};
-use piton_core::decide::{AgentExit, Claim, Command, Corpse, Insist, Refusal, Urge, Which};
+use piton_core::claim::{Claim, Takeover, Which, believed_until, claimable, count_ready, ready};
+use piton_core::decide::Command;
 use piton_core::event::{
     Cause, Check, Claimed, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, Priority,
     Report, Scope, Snapshot, SnapshotReason, Stage, Truth,
 };
+use piton_core::exit::{AgentExit, StopRequest};
 use piton_core::ids::{
     AttemptId, BootId, Fence, Hash, ItemRef, QuestionId, StepId, StepRef, SubstepId,
 };
+use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::plan::Plan;
 use piton_core::question::WhichQuestion;
-use piton_core::recover::{Action, Observed, Sighting, recover};
+use piton_core::recover::{Action, recover};
+use piton_core::refusal::Refusal;
 use piton_core::run::{Phase, Run};
 use piton_core::time::Millis;
 use piton_core::view::view;
@@ -55,7 +58,7 @@ enum Given {
 /// One random ask; what it needs of the history is filled in when it is made.
 #[derive(Debug, Clone)]
 enum Ask {
-    Claim { step: Option<usize>, holder: Holder, sighting: Sighting, insist: Insist },
+    Claim { step: Option<usize>, holder: Holder, sighting: Sighting, takeover: Takeover },
     Start { based: bool, told: bool },
     Question { text: usize, choices: bool },
     Answer { answer: usize },
@@ -119,11 +122,11 @@ fn cause() -> impl Strategy<Value = Cause> {
 fn corpse() -> impl Strategy<Value = Corpse> {
     let changed = prop::option::of(0..4_u64);
     let urge = prop_oneof![
-        3 => Just(Urge::Nothing),
-        1 => cause().prop_map(Urge::Stop),
-        1 => Just(Urge::TimeUp),
+        3 => Just(StopRequest::Nothing),
+        1 => cause().prop_map(StopRequest::Stop),
+        1 => Just(StopRequest::TimeUp),
     ];
-    let ended = (exit(), urge).prop_map(|(exit, urge)| AgentExit { exit, urge });
+    let ended = (exit(), urge).prop_map(|(exit, stop)| AgentExit { exit, stop });
     (prop::option::of(ended), cause(), any::<i64>(), text(), changed).prop_map(
         |(exit, cause, at, evidence, changed)| Corpse {
             exit,
@@ -174,12 +177,9 @@ fn holder() -> impl Strategy<Value = Holder> {
 
 fn claim() -> impl Strategy<Value = Ask> {
     let step = prop::option::of(0..STEPS.len());
-    let insist = prop_oneof![4 => Just(Insist::Never), 1 => Just(Insist::Force)];
-    (step, holder(), sighting(), insist).prop_map(|(step, holder, sighting, insist)| Ask::Claim {
-        step,
-        holder,
-        sighting,
-        insist,
+    let takeover = prop_oneof![4 => Just(Takeover::Forbid), 1 => Just(Takeover::Force)];
+    (step, holder(), sighting(), takeover).prop_map(|(step, holder, sighting, takeover)| {
+        Ask::Claim { step, holder, sighting, takeover }
     })
 }
 
@@ -270,13 +270,13 @@ fn aim(history: &History, made: &Move, number: usize) -> (StepRef, Fence) {
 fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
     let (step, fence) = aim(history, made, number);
     Some(match made.ask.clone() {
-        Ask::Claim { step, holder, sighting, insist } => Command::Claim(Claim {
+        Ask::Claim { step, holder, sighting, takeover } => Command::Claim(Claim {
             which: step.map_or(Which::First, |step| Which::Step(StepRef::first(id(STEPS[step])))),
             attempt: AttemptId(Uuid::from_u128(number as u128)),
             until: history.now.after(Duration::from_secs(60)),
             observed: Observed { host: holder.host().clone(), ..history.seeing(&sighting) },
             holder,
-            insist,
+            takeover,
             pid: None,
         }),
         Ask::Start { based, told } => {

@@ -2,8 +2,8 @@
 
 use piton_core::brief::{TreeFacts, prompt};
 use piton_core::event::Entry;
+use piton_core::observed::Observed;
 use piton_core::question::QuestionState;
-use piton_core::recover::Observed;
 use piton_core::view::view;
 
 use crate::history::{History, check_in, id, plan};

@@ -1,11 +1,13 @@
 //! Truth tables of claimability and recovery: every reachable combination, one row each, kept as a
 //! snapshot for people to review. A combination that the rules themselves refuse to reach has no row.
 
-use piton_core::claim::{Granted, claimable};
-use piton_core::decide::{Claim, Command, Refusal, decide};
+use piton_core::claim::{Claim, Granted, claimable};
+use piton_core::decide::{Command, decide};
 use piton_core::event::{Event, Grounds};
 use piton_core::ids::StepRef;
-use piton_core::recover::{Action, Because, Observed, Sighting, recover};
+use piton_core::observed::{Observed, Sighting};
+use piton_core::recover::{Action, Because, recover};
+use piton_core::refusal::Refusal;
 use piton_core::run::Run;
 
 use crate::history::{History, LEASE, corpse, entry_word, host, id, plan, told};
@@ -251,13 +253,13 @@ fn who_may_claim_which_step_from_outside() {
     insta::assert_snapshot!("claimable_outside", aligned(&rows));
 }
 
-/// What a claim is answered; where it does not insist, that is what is told to who only asks.
+/// What a claim is answered; without force that is also the answer to a mere question.
 fn asked(history: &History, command: &str, sighting: &Sighting) -> String {
     let Command::Claim(mut claim) = history.command(command) else { unreachable!() };
     let host = claim.holder.host().clone();
     claim.observed = Observed { host, ..history.seeing(sighting) };
     let answer = claimed(history, &claim);
-    if claim.insist == piton_core::decide::Insist::Never {
+    if claim.takeover == piton_core::claim::Takeover::Forbid {
         let step = StepRef::first(id(STEP));
         let asker = history.asker(&claim.holder, &claim.observed);
         assert_eq!(claimable(&history.run, &step, &asker), answer, "question and claim agree");
@@ -324,7 +326,7 @@ fn done(run: &Run, action: &Action) -> String {
         Action::Skip => "skip".to_owned(),
         Action::Adopt { .. } => "adopt".to_owned(),
         Action::Bury { then, .. } => format!("bury, {}", done(run, then)),
-        Action::Enter { entry, because } => {
+        Action::Start { entry, because } => {
             let because = match because {
                 Because::NeedsMet => "needs met",
                 Because::Interrupted(cause) => cause.as_str(),

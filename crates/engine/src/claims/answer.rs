@@ -1,13 +1,15 @@
 //! What whoever asks for a step is told: the claim that they got, what else can be had, and why the rest
 //! cannot.
 
-use piton_core::claim::{Asker, barred, believed_until, claimable, count_ready, in_the_way, ready};
-use piton_core::decide::{Insist, Refusal};
+use piton_core::claim::{
+    Asker, Takeover, barred, believed_until, claimable, count_ready, in_the_way, ready,
+};
 use piton_core::event::{Grounds, Holder};
 use piton_core::ids::{Fence, Handle, RunId, StepId, StepRef};
 use piton_core::plan::PlanStep;
+use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Run, Step};
-use piton_core::view::timestamp;
+use piton_core::time::timestamp;
 use serde::{Serialize, Serializer};
 
 use super::{ClaimAsk, observed_by};
@@ -142,7 +144,7 @@ pub(super) fn passed_over(
     let index = claim.map_or(0, |claim| claim.index);
     let earlier = run.remaining().take_while(|(plan, _)| run.index_of(&plan.id) < Some(index));
     let row = |(plan, state): (&PlanStep, &Step)| {
-        let why = match why_not(run, (plan, state), &asker, Insist::Never) {
+        let why = match why_not(run, (plan, state), &asker, Takeover::Forbid) {
             Some(why) => why,
             None => "free; what a dead or silent holder left comes first".to_owned(),
         };
@@ -208,7 +210,7 @@ pub(super) struct Blocked {
     pub(super) more: usize,
 }
 
-/// What whoever has got nothing is told. What they insist on is not in the hands of its holder: what else
+/// The answer to a claim that got nothing. A step taken by force is not in the hands of its holder: what else
 /// is in the way is told of it.
 pub(super) fn blocked_for(
     project: &Project,
@@ -220,17 +222,17 @@ pub(super) fn blocked_for(
     let leases = log.store().leases(run.opened.run)?;
     let (observed, now) = (observed_by(project, log, holder), log.now()?);
     let asker = Asker { holder, observed: &observed, leases: &leases, now: &now };
-    let insist = |step: &StepId| match ask.step.is_none_or(|asked| asked == step) {
-        true => ask.insist,
-        false => Insist::Never,
+    let takeover = |step: &StepId| match ask.step.is_none_or(|asked| asked == step) {
+        true => ask.takeover,
+        false => Takeover::Forbid,
     };
-    Ok(blocked(run, &asker, insist))
+    Ok(blocked(run, &asker, takeover))
 }
 
 /// Steps that are not completed and that whoever asks cannot have: the first of them in plan order.
-fn blocked(run: &Run, asker: &Asker<'_>, insist: impl Fn(&StepId) -> Insist) -> Blocked {
+fn blocked(run: &Run, asker: &Asker<'_>, takeover: impl Fn(&StepId) -> Takeover) -> Blocked {
     let why = |(plan, state): (&PlanStep, &Step)| {
-        Some((plan.id.clone(), why_not(run, (plan, state), asker, insist(&plan.id))?))
+        Some((plan.id.clone(), why_not(run, (plan, state), asker, takeover(&plan.id))?))
     };
     let listed: Reasons = run.remaining().filter_map(why).take(LISTED).collect();
     let more = (run.count_remaining() - count_ready(run, asker)).saturating_sub(listed.0.len());
@@ -242,10 +244,10 @@ fn why_not(
     run: &Run,
     (plan, state): (&PlanStep, &Step),
     asker: &Asker<'_>,
-    insist: Insist,
+    takeover: Takeover,
 ) -> Option<String> {
     let step = StepRef::first(plan.id.clone());
-    let refusal = in_the_way(run, &step, asker, insist)?;
+    let refusal = in_the_way(run, &step, asker, takeover)?;
     let held = match &refusal {
         Refusal::TreeBusy { by } => run.step(by).and_then(|(_, state)| state.attempt()),
         Refusal::HeldAlive { .. } | Refusal::HeldElsewhere { .. } | Refusal::HeldDead { .. } => {
@@ -326,7 +328,7 @@ pub fn ready_steps(project: &Project, log: &Log) -> Result<ReadyAnswer, EngineEr
         run: run.opened.run,
         handle: run.opened.handle.clone(),
         ready: ready(run, &asker).into_iter().filter_map(row).collect(),
-        left: Remaining::of(run, blocked(run, &asker, |_| Insist::Never)),
+        left: Remaining::of(run, blocked(run, &asker, |_| Takeover::Forbid)),
     })
 }
 

@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use piton_core::decide::Refusal;
 use piton_core::event::Holder;
 use piton_core::ids::{Fence, StepId};
+use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Phase, Step};
 
 use crate::error::EngineError;

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use piton_core::claim::{believed_until, lease_key};
-use piton_core::decide::{Command, Refusal, completable};
+use piton_core::decide::{Command, completable};
 use piton_core::event::{Failure, Holder, Mark, Priority, Report, Snapshot, SnapshotReason};
 use piton_core::ids::{Fence, ItemRef, QuestionId, StepId, StepRef, SubstepId};
 use piton_core::question::Question;
+use piton_core::refusal::Refusal;
 use piton_core::time::Millis;
 use piton_store::Renewal;
 use serde::Serialize;

@@ -96,5 +96,5 @@ fn clear(folder: &Path) -> io::Result<()> {
 }
 
 fn shown<S: serde::Serializer>(at: &Millis, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(&piton_core::view::timestamp(*at))
+    to.serialize_str(&piton_core::time::timestamp(*at))
 }

@@ -135,7 +135,7 @@ fn selected(row: &TreeRow, ask: CleanAsk, now: Millis) -> Result<(), Reason> {
         TreeStatus::Completed if ask.completed => None,
         TreeStatus::Abandoned if ask.completed => {
             let until = row.attic_until.filter(|until| now < *until);
-            until.map(|until| format!("in the attic until {}", piton_core::view::timestamp(until)))
+            until.map(|until| format!("in the attic until {}", piton_core::time::timestamp(until)))
         }
         TreeStatus::Interrupted { .. } if ask.interrupted => None,
         TreeStatus::Interrupted { .. } => {

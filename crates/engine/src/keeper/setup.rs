@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::Path;
 
-use piton_core::decide::{Judged, judge_exit};
 use piton_core::event::{Failure, Stage};
+use piton_core::exit::{Judged, judge_exit};
 use piton_core::ids::Hash;
 
 use super::supervise::Watched;

@@ -7,8 +7,9 @@ use std::fs::{self, File};
 use std::time::Instant;
 
 use piton_core::brief::{self, Prompt, TreeFacts};
-use piton_core::decide::{Command, Judged, judge_exit};
+use piton_core::decide::Command;
 use piton_core::event::{Cause, Check, Entry, Failure, SnapshotReason, Stage, Truth};
+use piton_core::exit::{Judged, judge_exit};
 use piton_core::ids::{Hash, Oid, QuestionId};
 use piton_core::plan::{Agent, Isolation, PromptBy, Work};
 use piton_core::question::Question;

@@ -4,8 +4,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use piton_core::decide::{AgentExit, Urge};
 use piton_core::event::{Cause, Haste, Snapshot, SnapshotReason};
+use piton_core::exit::{AgentExit, StopRequest};
 use piton_core::ids::Oid;
 use piton_core::run::Stop;
 use rustix::process::Signal;
@@ -67,7 +67,7 @@ impl Keeper {
         let began = Instant::now();
         let mut ladder: Option<Ladder> = None;
         // What it was urged to first is what it was ended for.
-        let mut urge = Urge::Nothing;
+        let mut urge = StopRequest::Nothing;
         let mut lost = false;
         let exit = loop {
             match self.inputs.recv_timeout(LOOK_EVERY) {
@@ -86,20 +86,20 @@ impl Keeper {
                 // A store that does not answer stops nothing: the lease bounds how long that can be.
                 Err(_) => None,
             };
-            if urge == Urge::Nothing {
+            if urge == StopRequest::Nothing {
                 let time_up = self.plan.timeout.is_some_and(|limit| began.elapsed() > limit);
                 urge = match stop {
-                    Some(stop) => Urge::Stop(stop.cause),
-                    None if time_up => Urge::TimeUp,
-                    None => Urge::Nothing,
+                    Some(stop) => StopRequest::Stop(stop.cause),
+                    None if time_up => StopRequest::TimeUp,
+                    None => StopRequest::Nothing,
                 };
             }
-            if urge != Urge::Nothing {
+            if urge != StopRequest::Nothing {
                 let grace = self.settings.grace;
                 climb(&child, ladder.get_or_insert_with(|| first_step(&child, urge)), stop, grace);
             }
         };
-        let ended = AgentExit { exit, urge };
+        let ended = AgentExit { exit, stop: urge };
         crash::point("keeper.child-exited");
         if watched == Watched::Agent {
             self.record_exit(ended, String::new())?;
@@ -303,10 +303,10 @@ fn at_once(at: piton_core::time::Millis) -> Stop {
     Stop { cause: Cause::Unknown, haste: Haste::Now, at }
 }
 
-fn first_step(child: &Child, urge: Urge) -> Ladder {
+fn first_step(child: &Child, urge: StopRequest) -> Ladder {
     // The signal the person sent is the one that programs are written to expect.
     let signal = match urge {
-        Urge::Stop(Cause::UserInterrupt) => Signal::INT,
+        StopRequest::Stop(Cause::UserInterrupt) => Signal::INT,
         _ => Signal::TERM,
     };
     child.signal(signal);

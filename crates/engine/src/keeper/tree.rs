@@ -88,7 +88,8 @@ impl Keeper {
             }
             // Also when the agent went to a branch of its own: that is where its work is.
             (TreeState::Present { .. }, Whose::Own | Whose::Unknown) => {
-                let last = self.state().to_go_on_from().and_then(|kept| kept.snapshot.head.clone());
+                let last =
+                    self.state().resume_snapshot().and_then(|kept| kept.snapshot.head.clone());
                 let known = last.or_else(|| self.state().base.clone());
                 // What a killed git has left would keep the agent's own from working.
                 self.tree.clear_own_locks()?;
@@ -133,7 +134,7 @@ impl Keeper {
         }
         let (start, kept) = self.start_of(branch, kept)?;
         // What was moved out comes back whole: a snapshot has only some of it.
-        let since = self.state().begun_anew();
+        let since = self.state().restarted_at();
         let out = preserve::moved_out(&self.project, &self.step, self.state()).into_iter();
         let coming = out.filter(|(fence, _)| Some(*fence) >= since);
         let without: Vec<Vec<u8>> = coming.map(|(_, moved)| moved.path).collect();
@@ -157,7 +158,7 @@ impl Keeper {
     fn move_back(&self) -> Result<(), End> {
         let state = self.state();
         let past = state.history.iter().rev().map(|past| &past.attempt);
-        let since = state.begun_anew();
+        let since = state.restarted_at();
         for attempt in past.take_while(|attempt| Some(attempt.fence) >= since) {
             let folder = self.project.folder(attempt.id);
             let done = snapshot::move_back(&self.tree, &self.step, &folder.omitted())?;
@@ -183,10 +184,10 @@ impl Keeper {
     /// worktree.
     fn left(&self) -> Result<Option<Oid>, End> {
         let state = self.state();
-        let recorded = state.to_go_on_from();
+        let recorded = state.resume_snapshot();
         let number = |name: &str| name.rsplit('/').next().and_then(|n| n.parse::<u64>().ok());
         let newest = recorded.map(|kept| (kept.fence, number(&kept.snapshot.refname).unwrap_or(0)));
-        let since = newest.map(|(fence, _)| fence).max(state.begun_anew());
+        let since = newest.map(|(fence, _)| fence).max(state.restarted_at());
         for past in state.history.iter().rev().map(|past| &past.attempt) {
             if Some(past.fence) < since {
                 break;

@@ -4,7 +4,7 @@
 use piton_core::claim::believed_until;
 use piton_core::event::SnapshotReason;
 use piton_core::ids::{Fence, Oid, StepId, StepRef};
-use piton_core::recover::Sighting;
+use piton_core::observed::Sighting;
 use piton_core::run::{Attempt, Step};
 use piton_core::view::step_branch;
 

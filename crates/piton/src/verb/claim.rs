@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use piton_core::decide::Insist;
+use piton_core::claim::Takeover;
 use piton_core::event::Holder;
 use piton_core::ids::StepId;
 use piton_engine::Access;
@@ -74,8 +74,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let on_change = args.accepting.on_change();
     let mut log = claiming::open_or_find(ui, &project, args.run.as_deref(), on_change)?;
     let step = args.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
-    let insist = if args.force { Insist::Force } else { Insist::Never };
-    let ask = ClaimAsk { step: step.as_ref(), worktree, lease: args.lease, insist };
+    let takeover = if args.force { Takeover::Force } else { Takeover::Forbid };
+    let ask = ClaimAsk { step: step.as_ref(), worktree, lease: args.lease, takeover };
     let answer = claims::claim(&project, &mut log, &ask)?;
     let told = told(ui, &project, &log, &answer)?;
     if let Some(step) = step.filter(|_| answer.claim.is_none()) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use piton_core::event::{BadEvent, Event, Grounds, Holder, Mark, ReleasedBy, Scope};
 use piton_core::record::{Cursor, Record};
-use piton_core::view::timestamp;
+use piton_core::time::timestamp;
 use piton_engine::Access;
 use piton_engine::log::Log;
 use serde_json::{Value, json};
@@ -172,7 +172,7 @@ fn detail(event: &Event) -> String {
         }
         Event::Resumed { confirmed: true, .. } => "confirmed".to_owned(),
         Event::Abandoned { keep_until: Some(until), .. } => {
-            format!("in the attic until {}", piton_core::view::timestamp(*until))
+            format!("in the attic until {}", piton_core::time::timestamp(*until))
         }
         Event::Resumed { .. } | Event::Abandoned { .. } | Event::Reopened { .. } => String::new(),
     }

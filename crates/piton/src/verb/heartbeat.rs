@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use piton_core::view::timestamp;
+use piton_core::time::timestamp;
 use piton_engine::claims::{self, Pulse};
 use piton_engine::error::EngineError;
 use serde_json::json;

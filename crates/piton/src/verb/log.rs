@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use piton_core::ids::{AttemptId, StepId};
-use piton_core::recover::Sighting;
+use piton_core::observed::Sighting;
 use piton_core::run::{Ending, Phase, Step};
 use piton_engine::Access;
 use piton_engine::log::Log;

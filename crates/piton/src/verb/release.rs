@@ -1,8 +1,8 @@
 //! `piton release`: gives a claim back. The step is pending again; what is done of its checklist stays.
 
-use piton_core::decide::Refusal;
 use piton_core::event::Holder;
 use piton_core::ids::Fence;
+use piton_core::refusal::Refusal;
 use piton_core::run::Attempt;
 use piton_engine::claims::{self, ReleaseAnswer};
 

@@ -3,7 +3,8 @@
 
 use piton_core::event::{Cause, Entry};
 use piton_core::ids::StepId;
-use piton_core::recover::{Action, Because, Mend, Observed, on_resume};
+use piton_core::observed::Observed;
+use piton_core::recover::{Action, Because, Recovery, on_resume};
 use piton_core::run::Run;
 use piton_engine::Access;
 use piton_engine::condition;
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         return finished(ui, &project, &log);
     }
     if log.run().abandoned.is_some() {
-        let refusal = piton_core::decide::Refusal::RunAbandoned;
+        let refusal = piton_core::refusal::Refusal::RunAbandoned;
         return Err(About::run(&project, &log).problem(refusal.into()));
     }
     refuse_log_behind(&project, &log)?;
@@ -158,28 +159,29 @@ pub(crate) fn refuse_failed(project: &Project, run: &Run) -> Result<(), Problem>
 fn dry_run(ui: &Ui, project: &Project, log: &Log, jobs: Option<u32>) -> Result<Answer, Problem> {
     let observed = Observed { jobs, ..observe(project, log, Depth::Trees) };
     let leases = log.store().leases(log.run().opened.run)?;
-    let mends = on_resume(log.run(), &project.host, &observed, &leases, &log.now()?);
+    let recoveries = on_resume(log.run(), &project.host, &observed, &leases, &log.now()?);
     let handle = &log.run().opened.handle;
     ui.line(format!("{}: `piton resume` would", bold(handle.as_str())))?;
-    let row = |mend: &Mend| vec![format!("  {}", mend.step), told(log.run(), mend)];
+    let row =
+        |recovery: &Recovery| vec![format!("  {}", recovery.step), describe(log.run(), recovery)];
     let conditions = condition::of_run(project, log)?;
-    let lines = table(&mends.iter().map(row).collect::<Vec<_>>());
-    for (line, mend) in lines.into_iter().zip(&mends) {
+    let lines = table(&recoveries.iter().map(row).collect::<Vec<_>>());
+    for (line, recovery) in lines.into_iter().zip(&recoveries) {
         ui.line(line)?;
-        let own = conditions.iter().filter(|(step, _)| *step == mend.step);
+        let own = conditions.iter().filter(|(step, _)| *step == recovery.step);
         for line in own.flat_map(|(_, conditions)| condition_lines(conditions)) {
             ui.line(format!("    {line}"))?;
         }
     }
     ui.line(dim("Nothing was written."))?;
-    let steps: Vec<Value> = mends
+    let steps: Vec<Value> = recoveries
         .iter()
-        .map(|mend| {
+        .map(|recovery| {
             json!({
-                "step": mend.step.step,
-                "iteration": mend.step.iteration,
-                "action": word_for(&mend.action),
-                "told": told(log.run(), mend),
+                "step": recovery.step.step,
+                "iteration": recovery.step.iteration,
+                "action": word_for(&recovery.action),
+                "told": describe(log.run(), recovery),
             })
         })
         .collect();
@@ -198,7 +200,7 @@ fn word_for(action: &Action) -> &'static str {
         Action::Adopt { .. } => "adopt",
         Action::Bury { .. } => "bury",
         Action::Expire { .. } => "expire",
-        Action::Enter { .. } => "enter",
+        Action::Start { .. } => "enter",
         Action::AwaitLease { .. } => "await_lease",
         Action::AwaitNeeds | Action::AwaitFailed { .. } => "await_needs",
         Action::AwaitTree { .. } => "await_tree",
@@ -213,16 +215,16 @@ fn word_for(action: &Action) -> &'static str {
 }
 
 /// What is done about a step, in words.
-fn told(run: &Run, mend: &Mend) -> String {
+fn describe(run: &Run, recovery: &Recovery) -> String {
     let needs = || {
-        let index = run.index_of(&mend.step.step);
+        let index = run.index_of(&recovery.step.step);
         let needs = index.map(|index| run.unmet(index)).unwrap_or_default();
         format!("wait for {}", needs.iter().map(StepId::as_str).collect::<Vec<_>>().join(", "))
     };
-    told_with(&mend.action, &needs)
+    describe_with(&recovery.action, &needs)
 }
 
-fn told_with(action: &Action, needs: &dyn Fn() -> String) -> String {
+fn describe_with(action: &Action, needs: &dyn Fn() -> String) -> String {
     match action {
         Action::Skip => "skip: completed".to_owned(),
         Action::Adopt { .. } => "watch: its attempt is alive".to_owned(),
@@ -230,14 +232,14 @@ fn told_with(action: &Action, needs: &dyn Fn() -> String) -> String {
             let then = match &**then {
                 // There is no such question yet.
                 Action::AwaitAnswer { .. } => "ask how it goes on".to_owned(),
-                then => told_with(then, needs),
+                then => describe_with(then, needs),
             };
             format!("record that its attempt is dead, keep its work, then {then}")
         }
         Action::Expire { .. } => {
             "record that its holder is lost, then ask how it goes on".to_owned()
         }
-        Action::Enter { entry, because } => format!("{}{}", entered(*entry), reason(because)),
+        Action::Start { entry, because } => format!("{}{}", entered(*entry), reason(because)),
         Action::AwaitLease { .. } => {
             "wait: somebody else has it, until its lease is over".to_owned()
         }

@@ -1,7 +1,7 @@
 //! `piton show`: everything about one run, or one step of it: attempts, what is kept, what to do next.
 
-use piton_core::time::Millis;
-use piton_core::view::{AttemptView, GoodCommit, KnownAs, StepView, timestamp};
+use piton_core::time::{Millis, timestamp};
+use piton_core::view::{AttemptView, GoodCommit, KnownAs, StepView};
 use piton_engine::Access;
 use piton_engine::condition;
 use piton_engine::config::{Settings, show};

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use piton_core::event::{Omission, SnapshotReason};
 use piton_core::ids::{Handle, StepId};
-use piton_core::time::Millis;
-use piton_core::view::timestamp;
+use piton_core::time::{Millis, timestamp};
 use piton_engine::log::Log;
 use piton_engine::project::Project;
 use piton_engine::snapshot::{Begun, ChangeKind, FileChange};

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use piton_core::event::{Cause, Haste, Holder};
 use piton_core::ids::{AttemptId, StepId, StepRef};
-use piton_core::recover::Sighting;
+use piton_core::observed::Sighting;
 use piton_engine::Access;
 use piton_engine::bury::{Burial, bury_dead};
 use piton_engine::log::Log;

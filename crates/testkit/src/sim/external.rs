@@ -5,11 +5,13 @@
 
 use std::fmt;
 
-use piton_core::decide::{Claim, Command, Insist, Refusal, Which};
+use piton_core::claim::{Claim, Takeover, Which};
+use piton_core::decide::Command;
 use piton_core::event::{
     Check, Conflict, Entry, Exit, Failure, Holder, Report, SnapshotReason, Truth,
 };
 use piton_core::ids::{AttemptId, Fence, Hash, Oid, StepRef};
+use piton_core::refusal::Refusal;
 use piton_core::run::Step;
 use piton_engine::log::Log;
 
@@ -104,9 +106,9 @@ impl External {
         } else {
             world.refresh(log);
         }
-        let insist = match world.faulty && world.rng.one_in(12) {
-            true => Insist::Force,
-            false => Insist::Never,
+        let takeover = match world.faulty && world.rng.one_in(12) {
+            true => Takeover::Force,
+            false => Takeover::Forbid,
         };
         let which = if world.faulty && world.rng.one_in(3) {
             let step = world.rng.index(world.plan.steps.len());
@@ -122,8 +124,8 @@ impl External {
         }
         let attempt = world.new_attempt();
         let eager = world.bug == Some(Bug::UnaskedForce);
-        let mut blind = match (world.bug, insist) {
-            (Some(Bug::ForcedCompleted), Insist::Force) => {
+        let mut blind = match (world.bug, takeover) {
+            (Some(Bug::ForcedCompleted), Takeover::Force) => {
                 world.load(world.store_with(Some(Bug::HiddenCompletions)))
             }
             _ => None,
@@ -135,10 +137,10 @@ impl External {
             holder: self.holder(world),
             until: now.after(LEASE),
             observed: world.observe(self.seen_from(world), log.run()),
-            insist: if eager { Insist::Force } else { insist },
+            takeover: if eager { Takeover::Force } else { takeover },
             pid: None,
         });
-        let writer = Writer { worktree: Some(self.number), insist, ..Writer::plain(self.id) };
+        let writer = Writer { worktree: Some(self.number), takeover, ..Writer::plain(self.id) };
         match world.submit(log, writer, &command) {
             Some(Refusal::LockBusy { .. }) => world.counts.lock_waits += 1,
             Some(_) => {}
@@ -212,7 +214,7 @@ impl External {
         let state = state(log, &held);
         let before = state.history.last().map(|past| past.attempt.id);
         let answers = unread(state);
-        let (base, kept) = (state.base.clone(), state.to_go_on_from());
+        let (base, kept) = (state.base.clone(), state.resume_snapshot());
         let kept = kept.map(|kept| kept.snapshot.commit.clone());
         let kept = kept.filter(|_| world.bug != Some(Bug::EmptySnapshots));
         let tip = world.repository.tip();
@@ -399,7 +401,8 @@ impl External {
     /// Asks, and brings both sides together without waiting for the answer.
     fn unlanded(&self, world: &mut World, log: &mut Log, held: Held, conflict: Conflict) -> Next {
         let (step, fence) = (held.step.clone(), held.fence);
-        if let Err(next) = self.submit(world, log, &held, &Command::Park { step, fence, conflict })
+        if let Err(next) =
+            self.submit(world, log, &held, &Command::RaiseConflict { step, fence, conflict })
         {
             return next;
         }

@@ -3,12 +3,14 @@
 
 use std::fmt;
 
-use piton_core::decide::{AgentExit, Command, Judged, Refusal, Urge, judge_exit};
+use piton_core::decide::Command;
 use piton_core::event::{
     Cause, Check, Conflict, Entry, Exit, Failure, Mark, Snapshot, SnapshotReason, Stage, Truth,
 };
+use piton_core::exit::{AgentExit, Judged, StopRequest, judge_exit};
 use piton_core::ids::{AttemptId, Fence, Hash, Oid, QuestionId, StepRef};
 use piton_core::plan::Work;
+use piton_core::refusal::Refusal;
 use piton_core::run::{Run, Step, Stop};
 use piton_core::time::Millis;
 use piton_engine::log::Log;
@@ -232,7 +234,7 @@ impl Keeper {
         let state = self.state();
         let before = state.history.last().map(|past| past.attempt.id);
         let recorded = state.base.clone();
-        let kept = state.to_go_on_from().map(|kept| kept.snapshot.commit.clone());
+        let kept = state.resume_snapshot().map(|kept| kept.snapshot.commit.clone());
         let tip = world.repository.tip();
         let room = world.room(self.index);
         let tree = &mut world.hosts[self.host].trees[room].tree;
@@ -282,7 +284,7 @@ impl Keeper {
         let folder = &world.hosts[self.host].folders[&self.attempt];
         let life = folder.agent.as_ref().map_or(Life::Ended(Exit::Signal(9)), |agent| agent.life);
         if let Life::Ended(exit) = life {
-            let ended = AgentExit { exit, urge: Urge::Nothing };
+            let ended = AgentExit { exit, stop: StopRequest::Nothing };
             world.record_exit(self.host, self.attempt, ended);
             if exit.is_success() {
                 world.agent_succeeded(self.fence);
@@ -295,7 +297,7 @@ impl Keeper {
             if let Some(stop) = stop {
                 // Some agents exit with zero when they are told to end.
                 let exit = if world.rng.one_in(3) { Exit::Code(0) } else { Exit::Signal(15) };
-                let ended = AgentExit { exit, urge: Urge::Stop(stop.cause) };
+                let ended = AgentExit { exit, stop: StopRequest::Stop(stop.cause) };
                 world.record_exit(self.host, self.attempt, ended);
                 self.next = Next::Judge(ended);
                 return;
@@ -465,7 +467,7 @@ impl Keeper {
         let command = match end {
             End::Failed(why) => Command::Fail { step, fence, why },
             End::Waiting => Command::Suspend { step, fence },
-            End::Unlanded(conflict) => Command::Park { step, fence, conflict },
+            End::Unlanded(conflict) => Command::RaiseConflict { step, fence, conflict },
             End::Interrupted { cause, left_at } => {
                 let (at, evidence) = (Millis(world.clock), "seen".to_owned());
                 Command::Interrupt { step, fence, cause, at, evidence, left_at }

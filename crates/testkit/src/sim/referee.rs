@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use piton_core::decide::Insist;
+use piton_core::claim::Takeover;
 use piton_core::event::{About, Claimed, Entry, Event, Failure, Grounds, Holder, ReleasedBy};
 use piton_core::ids::{AttemptId, Fence, HostId, LockName, QuestionId, StepId};
 use piton_core::plan::{Isolation, OnInterrupt, Plan, Work};
@@ -90,15 +90,21 @@ pub(super) struct Writer {
     /// The worktree it works in, where it is somebody outside.
     pub(super) worktree: Option<usize>,
     /// Whether it means to take what others hold.
-    pub(super) insist: Insist,
+    pub(super) takeover: Takeover,
     /// The host from which it gives up a holder that was not heard of any more.
     pub(super) gives_up_from: Option<usize>,
 }
 
 impl Writer {
-    /// Somebody without a claim who does not insist.
+    /// A writer without a claim that does not force one.
     pub(super) fn plain(actor: ActorId) -> Writer {
-        Writer { actor, fence: None, worktree: None, insist: Insist::Never, gives_up_from: None }
+        Writer {
+            actor,
+            fence: None,
+            worktree: None,
+            takeover: Takeover::Forbid,
+            gives_up_from: None,
+        }
     }
 }
 
@@ -153,7 +159,7 @@ struct Step {
     /// What was started under the open claim has not ended, as far as the log says.
     began: bool,
     /// What was started last was cut off, and nobody has said how it goes on.
-    cut_off: bool,
+    died_mid_work: bool,
 }
 
 pub(super) struct Referee {
@@ -198,7 +204,7 @@ impl Referee {
             agent_ended: false,
             asks: plan.steps[at].on_interrupt == Some(OnInterrupt::Ask),
             began: false,
-            cut_off: false,
+            died_mid_work: false,
         };
         let slots = plan.locks.iter().map(|(lock, slots)| (lock.clone(), *slots as usize));
         Referee {
@@ -282,7 +288,7 @@ impl Referee {
                 None => {
                     self.drop_questions(index, &[]);
                     self.steps[index].agent_ended = false;
-                    self.steps[index].cut_off = false;
+                    self.steps[index].died_mid_work = false;
                     begin_anew(&mut self.asked, index);
                     Ok(())
                 }
@@ -301,7 +307,7 @@ impl Referee {
     /// After the interruption, or, where the answer was to stop, once more.
     fn asks_how(&mut self, index: usize, fence: Fence) -> Result<(), Violation> {
         let step = &self.steps[index];
-        if !step.asks || !step.cut_off || step.open.is_some() {
+        if !step.asks || !step.died_mid_work || step.open.is_some() {
             let detail = format!("{} is asked about, and has no reason to be", step.id);
             return Err(violation(Invariant::AskedFirst, detail));
         }
@@ -320,7 +326,7 @@ impl Referee {
         self.tally.answers += 1;
         let how = self.asked.iter().any(|asked| asked.id == question && asked.going_on);
         if how && answer != STOP {
-            self.steps[index].cut_off = false;
+            self.steps[index].died_mid_work = false;
         }
         self.change(index, question, Fate::Open, Fate::Answered)
     }
@@ -413,7 +419,7 @@ impl Referee {
         // Whoever read how it goes on has begun, for all that is known: the answer is used up.
         let going_on = |asked: &Asked| asked.going_on && told.contains(&asked.id);
         if matches!(event, Event::AnswersApplied { .. }) && self.asked.iter().any(going_on) {
-            self.steps[index].cut_off = true;
+            self.steps[index].died_mid_work = true;
         }
         for question in told {
             self.tally.applied += 1;
@@ -483,7 +489,7 @@ impl Referee {
         if step.open.is_some() {
             // Nobody can read the exit record on a host that is lost.
             step.agent_ended &= matches!(claimed.entry, Entry::Verify | Entry::Land);
-            step.cut_off |= step.began;
+            step.died_mid_work |= step.began;
         }
         step.began = false;
         // Whoever works outside does so from the start, or from what was kept.
@@ -539,7 +545,7 @@ impl Referee {
                 let detail = format!("{id} at {} is taken as its own by {own:?}", open.fence);
                 Err(violation(Invariant::OneOwner, detail))
             }
-            Grounds::Forced if writer.is_some_and(|who| who.insist == Insist::Force) => Ok(()),
+            Grounds::Forced if writer.is_some_and(|who| who.takeover == Takeover::Force) => Ok(()),
             Grounds::Forced => {
                 let detail = format!("{id} is taken from {}, and nobody insisted", open.fence);
                 Err(violation(Invariant::LeaseRespected, detail))
@@ -584,27 +590,27 @@ impl Referee {
                 return Err(violation(Invariant::AgentNotRepeated, detail));
             }
             // Whoever works outside sees to it themselves.
-            Event::Started { .. } if step.asks && step.cut_off && open.worktree.is_none() => {
+            Event::Started { .. } if step.asks && step.died_mid_work && open.worktree.is_none() => {
                 let detail = format!("{} was cut off, and nobody said how it goes on", step.id);
                 return Err(violation(Invariant::AskedFirst, detail));
             }
-            Event::Started { .. } => (step.began, step.cut_off) = (true, false),
+            Event::Started { .. } => (step.began, step.died_mid_work) = (true, false),
             // It has come to its end.
-            Event::Verified { .. } => (step.began, step.cut_off) = (false, false),
+            Event::Verified { .. } => (step.began, step.died_mid_work) = (false, false),
             Event::Completed { waived, .. } => {
                 self.tally.waivers += u64::from(waived.is_some());
                 step.completed = true;
                 step.open = None;
             }
             Event::Released { by, .. } => {
-                let insists = at.writer.is_some_and(|writer| writer.insist == Insist::Force);
+                let insists = at.writer.is_some_and(|writer| writer.takeover == Takeover::Force);
                 if *by == ReleasedBy::Force && !insists {
                     let detail = format!("{} is released by force, and nobody insisted", step.id);
                     return Err(violation(Invariant::OneOwner, detail));
                 }
                 self.tally.releases += 1;
                 step.agent_ended = false;
-                (step.began, step.cut_off) = (false, false);
+                (step.began, step.died_mid_work) = (false, false);
                 begin_anew(&mut self.asked, index);
                 step.open = None;
             }
@@ -620,8 +626,8 @@ impl Referee {
                 }
                 let interrupted = matches!(event, Event::Interrupted { .. });
                 step.agent_ended &= interrupted;
-                step.cut_off |= step.began;
-                step.cut_off &= interrupted && !step.agent_ended;
+                step.died_mid_work |= step.began;
+                step.died_mid_work &= interrupted && !step.agent_ended;
                 step.began = false;
                 step.open = None;
             }

@@ -1,15 +1,18 @@
-//! A simulated worker: look, ask the rules what to mend, act; each durable action on its own, so that
+//! A simulated worker: look, ask the rules what to do, act; each durable action on its own, so that
 //! it can die or stall between any two. The user is here too: stops, resumes, says yes, gives back and
 //! resets what others left, and answers late, twice or never.
 
 use std::fmt;
 use std::sync::Arc;
 
-use piton_core::decide::{Claim, Command, Corpse, Insist, Refusal, Which};
+use piton_core::claim::{Claim, Takeover, Which};
+use piton_core::decide::Command;
 use piton_core::event::{About, Cause, Haste, Holder, Scope, SnapshotReason};
 use piton_core::ids::{AttemptId, Fence, StepRef};
+use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::question::{CONTINUE, LAND_AGAIN, Question, RESTART, STOP, WhichQuestion};
-use piton_core::recover::{Action, Observed, Sighting, recover};
+use piton_core::recover::{Action, recover};
+use piton_core::refusal::Refusal;
 use piton_core::run::Phase;
 use piton_engine::log::Log;
 
@@ -93,7 +96,7 @@ impl Worker {
         self.log = Some(log);
     }
 
-    /// Observe, then ask what to mend. A look may be stale: what others wrote is not always read.
+    /// Observe, then ask what to do. A look may be stale: what others wrote is not always read.
     fn look(&self, world: &mut World, log: &mut Log) -> Next {
         if world.faulty && world.rng.one_in(3) {
             world.counts.stale_looks += 1;
@@ -103,16 +106,16 @@ impl Worker {
         let observed = world.observe(self.host, log.run());
         let leases = log.store().leases(world.run).unwrap_or_default();
         let Ok(now) = log.now() else { return Next::Look };
-        for mend in recover(log.run(), &observed, &leases, &now) {
-            match mend.action {
+        for recovery in recover(log.run(), &observed, &leases, &now) {
+            match recovery.action {
                 Action::Bury { fence, .. } => {
-                    let held = log.run().held().find(|(step, _)| *step == mend.step);
+                    let held = log.run().held().find(|(step, _)| *step == recovery.step);
                     let Some(attempt) = held.map(|(_, attempt)| attempt.id) else { continue };
                     let Sighting::Dead(corpse) = observed.of(attempt).clone() else { continue };
-                    return Next::Sweep(Dead { step: mend.step, fence, attempt, corpse });
+                    return Next::Sweep(Dead { step: recovery.step, fence, attempt, corpse });
                 }
-                Action::Expire { fence } => return Next::Expire(mend.step, fence),
-                Action::Enter { .. } => return Next::Lock(mend.step, observed),
+                Action::Expire { fence } => return Next::Expire(recovery.step, fence),
+                Action::Start { .. } => return Next::Lock(recovery.step, observed),
                 _ => {}
             }
         }
@@ -156,7 +159,7 @@ impl Worker {
             holder,
             until: now.after(LEASE),
             observed,
-            insist: Insist::Never,
+            takeover: Takeover::Forbid,
             pid: None,
         });
         match world.submit(log, Writer::plain(self.id), &command) {
@@ -216,7 +219,7 @@ impl User {
                 Command::Answer { .. } => {}
                 _ => world.counts.resumes += 1,
             }
-            let writer = Writer { insist: Insist::Force, ..Writer::plain(ActorId(0)) };
+            let writer = Writer { takeover: Takeover::Force, ..Writer::plain(ActorId(0)) };
             let _refused = world.submit(&mut log, writer, &command);
         }
         self.log = Some(log);
@@ -226,9 +229,9 @@ impl User {
 fn ask(world: &mut World, log: &Log, whim: u64) -> Option<Command> {
     let (host, cause) = (world.hosts[0].id.clone(), Cause::UserInterrupt);
     if !world.faulty {
-        let mends = recover(log.run(), &Observed::default(), &[], &log.now().ok()?);
+        let recoveries = recover(log.run(), &Observed::default(), &[], &log.now().ok()?);
         let waits = |action: &Action| matches!(action, Action::StayStopped | Action::Ask { .. });
-        let needed = mends.iter().any(|mend| waits(&mend.action));
+        let needed = recoveries.iter().any(|recovery| waits(&recovery.action));
         let resume = needed.then_some(Command::Resume { host, confirmed: true });
         return resume.or_else(|| answer(world, log, Question::is_open));
     }

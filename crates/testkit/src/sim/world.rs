@@ -7,17 +7,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use piton_core::claim::lease_key;
-use piton_core::decide::{AgentExit, Command, Corpse, Refusal};
+use piton_core::decide::Command;
 use piton_core::decided::Lease;
 use piton_core::event::{Cause, Exit, Holder, Repository as RepositoryId, RunOpened};
+use piton_core::exit::AgentExit;
 use piton_core::ids::{
     AgentName, AttemptId, BootId, Fence, Handle, Hash, HostId, LockName, Oid, RunId, StepId,
     StepRef, SubstepId,
 };
 use piton_core::limits::RETRIES_MAX;
+use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::plan::{Isolation, Need, OnInterrupt, Plan, PlanStep, PlanSubstep, Work};
 use piton_core::record::Cursor;
-use piton_core::recover::{Observed, Sighting};
+use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Run};
 use piton_core::time::{Millis, Moment};
 use piton_engine::log::{Log, LogError, Opened};

@@ -8,13 +8,14 @@ use std::process::Command as Program;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_core::decide::{Claim, Command, Insist, Which};
+use piton_core::claim::{Claim, Takeover, Which};
+use piton_core::decide::Command;
 use piton_core::event::{
     Failure, Holder, Omission, Repository, RunOpened, Snapshot, SnapshotReason, Truth,
 };
 use piton_core::ids::{AttemptId, Fence, Handle, Hash, Oid, RunId, StepId, StepRef};
+use piton_core::observed::Observed;
 use piton_core::plan::{self, Plan};
-use piton_core::recover::Observed;
 use piton_engine::config::{self, Flags, Layers, Settings};
 use piton_engine::log::{Log, Opened};
 use piton_engine::project::Project;
@@ -143,7 +144,7 @@ impl Lab {
             holder: Holder::Keeper { host, boot },
             until: log.now().expect("a clock").after(Duration::from_secs(60)),
             observed: Observed { host: self.project.host.clone(), ..Observed::default() },
-            insist: Insist::Never,
+            takeover: Takeover::Forbid,
             pid: None,
         };
         tell(log, Command::Claim(claim));

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use piton_core::decide::Command;
+use piton_core::observed::Sighting;
 use piton_core::plan::Work;
-use piton_core::recover::{Action, Sighting, recover};
+use piton_core::recover::{Action, recover};
 use piton_engine::log::Log;
 use piton_engine::observe::{Depth, observe};
 use piton_testkit::shell_word;
@@ -65,9 +66,9 @@ fn interrupted(lab: &Lab, round: usize) -> Vec<Log> {
 fn make_claimable(lab: &Lab, log: &mut Log) {
     let observed = observe(&lab.project, log, Depth::Locks);
     let leases = lab.store.leases(log.run().opened.run).expect("leases");
-    let mends = recover(log.run(), &observed, &leases, &log.now().expect("a clock"));
-    let dead = mends.iter().find_map(|mend| match &mend.action {
-        Action::Bury { fence, .. } => Some((mend.step.clone(), *fence)),
+    let recoveries = recover(log.run(), &observed, &leases, &log.now().expect("a clock"));
+    let dead = recoveries.iter().find_map(|recovery| match &recovery.action {
+        Action::Bury { fence, .. } => Some((recovery.step.clone(), *fence)),
         _ => None,
     });
     let (step, fence) = dead.expect("its attempt is dead");

@@ -1,7 +1,8 @@
 //! Transitions inside a worker or a keeper, where the store is open already: one of them, and all of a
 //! thousand steps with what the worker asks between them.
 
-use piton_core::recover::{Action, Observed, recover};
+use piton_core::observed::Observed;
+use piton_core::recover::{Action, recover};
 
 use crate::Bench;
 use crate::floor::Floor;
@@ -65,8 +66,9 @@ pub(crate) fn steps(bench: &Bench) -> Vec<Row> {
 fn work_off_next(lab: &Lab, log: &mut piton_engine::log::Log, n: usize) {
     log.refresh().expect("the log can be read");
     let leases = lab.store.leases(log.run().opened.run).expect("leases");
-    let mends = recover(log.run(), &Observed::default(), &leases, &log.now().expect("a clock"));
-    let next = mends.iter().find(|mend| matches!(mend.action, Action::Enter { .. }));
+    let recoveries =
+        recover(log.run(), &Observed::default(), &leases, &log.now().expect("a clock"));
+    let next = recoveries.iter().find(|recovery| matches!(recovery.action, Action::Start { .. }));
     let next = next.expect("something is left to do").step.clone();
     assert_eq!(next, step(n), "steps come in the order of their needs");
     lab.work_off(log, &next);

@@ -1,0 +1,275 @@
+//! Questions and answers: who may ask what, which answer a text stands for, and that an answer is given once
+//! and applied once. Who may claim a step that waits is decided elsewhere.
+
+use super::{nothing, one, own};
+use crate::claim::lease_key;
+use crate::decided::{Decided, Lease};
+use crate::event::{About, Cause, Conflict, Event, Haste, Holder, Scope};
+use crate::ids::{Fence, HostId, QuestionId, StepRef};
+use crate::limits::{
+    ANSWER_BYTES_MAX, CHOICE_CHARS_MAX, CHOICES_MAX, OPEN_QUESTIONS_MAX, QUESTION_BYTES_MAX,
+};
+use crate::plan::{PlanStep, Work};
+use crate::question::{
+    CONTINUE, LAND_AGAIN, Question, QuestionState, RESTART, STOP, WhichQuestion,
+};
+use crate::refusal::Refusal;
+use crate::run::{Phase, Run, Step, asks_first};
+use crate::time::{Millis, Moment, timestamp};
+
+/// How much of a question about a conflict is for the names of files, in characters: it is read at a glance,
+/// and `about` has more of them.
+const CONFLICT_CHARS_MAX: usize = 100;
+
+/// Asking the same again while it is open, or while nobody was told its answer, asks nothing new.
+pub(super) fn decide_ask(
+    run: &Run,
+    (step, fence): (&StepRef, Fence),
+    text: &str,
+    choices: &[String],
+) -> Result<Decided, Refusal> {
+    let (state, _) = own(run, step, fence)?;
+    let text = text.trim();
+    askable(text, choices)?;
+    if state.asked_already(text, choices).is_some() {
+        return Ok(nothing());
+    }
+    if state.questions.iter().filter(|question| question.is_open()).count() >= OPEN_QUESTIONS_MAX {
+        return Err(Refusal::BadQuestion { why: "the step has too many open questions" });
+    }
+    let (step, text, choices) = (step.clone(), text.to_owned(), choices.to_vec());
+    Ok(one(Event::Asked { step, fence, text, choices, about: None }))
+}
+
+/// The commit cannot be landed: a person is asked. What a keeper had waits for the answer; who works
+/// outside may bring both sides together without.
+pub(super) fn decide_conflict(
+    run: &Run,
+    (step, fence): (&StepRef, Fence),
+    conflict: &Conflict,
+    now: &Moment,
+) -> Result<Decided, Refusal> {
+    let (state, attempt) = own(run, step, fence)?;
+    if state.verified.is_none() {
+        return Err(Refusal::NotVerified { step: step.step.clone() });
+    }
+    let about = Box::new(About::Conflict(conflict.clone()));
+    let same = |asked: &Question| asked.is_open() && asked.about.as_ref() == Some(&about);
+    if state.questions.iter().any(same) {
+        return Ok(nothing());
+    }
+    let asked = Event::Asked {
+        step: step.clone(),
+        fence,
+        text: conflict_text(step, conflict),
+        choices: [LAND_AGAIN, RESTART, STOP].map(str::to_owned).to_vec(),
+        about: Some(about),
+    };
+    Ok(match attempt.holder {
+        Holder::Keeper { .. } => {
+            let suspended = Event::Suspended { step: step.clone(), fence };
+            let over = Lease { key: lease_key(step), fence, until: now.clone() };
+            Decided::new(vec![asked, suspended]).with_lease(over)
+        }
+        Holder::External { .. } => one(asked),
+    })
+}
+
+/// The question about an attempt that was cut off at work.
+pub(super) fn about_interruption(
+    (plan, state): (&PlanStep, &Step),
+    (step, fence): (&StepRef, Fence),
+    (cause, at): (Cause, Millis),
+) -> Event {
+    let kept = state.resume_snapshot().map(|kept| kept.snapshot.refname.clone());
+    let changed = state.changed;
+    Event::Asked {
+        step: step.clone(),
+        fence,
+        text: interruption_text((step, &plan.work), (cause, at), changed, kept.as_deref()),
+        choices: [CONTINUE, RESTART, STOP].map(str::to_owned).to_vec(),
+        about: Some(Box::new(About::Interruption { cause, changed, kept })),
+    }
+}
+
+/// The questions to ask again when a run goes on that was stopped instead of an answer.
+pub(super) fn asked_again(run: &Run) -> Vec<Event> {
+    let ask = |(plan, state): (&PlanStep, &Step)| {
+        let Phase::Interrupted(last) = &state.phase else { return None };
+        let open = state.questions.iter().any(|asked| asked.is_open() && asked.about.is_some());
+        let due = asks_first(plan, state) && !open;
+        let past = state.history.last().filter(|_| due)?;
+        let (step, fence) = (StepRef::first(plan.id.clone()), past.attempt.fence);
+        Some(about_interruption((plan, state), (&step, fence), (last.cause, last.at)))
+    };
+    run.interrupted().filter_map(ask).collect()
+}
+
+/// The first line alone says what is asked.
+fn interruption_text(
+    (step, work): (&StepRef, &Work),
+    (cause, at): (Cause, Millis),
+    changed: u64,
+    kept: Option<&str>,
+) -> String {
+    let [at_work, going_on, again] = match work {
+        Work::Agent { .. } => ["agent worked", "the agent goes on", "the agent begins again"],
+        Work::Run(_) | Work::ByHand | Work::Told(_) => {
+            ["command ran", "the command is run again", "the command is run again"]
+        }
+    };
+    let there = match (changed, kept) {
+        (0, _) | (_, None) => "No changed file was found in its worktree".to_owned(),
+        (1, Some(kept)) => format!("1 changed file is kept as {kept}"),
+        (count, Some(kept)) => format!("{count} changed files are kept as {kept}"),
+    };
+    let at = timestamp(at);
+    format!(
+        "{step} was interrupted ({cause}) at {at} while its {at_work}: how does it go on?\n\
+         {there}; what it did elsewhere stays done.\n\
+         {CONTINUE}: {going_on} in the tree as it was left\n\
+         {RESTART}: {again} from the step's base; what is in the tree is kept first\n\
+         {STOP}: nothing more is begun, and resuming asks again"
+    )
+}
+
+/// Like [`interruption_text`]: what it is about in the first line, then what each answer does.
+fn conflict_text(step: &StepRef, conflict: &Conflict) -> String {
+    let Conflict { branch, onto, commit, kept, paths, count, worktree } = conflict;
+    let mut length = 0;
+    let fits = |path: &&String| {
+        length += path.chars().count();
+        length <= CONFLICT_CHARS_MAX
+    };
+    let shown = paths.iter().take_while(fits).count().max(1).min(paths.len());
+    let more = match usize::try_from(*count).unwrap_or(usize::MAX).saturating_sub(shown) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let place = match worktree {
+        Some(worktree) => format!("in {worktree}"),
+        None => "on the step's branch".to_owned(),
+    };
+    format!(
+        "{step} conflicts with {branch} ({}) in {}{more}\n\
+         its commit {} is kept as {kept}\n\
+         {LAND_AGAIN}: after `git merge {branch}` {place}, solved and committed\n\
+         {RESTART}: the step is done again from {branch}\n\
+         {STOP}: nothing more is begun, and resuming tries to land it once more",
+        onto.short(),
+        paths[..shown].join(", "),
+        commit.short(),
+    )
+}
+
+fn askable(text: &str, choices: &[String]) -> Result<(), Refusal> {
+    let alike = |n: usize| choices[..n].contains(&choices[n]);
+    let why = if text.is_empty() {
+        "a question has a text"
+    } else if text.len() > QUESTION_BYTES_MAX {
+        "the question is too long"
+    } else if choices.len() > CHOICES_MAX {
+        "the question has too many choices"
+    } else if choices.iter().any(|choice| choice.trim() != choice || choice.is_empty()) {
+        "a choice has a text, without space around it"
+    } else if choices.iter().any(|choice| choice.chars().count() > CHOICE_CHARS_MAX) {
+        "a choice is too long"
+    } else if (0..choices.len()).any(alike) {
+        "two choices are the same"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::BadQuestion { why })
+}
+
+/// The first answer stands: the same again is harmless, another one is refused.
+pub(super) fn decide_answer(
+    run: &Run,
+    which: &WhichQuestion,
+    answer: &str,
+    host: &HostId,
+) -> Result<Decided, Refusal> {
+    let (step, question) = asked(run, which)?;
+    let answer = understood(question, answer)?;
+    match (&question.state, question.answer()) {
+        (QuestionState::Void, _) => Err(Refusal::QuestionVoid { question: question.id }),
+        (_, Some(given)) if given == answer => Ok(nothing()),
+        (_, Some(given)) => {
+            let (question, answer) = (question.id, given.to_owned());
+            Err(Refusal::AnsweredOtherwise { question, answer })
+        }
+        (_, None) => {
+            let stops = question.about.is_some() && answer == STOP && run.stop.is_none();
+            let (question, host) = (question.id, host.clone());
+            let answered = Event::Answered { step, question, answer, host };
+            let (cause, haste) = (Cause::UserInterrupt, Haste::Graceful);
+            let stop = Event::StopRequested { scope: Scope::Run, cause, haste };
+            let stop = stops.then_some(stop);
+            Ok(Decided::new([Some(answered), stop].into_iter().flatten().collect()))
+        }
+    }
+}
+
+/// The question that is meant.
+pub fn asked<'run>(
+    run: &'run Run,
+    which: &WhichQuestion,
+) -> Result<(StepRef, &'run Question), Refusal> {
+    let step = match which {
+        WhichQuestion::Id(id) => {
+            let mut all = run.questions();
+            let found = all.find(|(_, question)| question.id == *id);
+            return found.ok_or(Refusal::UnknownQuestion { question: *id });
+        }
+        WhichQuestion::Of(step) => step,
+    };
+    let unknown = || Refusal::UnknownStep(step.step.clone());
+    let state = run.state_of(step).ok_or_else(unknown)?;
+    let open: Vec<&Question> = state.questions.iter().filter(|q| q.is_open()).collect();
+    match open.as_slice() {
+        [question] => Ok((step.clone(), question)),
+        [] => match state.questions.iter().rev().find(|question| question.answer().is_some()) {
+            Some(question) => Ok((step.clone(), question)),
+            None => Err(Refusal::NothingAsked { step: step.step.clone() }),
+        },
+        several => {
+            let questions = several.iter().map(|question| question.id).collect();
+            Err(Refusal::SeveralQuestions { step: step.step.clone(), questions })
+        }
+    }
+}
+
+/// A holder was told these answers. Being told again is harmless.
+pub(super) fn decide_apply(
+    run: &Run,
+    (step, fence): (&StepRef, Fence),
+    told: &[QuestionId],
+) -> Result<Decided, Refusal> {
+    let (state, _) = own(run, step, fence)?;
+    let questions = state.unread_of(told);
+    if questions.is_empty() {
+        return Ok(nothing());
+    }
+    Ok(one(Event::AnswersApplied { step: step.clone(), fence, questions }))
+}
+
+/// The answer that a text stands for: a choice by its text or its number, else the text itquestion.
+fn understood(question: &Question, text: &str) -> Result<String, Refusal> {
+    let text = text.trim();
+    if question.choices.is_empty() {
+        return match text.len() {
+            0 => Err(Refusal::BadAnswer { why: "an answer has a text" }),
+            1..=ANSWER_BYTES_MAX => Ok(text.to_owned()),
+            _ => Err(Refusal::BadAnswer { why: "the answer is too long" }),
+        };
+    }
+    let by_text = question.choices.iter().find(|choice| *choice == text);
+    let number = text.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+    match by_text.or_else(|| question.choices.get(number?)) {
+        Some(choice) => Ok(choice.clone()),
+        None => {
+            let choices = question.choices.clone();
+            Err(Refusal::NotAChoice { question: question.id, choices })
+        }
+    }
+}

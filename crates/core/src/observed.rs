@@ -1,0 +1,73 @@
+//! What was seen of the machine: data that the rules are asked with. The engine looks; nothing here does.
+
+use std::collections::BTreeMap;
+
+use crate::event::Cause;
+use crate::exit::AgentExit;
+use crate::ids::{AttemptId, HostId, StepId};
+use crate::plan::Isolation;
+use crate::run::Run;
+use crate::time::Millis;
+
+/// What was seen of an attempt's holder. Kernel locks speak; pids only explain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sighting {
+    /// Its lock is held on this host: running, or frozen.
+    Alive,
+    /// Its lock is free on this host.
+    Dead(Corpse),
+    /// Not on this host: unknown until its lease is over.
+    Elsewhere,
+}
+
+/// A worktree that keepers work in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Workplace {
+    /// The one that all steps of the run share.
+    Run,
+    /// A step's own.
+    Step(StepId),
+}
+
+impl Workplace {
+    /// Where a keeper works on a step.
+    pub fn of(run: &Run, step: &StepId) -> Workplace {
+        match run.plan().isolation {
+            Isolation::Run => Workplace::Run,
+            Isolation::Step => Workplace::Step(step.clone()),
+        }
+    }
+}
+
+/// What was seen of the machine, by attempt. An attempt nobody looked for is elsewhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Whoever looked works where keepers do, and not in a worktree of its own.
+    pub place: Option<Workplace>,
+    /// Holders outside who work where keepers do.
+    pub outside: BTreeMap<AttemptId, Workplace>,
+    /// Who looked.
+    pub host: HostId,
+    /// How many attempts at once they go up to; the plan's number where they did not say.
+    pub jobs: Option<u32>,
+    pub attempts: BTreeMap<AttemptId, Sighting>,
+}
+
+impl Observed {
+    pub fn of(&self, attempt: AttemptId) -> &Sighting {
+        self.attempts.get(&attempt).unwrap_or(&Sighting::Elsewhere)
+    }
+}
+
+/// What was found of a dead attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Corpse {
+    /// The agent's exit record: it alone says whether the agent had ended.
+    pub exit: Option<AgentExit>,
+    pub cause: Cause,
+    /// When the attempt was last known to live.
+    pub at: Millis,
+    pub evidence: String,
+    /// Paths that differ from the step's base right now, where somebody looked.
+    pub changed: Option<u64>,
+}

@@ -1,0 +1,103 @@
+//! Where the next attempt at a step enters, or why there is none. The machine is not looked at; whether an
+//! earlier attempt worked in reach is asked of the caller.
+
+use super::{Attempt, Phase, Step};
+use crate::event::{Entry, Failure, Holder, Stage};
+use crate::limits::IDLE_INTERRUPTIONS_MAX;
+use crate::plan::{OnInterrupt, PlanStep, Work};
+use crate::question::Question;
+use crate::refusal::Refusal;
+
+/// Whether an earlier attempt worked where a keeper on the asker's host would.
+pub(super) type InReach<'a> = &'a dyn Fn(&Attempt) -> bool;
+
+/// Where the next attempt enters, or why there is none.
+pub(crate) fn entry_of(
+    plan: &PlanStep,
+    state: &Step,
+    in_reach: InReach<'_>,
+) -> Result<Entry, Refusal> {
+    let entry = entry_by_phase(plan, state, in_reach)?;
+    match state.open_question() {
+        None => Ok(entry),
+        Some(Question { id: question, text, .. }) => {
+            let (step, text) = (plan.id.clone(), text.clone());
+            Err(Refusal::QuestionOpen { step, question: *question, text })
+        }
+    }
+}
+
+fn entry_by_phase(plan: &PlanStep, state: &Step, in_reach: InReach<'_>) -> Result<Entry, Refusal> {
+    let after = |stage| entry_after(plan, state, directed(state, stage, in_reach));
+    match &state.phase {
+        Phase::Completed { .. } => Err(Refusal::Completed(plan.id.clone())),
+        Phase::Failed { .. } if state.tries_left(plan) == 0 => {
+            Err(Refusal::RetriesUsed(plan.id.clone()))
+        }
+        _ if state.is_stopped() => Err(Refusal::StepStopped(plan.id.clone())),
+        // Its agent had ended: it waited only for what becomes of the commit.
+        Phase::Suspended { .. } if state.lands_again() => Ok(after(Stage::Land)),
+        // Pending again after a release, perhaps: what was done stays.
+        Phase::Pending | Phase::Suspended { .. } => Ok(state.work_entry(plan)),
+        Phase::Held(lost) => Ok(after(state.stage(lost))),
+        Phase::Failed { why: Failure::Landing { .. }, .. } => Ok(Entry::Fresh),
+        Phase::Failed { .. } => Ok(state.work_entry(plan)),
+        Phase::Interrupted(last) if state.is_obstructed() => {
+            Err(Refusal::Obstructed { step: plan.id.clone(), why: last.evidence.clone() })
+        }
+        Phase::Interrupted(last) if state.idle >= IDLE_INTERRUPTIONS_MAX => {
+            let why = format!("{}: {}", last.cause, last.evidence);
+            Err(Refusal::NeedsPerson { step: plan.id.clone(), times: state.idle, why })
+        }
+        Phase::Interrupted(last) => Ok(after(last.left_at)),
+    }
+}
+
+/// Where a person's answer sends an attempt that was at this stage: to look at the commit anew, because
+/// somebody has worked on it meanwhile, or back to the beginning. What was committed elsewhere is not where a
+/// keeper would look: that one begins with the work.
+fn directed(state: &Step, stage: Stage, in_reach: InReach<'_>) -> Stage {
+    match stage {
+        Stage::Land if state.lands_again() && is_committed_in_reach(state, in_reach) => {
+            Stage::Verify
+        }
+        Stage::Land if state.lands_again() => Stage::Agent,
+        Stage::Land | Stage::Verify if state.directions().any(Question::is_to_restart) => {
+            Stage::Agent
+        }
+        stage => stage,
+    }
+}
+
+/// Whether the commit that waits to be landed was made in reach, and tried to be landed there alone: that is
+/// where a person adds to it.
+fn is_committed_in_reach(state: &Step, in_reach: InReach<'_>) -> bool {
+    let made_none = |attempt: &Attempt| {
+        matches!(attempt.holder, Holder::Keeper { .. }) && attempt.entry == Entry::Land
+    };
+    let past = state.history.iter().rev().map(|past| &past.attempt);
+    let last = state
+        .attempt()
+        .into_iter()
+        .chain(past)
+        .find(|attempt| !made_none(attempt) || !in_reach(attempt));
+    last.is_some_and(in_reach)
+}
+
+/// Nothing lands that could not be completed: a commit may have been verified outside, or a gap found
+/// since, while parts of the step were open. And an answer that nobody was told is for the agent.
+fn entry_after(plan: &PlanStep, state: &Step, stage: Stage) -> Entry {
+    let told = matches!(plan.work, Work::Run(_)) || state.untold().next().is_none();
+    match stage {
+        _ if !told => state.work_entry(plan),
+        Stage::Land if state.checklist.is_done(plan) => Entry::Land,
+        Stage::Verify => Entry::Verify,
+        Stage::Land | Stage::Agent | Stage::Unstarted => state.work_entry(plan),
+    }
+}
+
+/// Whether a person has yet to be asked before piton starts again what was cut off.
+pub(crate) fn asks_first(plan: &PlanStep, state: &Step) -> bool {
+    let told = state.directions().next().is_some();
+    plan.on_interrupt == Some(OnInterrupt::Ask) && state.died_mid_work() && !told
+}
