@@ -13,7 +13,7 @@ use crate::ids::{Hash, Position};
 
 /// The version of everything packed. The number grows with every change of what the fold keeps of a
 /// log: a run packed by other rules must not be gone on with.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " fold 21");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " fold 22");
 
 /// Loading a run may cost folding this many events: about what it costs to pack what they changed.
 const DUE_AFTER: u64 = 16;

@@ -3,7 +3,7 @@
 
 use crate::decided::Lease;
 use crate::event::{Entry, Grounds, Holder};
-use crate::ids::{AttemptId, Fence, LockName, StepId, StepRef};
+use crate::ids::{AttemptId, Fence, LockName, StepId, StepRef, TreeNo};
 use crate::observed::{Observed, Sighting, Workplace};
 use crate::plan::{Isolation, PlanStep};
 use crate::refusal::Refusal;
@@ -63,6 +63,8 @@ pub fn believed_until<'a>(step: &StepRef, attempt: &'a Attempt, leases: &'a [Lea
 pub struct Chosen {
     pub step: StepRef,
     pub granted: Granted,
+    /// The tree of the pool that a keeper gets.
+    pub tree: Option<TreeNo>,
     /// The claim that this one ends.
     pub displaces: Option<Fence>,
     /// Lapsed claims whose slot in a lock, or whose worktree, this one gets: no heartbeat makes them
@@ -158,7 +160,11 @@ fn grant(
         (answer, _) => answer?,
     };
     let outlived = outlived(run, step, asker);
-    Ok(Chosen { step: step.clone(), granted, displaces, outlived })
+    let tree = match asker.holder {
+        Holder::Keeper { host, .. } => Some(run.trees().choose(host, step, |_| false)),
+        Holder::External { .. } => None,
+    };
+    Ok(Chosen { step: step.clone(), granted, tree, displaces, outlived })
 }
 
 /// Whether a step may be claimed now, given what was seen of its present holder.

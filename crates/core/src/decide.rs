@@ -244,7 +244,7 @@ fn decide_claim(
     leases: &[Lease],
     now: &Moment,
 ) -> Result<Decided, Refusal> {
-    let Chosen { step, granted, displaces, outlived } = choose(run, claim, leases, now)?;
+    let Chosen { step, granted, tree, displaces, outlived } = choose(run, claim, leases, now)?;
     let event = Event::Claimed(Claimed {
         step: step.clone(),
         attempt: claim.attempt,
@@ -253,6 +253,7 @@ fn decide_claim(
         grounds: granted.grounds,
         until: claim.until.clone(),
         plan: run.graph().hash(),
+        tree,
         displaces,
         pid: claim.pid,
     });

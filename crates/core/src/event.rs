@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{
     AttemptId, BootId, Fence, Handle, Hash, HostId, ItemRef, Oid, QuestionId, RunId, StepRef,
-    SubstepId,
+    SubstepId, TreeNo,
 };
 use crate::time::{Millis, Moment};
 
@@ -239,6 +239,9 @@ pub struct Claimed {
     /// The first expiry of the lease: there is no gap before the first heartbeat.
     pub until: Moment,
     pub plan: Hash,
+    /// The tree of the pool that a keeper works in; none for whoever claims from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<TreeNo>,
     /// The claim that this one ends, where it took a held step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub displaces: Option<Fence>,

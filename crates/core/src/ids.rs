@@ -170,6 +170,17 @@ impl fmt::Display for Fence {
     }
 }
 
+/// A worktree of a run's pool: its number on its host, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TreeNo(pub u32);
+
+impl fmt::Display for TreeNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A question: the position of its record. Written `q12`, so that it is not taken for a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

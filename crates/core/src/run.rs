@@ -7,7 +7,10 @@ use std::sync::Arc;
 use fixedbitset::FixedBitSet;
 use serde::{Deserialize, Serialize};
 
-use crate::event::{BadEvent, Cause, Event, Failure, Haste, MergeIntent, RunOpened, Scope};
+use crate::event::{
+    BadEvent, Cause, Claimed, Event, Failure, Haste, Holder, MergeIntent, RunOpened, Scope,
+    Snapshot, SnapshotReason,
+};
 use crate::graph::Graph;
 use crate::ids::{Hash, LockName, Oid, Position, StepId, StepRef};
 use crate::list::List;
@@ -22,11 +25,13 @@ pub use step::{
     Attempt, CheckoutChanges, Ending, Interruption, KeptSnapshot, LandingIntent, PastAttempt,
     Phase, Step, Trace, VerifiedCommit,
 };
+pub use trees::Trees;
 
 mod entry;
 mod packed;
 mod questions;
 mod step;
+mod trees;
 
 /// One execution of a plan.
 #[derive(Debug, Clone)]
@@ -45,6 +50,7 @@ pub struct Run {
     pub merging: Option<MergeIntent>,
     pub merged: Option<Merged>,
     pub cursor: Cursor,
+    trees: Trees,
     graph: Arc<Graph>,
     steps: List<Step>,
     sets: Sets,
@@ -159,6 +165,8 @@ pub enum Illegal {
     NotAbandoned,
     #[error("it names step {0}, which the plan does not have")]
     UnknownStep(StepId),
+    #[error("it gives step {step} a tree that belongs to another step, or none")]
+    BadTree { step: StepId },
     #[error("it does not fit the state of step {step}: {event}")]
     OutOfOrder { step: StepId, event: &'static str },
 }
@@ -187,6 +195,7 @@ impl Run {
             merging: None,
             merged: None,
             cursor: first.cursor(),
+            trees: Trees::default(),
             open: open(&graph, &FixedBitSet::with_capacity(steps)),
             graph: Arc::new(graph),
             steps: List::of_nothing(steps),
@@ -400,11 +409,18 @@ impl Run {
                 let index = self
                     .index_of_ref(step)
                     .ok_or_else(|| illegal(Illegal::UnknownStep(step.step.clone())))?;
+                if let Event::Claimed(claimed) = about_step
+                    && !self.may_have_tree(claimed)
+                {
+                    return Err(illegal(Illegal::BadTree { step: step.step.clone() }));
+                }
+                let held = self.steps[index].attempt().and_then(Attempt::place);
                 let state = self.steps.get_mut(index).expect("the plan has the step");
                 state.apply(about_step, record, stop).map_err(|event| {
                     illegal(Illegal::OutOfOrder { step: step.step.clone(), event })
                 })?;
                 self.count(index);
+                self.count_trees(about_step, step, held);
                 if let Event::Completed { commit: Some(commit), .. } = about_step {
                     self.landed = Some(commit.clone());
                 }
@@ -413,6 +429,36 @@ impl Run {
         self.cursor = record.cursor();
         self.changed_at = record.at;
         Ok(())
+    }
+
+    /// A keeper has a tree of its own, and nobody else has one.
+    fn may_have_tree(&self, claimed: &Claimed) -> bool {
+        match (&claimed.holder, claimed.tree) {
+            (Holder::Keeper { host, .. }, Some(tree)) => {
+                self.trees.owner(host, tree).is_none_or(|owner| *owner == claimed.step)
+            }
+            (Holder::External { .. }, None) => true,
+            (Holder::Keeper { .. }, None) | (Holder::External { .. }, Some(_)) => false,
+        }
+    }
+
+    /// Takes in what an event says about the trees; `held` is that of the attempt that it is about.
+    fn count_trees(&mut self, event: &Event, step: &StepRef, held: Option<trees::Place>) {
+        match event {
+            Event::Claimed(claimed) => {
+                if let Some(place) = claimed.tree.map(|tree| (claimed.holder.host().clone(), tree))
+                {
+                    self.trees.claim(step, place, claimed.entry);
+                }
+            }
+            Event::Checkpointed { snapshot: Some(Snapshot { reason, .. }), .. }
+                if *reason == SnapshotReason::Reset => {}
+            Event::Started { .. }
+            | Event::Checkpointed { snapshot: Some(_), .. }
+            | Event::Verified { .. } => self.trees.work(step, held.as_ref()),
+            Event::Completed { .. } | Event::Reset { .. } => self.trees.free(step),
+            _ => {}
+        }
     }
 
     /// Steps that are claimed or completed, and that this plan has otherwise or not at all.
@@ -453,6 +499,8 @@ impl Run {
         self.open = open(&graph, &self.sets.completed);
         self.graph = Arc::new(graph);
         self.steps = steps;
+        let graph = Arc::clone(&self.graph);
+        self.trees.keep_only(|step| graph.index_of(&step.step).is_some());
         for index in 0..self.steps.len() {
             self.count(index);
         }

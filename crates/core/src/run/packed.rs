@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Abandonment, Merged, Run, Sets, Step, Stop};
+use super::{Abandonment, Merged, Run, Sets, Step, Stop, Trees};
 use crate::cache::{
     self, File, Keep, Place, Sheaf, VERSION, as_json, is_outgrown, pack_places, take_places,
 };
@@ -56,6 +56,7 @@ struct Head {
     merging: Option<MergeIntent>,
     merged: Option<Merged>,
     cursor: Cursor,
+    trees: Trees,
     sets: Sets,
     open: Vec<u32>,
 }
@@ -94,6 +95,7 @@ impl Run {
             merging,
             merged,
             cursor,
+            trees,
             graph: over,
             steps: _,
             sets,
@@ -113,6 +115,7 @@ impl Run {
             merging: merging.clone(),
             merged: merged.clone(),
             cursor: *cursor,
+            trees: trees.clone(),
             sets: sets.clone(),
             open: open.clone(),
         };
@@ -169,6 +172,7 @@ impl Run {
             merging,
             merged,
             cursor,
+            trees: head.trees,
             graph: Arc::new(graph),
             steps,
             sets: head.sets,
@@ -225,14 +229,15 @@ impl PartialEq for Run {
     fn eq(&self, other: &Run) -> bool {
         #[rustfmt::skip]
         let Run {
-            opened, opened_at, changed_at, stop, abandoned, landed, merging, merged, cursor, graph,
-            steps, sets, open, home: _,
+            opened, opened_at, changed_at, stop, abandoned, landed, merging, merged, cursor, trees,
+            graph, steps, sets, open, home: _,
         } = self;
         *opened == other.opened
             && (*opened_at, *changed_at) == (other.opened_at, other.changed_at)
             && (*stop, *abandoned) == (other.stop, other.abandoned)
             && (landed, *cursor) == (&other.landed, other.cursor)
             && (merging, merged) == (&other.merging, &other.merged)
+            && *trees == other.trees
             && graph.hash() == other.graph.hash()
             && *steps == other.steps
             && (sets, open) == (&other.sets, &other.open)

@@ -3,14 +3,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Stop, stronger};
+use super::{Stop, stronger, trees};
 use crate::cache::{as_json, as_json_option};
 use crate::checklist::{Checklist, Gap};
 use crate::event::{
     About, Cause, Claimed, Entry, Event, Failure, Grounds, Holder, Omission, Report, Scope,
     Snapshot, SnapshotReason, Stage, Truth, Waived,
 };
-use crate::ids::{AttemptId, Fence, Oid};
+use crate::ids::{AttemptId, Fence, Oid, TreeNo};
 use crate::limits::{CHECKOUT_FILES_MAX, CONTINUE_PERCENT_MIN, IDLE_INTERRUPTIONS_MAX};
 use crate::plan::{OnInterrupt, PlanStep, Work};
 use crate::question::{Question, QuestionState, RESTART};
@@ -101,6 +101,8 @@ pub struct Attempt {
     pub id: AttemptId,
     pub fence: Fence,
     pub holder: Holder,
+    /// Of a keeper: the tree of the pool that it works in.
+    pub tree: Option<TreeNo>,
     pub entry: Entry,
     pub grounds: Grounds,
     pub claimed_at: Millis,
@@ -184,6 +186,11 @@ pub struct LandingIntent {
 }
 
 impl Attempt {
+    /// The tree that it works in, of a keeper.
+    pub(super) fn place(&self) -> Option<trees::Place> {
+        self.tree.map(|tree| (self.holder.host().clone(), tree))
+    }
+
     /// The stop that was asked of it, if nobody has asked for the run to go on since.
     pub fn unlifted_stop(&self) -> Option<Stop> {
         self.stop.filter(|_| !self.lifted)
@@ -526,6 +533,7 @@ impl Step {
             id: claimed.attempt,
             fence: record.position.into(),
             holder: claimed.holder.clone(),
+            tree: claimed.tree,
             entry: claimed.entry,
             grounds: claimed.grounds,
             claimed_at: record.at,

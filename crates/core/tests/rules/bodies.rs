@@ -10,7 +10,7 @@ use piton_core::event::{
     ReportedFile, Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
 };
 use piton_core::ids::{
-    AttemptId, BootId, Fence, Handle, Hash, QuestionId, RunId, StepRef, SubstepId,
+    AttemptId, BootId, Fence, Handle, Hash, QuestionId, RunId, StepRef, SubstepId, TreeNo,
 };
 use piton_core::time::{BootClock, Millis, Moment};
 use serde_json::Value;
@@ -333,7 +333,8 @@ fn samples_from_outside() -> Vec<Event> {
         (Grounds::Forced, Some(Fence(5))),
     ] {
         let holder = outside("here", "/home/ü/trees/jwt");
-        all.push(Event::Claimed(Claimed { holder, displaces, ..claimed(Entry::Fresh, grounds) }));
+        let free = claimed(Entry::Fresh, grounds);
+        all.push(Event::Claimed(Claimed { holder, tree: None, displaces, ..free }));
     }
     for report in [report(), Report { note: Some("half way".to_owned()), ..Report::default() }] {
         let (step, report) = (step.clone(), Some(Box::new(report)));
@@ -493,6 +494,7 @@ fn claimed(entry: Entry, grounds: Grounds) -> Claimed {
         grounds,
         until: Moment { wall: Millis(1_767_225_660_000), clock },
         plan: Hash::of(b"plan"),
+        tree: Some(TreeNo(2)),
         displaces: None,
         pid: None,
     }
