@@ -8,7 +8,6 @@ use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -32,9 +31,10 @@ pub(crate) struct Spec {
     pub(crate) output_max: u64,
 }
 
-/// A running child.
+/// A child and what it starts; dropped, it is ended.
 pub(crate) struct Child {
     pub(crate) pid: i32,
+    waiter: Option<JoinHandle<()>>,
     recorder: Option<JoinHandle<io::Result<String>>>,
 }
 
@@ -74,12 +74,8 @@ pub(crate) fn variables(
     variables
 }
 
-/// Starts a child; `exited` is sent its exit, once.
-pub(crate) fn spawn<I: Send + 'static>(
-    spec: Spec,
-    exited: Sender<I>,
-    input: fn(Exit) -> I,
-) -> io::Result<Child> {
+/// Starts a child; `exited` is called with its exit.
+pub(crate) fn spawn(spec: Spec, exited: impl FnOnce(Exit) + Send + 'static) -> io::Result<Child> {
     let (reader, writer) = io::pipe()?;
     let mut command = Command::new(&spec.program);
     command
@@ -104,12 +100,8 @@ pub(crate) fn spawn<I: Send + 'static>(
     let secrets = Secrets::of_environment(inherited.chain(spec.variables));
     let recorder =
         std::thread::spawn(move || record(reader, &spec.output, spec.output_max, &secrets));
-    // Ends with the child: nobody has to join it.
-    std::thread::spawn(move || {
-        let exit = child.wait().map_or(Exit::Code(-1), exit_of);
-        let _nobody_waits = exited.send(input(exit));
-    });
-    Ok(Child { pid, recorder: Some(recorder) })
+    let waiter = std::thread::spawn(move || exited(child.wait().map_or(Exit::Code(-1), exit_of)));
+    Ok(Child { pid, waiter: Some(waiter), recorder: Some(recorder) })
 }
 
 fn exit_of(status: ExitStatus) -> Exit {
@@ -125,9 +117,25 @@ impl Child {
         machine::send_group(self.pid, signal);
     }
 
-    /// The end of what it printed. Called after its exit: the pipe may still be held open by a
-    /// process that escaped, so that waiting for its end has a bound.
-    pub(crate) fn tail(&mut self) -> String {
+    /// Ends whatever the child left behind after its exit; returns the end of what it printed, and the
+    /// processes that could not be ended.
+    pub(crate) fn finish(mut self) -> (String, Vec<i32>) {
+        let survivors = self.end();
+        (self.tail(), survivors)
+    }
+
+    fn end(&mut self) -> Vec<i32> {
+        let survivors = end_leftovers(self.pid);
+        let waiter = self.waiter.take();
+        if survivors.is_empty() {
+            let _panicked = waiter.map(JoinHandle::join);
+        }
+        survivors
+    }
+
+    /// The pipe may still be held open by a process that escaped, so that waiting for its end has a
+    /// bound.
+    fn tail(&mut self) -> String {
         const PATIENCE: Duration = Duration::from_secs(2);
         let Some(recorder) = self.recorder.take() else { return String::new() };
         let began = Instant::now();
@@ -139,25 +147,34 @@ impl Child {
         }
         recorder.join().ok().and_then(Result::ok).unwrap_or_default()
     }
+}
 
-    /// Ends whatever the child left behind: its group, and every process that was handed to this
-    /// process as its nearest living ancestor. Returns those that could not be ended.
-    pub(crate) fn end_leftovers(&self) -> Vec<i32> {
-        const PATIENCE: Duration = Duration::from_secs(5);
-        let began = Instant::now();
-        loop {
-            let left: Vec<_> = leftovers(self.pid);
-            if left.is_empty() || began.elapsed() > PATIENCE {
-                return left;
-            }
-            for pid in left {
-                machine::send(pid, Signal::KILL);
-                if let Some(pid) = Pid::from_raw(pid) {
-                    let _not_ours = waitpid(Some(pid), WaitOptions::NOHANG);
-                }
-            }
-            std::thread::sleep(Duration::from_millis(1));
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.waiter.is_some() {
+            let _survivors = self.end();
+            let _tail = self.tail();
         }
+    }
+}
+
+/// Ends a group, and every process that was handed to this process as its nearest living ancestor.
+/// Returns those that could not be ended.
+fn end_leftovers(group: i32) -> Vec<i32> {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let began = Instant::now();
+    loop {
+        let left = leftovers(group);
+        if left.is_empty() || began.elapsed() > PATIENCE {
+            return left;
+        }
+        for pid in left {
+            machine::send(pid, Signal::KILL);
+            if let Some(pid) = Pid::from_raw(pid) {
+                let _not_ours = waitpid(Some(pid), WaitOptions::NOHANG);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

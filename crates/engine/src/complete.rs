@@ -3,34 +3,29 @@
 //! of piton's own, recorded, landed, completed; killed anywhere and said again it ends the same, once.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
 
-use piton_core::claim::lease_key;
-use piton_core::decide::{Command, completable, completed_with, holds};
-use piton_core::event::{Cause, Check, Conflict, Exit, Failure, Holder, Omission, Truth};
-use piton_core::ids::{Fence, Hash, Oid, StepId, StepRef};
+use piton_core::decide::{Command, completable, completed_with};
+use piton_core::event::{Check, Conflict, Holder, Omission, Truth};
+use piton_core::ids::{Fence, Oid, StepId, StepRef};
 use piton_core::run::{Attempt, Phase};
 use piton_core::view::run_branch;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
-use crate::child::{self, Child, Spec};
+use crate::child::{self, Spec};
 use crate::claims::{lost, stale};
 use crate::crash;
 use crate::error::EngineError;
 use crate::git::status::Depth;
 use crate::land::{self, Unlanded};
+use crate::lease;
 use crate::log::Log;
 use crate::machine;
 use crate::preserve::{self, Kept};
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::snapshot;
+use crate::supervise::Supervisor;
+use crate::verify::{self, Verdict};
 use crate::worktree::{Bench, Worktree};
-
-/// How often the log is looked at while verify runs.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What a step was completed with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,13 +185,7 @@ fn sweep(project: &Project) {
     }
 }
 
-/// Everything that can happen while verify runs.
-enum Input {
-    Exited(Exit),
-    Signal(i32),
-}
-
-/// Runs the verify command, renewing the claim's lease meanwhile.
+/// Runs the verify command and renews the claim's lease meanwhile.
 fn check(
     project: &Project,
     log: &mut Log,
@@ -206,90 +195,18 @@ fn check(
 ) -> Result<Check, EngineError> {
     let own = project.folder(attempt.id);
     std::fs::create_dir_all(own.path()).map_err(EngineError::io("the attempt's folder"))?;
-    let (output, max) = (own.verify_log(), settings_of(log)?.transcript_max);
+    let settings = settings_of(log)?;
     let variables = child::variables(log.run(), step, attempt.fence, attempt.id);
-    let spec = Spec { variables, ..Spec::shell(&command, folder, output.clone(), max) };
-    let (sender, inputs) = mpsc::channel();
-    let mut signals =
-        Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(EngineError::io("signals"))?;
-    let heard = sender.clone();
-    // Lives as long as the process.
-    std::thread::spawn(move || {
-        for signal in signals.forever() {
-            let _nobody_waits = heard.send(Input::Signal(signal));
-        }
-    });
-    let began = Instant::now();
-    let mut child = child::spawn(spec, sender, Input::Exited)
-        .map_err(EngineError::io("verify cannot be started"))?;
-    crash::point("complete.verify-spawned");
-    let watched = watch(log, (step, attempt), &child, &inputs);
-    let _survivors = child.end_leftovers();
-    let tail = child.tail();
-    let exit = watched?;
-    let failed =
-        |why: Failure| EngineError::Unverified { step: step.step.clone(), why, tail: tail.clone() };
-    match exit {
-        Watched::TimedOut { ms } => Err(failed(Failure::Timeout { ms })),
-        Watched::Ended(exit) if !exit.is_success() => {
-            Err(failed(Failure::Verify { exit, tail: String::new() }))
-        }
-        Watched::Ended(exit) => {
-            let printed = std::fs::read(&output);
-            let printed = printed.map_err(EngineError::io("verify.log cannot be read"))?;
-            let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            Ok(Check { command, exit, output: Hash::of(&printed), ms })
-        }
-    }
-}
-
-/// How verify ended.
-enum Watched {
-    Ended(Exit),
-    TimedOut { ms: u64 },
-}
-
-/// Until it has ended, its time is up, somebody wants to stop, or the claim is somebody else's.
-fn watch(
-    log: &mut Log,
-    (step, attempt): (&StepRef, &Attempt),
-    child: &Child,
-    inputs: &Receiver<Input>,
-) -> Result<Watched, EngineError> {
-    let timeout = log.run().step(&step.step).and_then(|(plan, _)| plan.timeout);
-    let lease = attempt.until.wall.since(attempt.claimed_at);
-    let (began, mut renewed) = (Instant::now(), None::<Instant>);
-    loop {
-        if renewed.is_none_or(|at| at.elapsed() >= lease / 3) {
-            let until = log.now()?.after(lease);
-            let run = log.run().opened.run;
-            log.store().renew(run, &lease_key(step), attempt.fence, &until)?;
-            renewed = Some(Instant::now());
-        }
-        match inputs.recv_timeout(LOOK_EVERY) {
-            Ok(Input::Exited(exit)) => return Ok(Watched::Ended(exit)),
-            Ok(Input::Signal(signal)) => {
-                child.signal(rustix::process::Signal::KILL);
-                let (step, cause) = (step.step.clone(), cause_of(signal));
-                return Err(EngineError::VerifyEnded { step, cause });
-            }
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
-        }
-        if log.wait(Duration::ZERO)? {
-            log.refresh()?;
-            holds(log.run(), step, attempt.fence)?;
-        }
-        if let Some(limit) = timeout.filter(|limit| began.elapsed() > *limit) {
-            let ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-            return Ok(Watched::TimedOut { ms });
-        }
-    }
-}
-
-fn cause_of(signal: i32) -> Cause {
-    match signal {
-        SIGINT => Cause::UserInterrupt,
-        SIGHUP => Cause::HangUp,
-        _ => Cause::Termination,
+    let spec = Spec::shell(&command, folder, own.verify_log(), settings.transcript_max);
+    let spec = Spec { variables, ..spec };
+    // It may be about to end.
+    let (run, under) = (log.run().opened.run, (step, attempt.fence));
+    lease::renew(&**log.store(), run, under, lease::length(attempt))?;
+    let mut supervisor = Supervisor::start(log, step, attempt, settings.grace)?;
+    let step = step.step.clone();
+    match verify::run(&mut supervisor, log, command, spec)? {
+        Verdict::Passed(check) => Ok(check),
+        Verdict::Failed { why, tail } => Err(EngineError::Unverified { step, why, tail }),
+        Verdict::Interrupted { cause, .. } => Err(EngineError::VerifyEnded { step, cause }),
     }
 }

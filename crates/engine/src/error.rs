@@ -92,6 +92,12 @@ pub enum EngineError {
         #[source]
         source: io::Error,
     },
+    #[error("{what} cannot be started")]
+    Unstarted {
+        what: String,
+        #[source]
+        source: io::Error,
+    },
     #[error("step {step} of {handle} is at work in {}", path.display())]
     TreeInUse { handle: Handle, step: StepId, path: PathBuf },
     #[error("the run's worktree has the work of step {other}")]
@@ -176,14 +182,18 @@ impl EngineError {
 
     /// Whether it would come again however often it is tried, until a person moves something.
     pub(crate) fn is_obstacle(&self) -> bool {
-        matches!(
-            self,
+        match self {
             EngineError::Git(
                 GitError::Foreign { .. }
-                    | GitError::BranchElsewhere { .. }
-                    | GitError::BranchInTheWay { .. }
-            ) | EngineError::Unlanded(Unlanded::CheckedOut { .. } | Unlanded::Rewound { .. })
-        )
+                | GitError::BranchElsewhere { .. }
+                | GitError::BranchInTheWay { .. },
+            )
+            | EngineError::Unlanded(Unlanded::CheckedOut { .. } | Unlanded::Rewound { .. }) => true,
+            EngineError::Unstarted { source, .. } => {
+                matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+            }
+            _ => false,
+        }
     }
 
     /// Whether what is behind this is a disk without space.
@@ -276,7 +286,7 @@ impl EngineError {
             EngineError::NotPurged { handle, .. } => {
                 Some(format!("once that is settled: `piton abandon {handle} --purge`"))
             }
-            EngineError::Io { .. } => None,
+            EngineError::Io { .. } | EngineError::Unstarted { .. } => None,
             EngineError::TreeInUse { handle, step, .. } => Some(format!(
                 "stop it first: `piton stop {handle} {step}`"
             )),

@@ -2,34 +2,24 @@
 //! agent, outlives the worker, and holds `keeper.lock` throughout; when it dies, the kernel lets go
 //! of the lock and the next command knows at once.
 
-mod lookout;
+mod cadence;
+mod checkout;
 mod setup;
 mod stages;
-mod supervise;
 mod tree;
 
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-use piton_core::claim::lease_key;
 use piton_core::decide::Command;
-use piton_core::event::{
-    Cause, Conflict, Entry, Exit, Failure, Haste, Report, Snapshot, SnapshotReason, Stage,
-};
+use piton_core::event::{Cause, Conflict, Entry, Failure, Report, Snapshot, SnapshotReason, Stage};
 use piton_core::ids::{AttemptId, Fence, RunId, StepId, StepRef};
 use piton_core::plan::PlanStep;
 use piton_core::refusal::Refusal;
-use piton_core::run::{Attempt, Step, Stop};
+use piton_core::run::{Attempt, Step};
 use piton_core::view::step_branch;
 use piton_store::sqlite::Access;
-use piton_store::{Renewal, Store};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::attempt::{Folder, KeeperRecord, Lock};
 use crate::config::Settings;
@@ -43,6 +33,7 @@ use crate::project::Project;
 use crate::retention;
 use crate::runs::settings_of;
 use crate::snapshot;
+use crate::supervise::Supervisor;
 use crate::worktree::{TreeState, Worktree, forget_positions};
 
 /// Which attempt to keep: what the worker passes to the process it starts.
@@ -70,15 +61,6 @@ pub fn keep(from: &Path, args: &KeeperArgs) -> i32 {
     }
 }
 
-/// Everything that can happen to a keeper.
-enum Input {
-    Exited(Exit),
-    Signal(i32),
-    Snapshot(Result<Option<Snapshot>, GitError>),
-    /// Files of the user's checkout.
-    CheckoutChanged(Vec<Vec<u8>>),
-}
-
 /// How an attempt ends without completing.
 enum End {
     Failed(Failure),
@@ -104,16 +86,6 @@ impl End {
     /// Something that only a person can move: trying again would find it again.
     fn obstacle(evidence: impl Into<String>) -> End {
         End::Trouble { cause: Cause::Obstacle, evidence: evidence.into() }
-    }
-
-    /// A program that cannot be started; one that is not there, or may not be, does not come by itself.
-    fn unstarted(what: &str, error: &io::Error) -> End {
-        let evidence = format!("{what} cannot be started: {error}");
-        let cause = match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Cause::Obstacle,
-            _ => Cause::Unknown,
-        };
-        End::Trouble { cause, evidence }
     }
 }
 
@@ -162,11 +134,7 @@ struct Keeper {
     has_tree: bool,
     /// The agent has ended well and its exit is on disk.
     agent_ended: bool,
-    /// A stop that came as a signal to this process.
-    signalled: Option<Stop>,
-    inputs: Receiver<Input>,
-    sender: Sender<Input>,
-    _heartbeat: Heartbeat,
+    supervisor: Supervisor,
     /// Held for as long as this process lives.
     _locks: [File; 2],
 }
@@ -207,13 +175,11 @@ impl Keeper {
         folder.write_keeper(&record).map_err(EngineError::io("keeper.json cannot be written"))?;
         crash::point("keeper.findable");
 
-        let (sender, inputs) = mpsc::channel();
-        listen_for_signals(sender.clone())?;
+        let supervisor = Supervisor::start(&log, &step, &attempt, settings.grace)?;
         confirm()?;
         crash::point("keeper.confirmed");
         let path = project.place_of(&settings.worktree_root, log.run(), &step);
         let tree = Worktree::own_place(&project.git, &path);
-        let heartbeat = Heartbeat::start(Arc::clone(log.store()), args, &step, settings.lease);
         Ok(Keeper {
             project,
             log,
@@ -229,10 +195,7 @@ impl Keeper {
             snapshots: 0,
             has_tree: false,
             agent_ended: false,
-            signalled: None,
-            inputs,
-            sender,
-            _heartbeat: heartbeat,
+            supervisor,
             _locks: [lock, tree_lock],
         })
     }
@@ -302,53 +265,6 @@ impl Keeper {
         }
     }
 
-    /// Folds what others appended and says whether this attempt was asked to stop.
-    fn asked_to_stop(&mut self) -> Result<Option<Stop>, End> {
-        self.take_in_waiting();
-        self.requested()
-    }
-
-    /// What came in while nobody was listening.
-    fn take_in_waiting(&mut self) {
-        while let Ok(input) = self.inputs.try_recv() {
-            match input {
-                Input::Signal(signal) => self.signal(signal),
-                Input::Snapshot(taken) => self.take_in(taken),
-                Input::CheckoutChanged(paths) => self.take_in_changed(&paths),
-                Input::Exited(_) => {}
-            }
-        }
-    }
-
-    fn requested(&mut self) -> Result<Option<Stop>, End> {
-        if self.log.wait(Duration::ZERO).map_err(End::from)? {
-            self.log.refresh().map_err(End::from)?;
-        }
-        let attempt = self.attempt()?;
-        let asked = self.log.run().stop_for(attempt);
-        Ok(match (asked, self.signalled) {
-            (Some(a), Some(b)) => Some(if b.haste > a.haste { b } else { a }),
-            (asked, signalled) => asked.or(signalled),
-        })
-    }
-
-    /// A signal to the keeper itself: stop this attempt, a second one at once.
-    fn signal(&mut self, signal: i32) {
-        let cause = match signal {
-            SIGHUP => return,
-            SIGINT => Cause::UserInterrupt,
-            _ => Cause::Termination,
-        };
-        let haste = if self.signalled.is_some() { Haste::Now } else { Haste::Graceful };
-        let at = self.log.now().map_or(self.log.run().changed_at, |now| now.wall);
-        self.signalled = Some(Stop { cause, haste, at });
-    }
-
-    /// This attempt, as long as the claim is ours.
-    fn attempt(&self) -> Result<&Attempt, End> {
-        self.state().attempt().filter(|attempt| attempt.fence == self.fence).ok_or(End::Lost)
-    }
-
     fn state(&self) -> &Step {
         let (_, state) = self.log.run().step(&self.step.step).expect("the plan has our step");
         state
@@ -407,20 +323,7 @@ impl Keeper {
 
     fn record_snapshot(&mut self, snapshot: Snapshot) -> Result<(), EngineError> {
         self.snapshots += 1;
-        crash::point("keeper.snapshot-kept");
-        let (step, fence) = (self.step.clone(), self.fence);
-        let recorded = self.log.submit(&Command::Checkpoint {
-            step,
-            fence,
-            snapshot: Some(snapshot),
-            report: None,
-        });
-        crash::point("keeper.checkpointed");
-        match recorded {
-            // A refused holder may still keep bytes under its own fence: they are found by ref.
-            Ok(_) | Err(LogError::Refused(_)) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        record_snapshot(&mut self.log, (&self.step, self.fence), snapshot)
     }
 
     /// The branch that shows the step's last snapshot, where there is to be one, and the folder of the
@@ -436,9 +339,29 @@ impl Keeper {
         snapshot_ref(&self.log, &self.step, self.fence, number)
     }
 
-    /// For whoever looks into the attempt's folder later.
     fn note(&self, message: &str) {
-        let _best_effort = writeln!(io::stderr(), "{message}");
+        note(message);
+    }
+}
+
+/// For whoever looks into the attempt's folder later.
+fn note(message: &str) {
+    let _best_effort = writeln!(io::stderr(), "{message}");
+}
+
+fn record_snapshot(
+    log: &mut Log,
+    (step, fence): (&StepRef, Fence),
+    snapshot: Snapshot,
+) -> Result<(), EngineError> {
+    crash::point("keeper.snapshot-kept");
+    let (step, snapshot) = (step.clone(), Some(snapshot));
+    let recorded = log.submit(&Command::Checkpoint { step, fence, snapshot, report: None });
+    crash::point("keeper.checkpointed");
+    match recorded {
+        // A refused holder may still keep bytes under its own fence: they are found by ref.
+        Ok(_) | Err(LogError::Refused(_)) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -542,20 +465,6 @@ fn confirm() -> Result<(), EngineError> {
         .map_err(|error| EngineError::io("standard output")(error.into()))
 }
 
-fn listen_for_signals(to: Sender<Input>) -> Result<(), EngineError> {
-    let mut signals =
-        Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(EngineError::io("signals"))?;
-    // Lives as long as the process.
-    std::thread::spawn(move || {
-        for signal in signals.forever() {
-            if to.send(Input::Signal(signal)).is_err() {
-                return;
-            }
-        }
-    });
-    Ok(())
-}
-
 fn own_attempt<'log>(
     log: &'log Log,
     step: &StepRef,
@@ -566,33 +475,4 @@ fn own_attempt<'log>(
     let ours = |attempt: &&Attempt| attempt.fence == args.fence && attempt.id == args.attempt;
     let lost = || Refusal::NotClaimed { step: step.step.clone(), given: args.fence };
     Ok(state.attempt().filter(ours).ok_or_else(lost)?)
-}
-
-/// Renews the lease on a thread of its own, so that nothing the keeper does can starve it.
-struct Heartbeat {
-    _stop: Sender<()>,
-    _thread: JoinHandle<()>,
-}
-
-impl Heartbeat {
-    fn start(
-        store: Arc<dyn Store>,
-        args: &KeeperArgs,
-        step: &StepRef,
-        lease: Duration,
-    ) -> Heartbeat {
-        let (stop, stopped) = mpsc::channel();
-        let (run, fence, key) = (args.run, args.fence, lease_key(step));
-        let beat = move || -> Result<Renewal, piton_store::StoreError> {
-            let until = store.now()?.after(lease);
-            store.renew(run, &key, fence, &until)
-        };
-        let thread = std::thread::spawn(move || {
-            while stopped.recv_timeout(lease / 3) == Err(RecvTimeoutError::Timeout) {
-                // A missed beat is made up by the next; the log, not the lease, says who owns.
-                let _renewed = beat();
-            }
-        });
-        Heartbeat { _stop: stop, _thread: thread }
-    }
 }

@@ -99,6 +99,11 @@ impl Log {
         Log { store, run, remember: Vec::new(), kept: None }
     }
 
+    /// The same log for another thread.
+    pub(crate) fn another(&self) -> Log {
+        Log::folded(Arc::clone(&self.store), self.run.clone())
+    }
+
     /// Keeps this beside the log with the next append, if there is one.
     pub fn remember(&mut self, packed: Packed) {
         self.remember.push(packed);

@@ -19,8 +19,6 @@ use piton_core::observed::{Observed, Sighting};
 use piton_core::recover::{Action, Recovery, recover};
 use piton_core::run::{Phase, Run, Step};
 use piton_store::Store;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::{Handle as SignalsHandle, Signals};
 
 use crate::bury::bury;
 use crate::condition::{self, Condition};
@@ -34,6 +32,7 @@ use crate::machine::ATTEMPT_VARIABLE;
 use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs::settings_of;
+use crate::signals::Listener;
 
 /// How a worker is started.
 #[derive(Debug, Clone, Copy)]
@@ -119,8 +118,8 @@ pub enum Outcome {
 }
 
 /// Everything that can happen to a worker.
-enum Input {
-    Signal(i32),
+enum WorkerInput {
+    Signal(Cause),
     /// A keeper said that it is ready, what is wrong, or nothing before it died.
     KeeperAnswered {
         step: StepId,
@@ -170,10 +169,10 @@ struct Worker<'a> {
     settings: Settings,
     jobs: Option<u32>,
     hear: &'a mut dyn FnMut(&Run, Notice),
-    inputs: Receiver<Input>,
-    sender: Sender<Input>,
-    signals: SignalsHandle,
-    follower: Option<Follower>,
+    inputs: Receiver<WorkerInput>,
+    sender: Sender<WorkerInput>,
+    _signals: Listener,
+    follower: Follower,
     /// Attempts this worker started or watches; a signal to it is about these.
     watched: Vec<(StepRef, Fence)>,
     /// What was said to be waited for.
@@ -195,8 +194,8 @@ impl<'a> Worker<'a> {
         hear: &'a mut dyn FnMut(&Run, Notice),
     ) -> Result<Worker<'a>, EngineError> {
         let (sender, inputs) = mpsc::channel();
-        let signals = listen_for_signals(sender.clone())?;
-        let follower = Some(Follower::start(log, sender.clone()));
+        let signals = Listener::start(sender.clone(), WorkerInput::Signal)?;
+        let follower = Follower::start(log, sender.clone());
         Ok(Worker {
             project,
             log,
@@ -205,7 +204,7 @@ impl<'a> Worker<'a> {
             hear,
             inputs,
             sender,
-            signals,
+            _signals: signals,
             follower,
             watched: Vec::new(),
             awaited: Vec::new(),
@@ -227,9 +226,7 @@ impl<'a> Worker<'a> {
         for event in events {
             (self.hear)(self.log.run(), Notice::Event(Box::new(event)));
         }
-        if let Some(follower) = &self.follower {
-            follower.seen(self.log.run().cursor.position);
-        }
+        self.follower.seen(self.log.run().cursor.position);
     }
 
     /// Observe, ask what to do, act. Something is returned when there is nothing left to do here.
@@ -413,9 +410,9 @@ impl<'a> Worker<'a> {
                 let _gone = BufReader::new(ear).read_line(&mut answer);
             }
             let answer = answer.trim_end().to_owned();
-            let _nobody_waits = to.send(Input::KeeperAnswered { step, answer });
+            let _nobody_waits = to.send(WorkerInput::KeeperAnswered { step, answer });
             let _status = keeper.wait();
-            let _nobody_waits = to.send(Input::KeeperExited);
+            let _nobody_waits = to.send(WorkerInput::KeeperExited);
         });
     }
 
@@ -502,25 +499,21 @@ impl<'a> Worker<'a> {
     /// Waits for something to happen.
     fn wait(&mut self) -> Result<(), EngineError> {
         match self.inputs.recv_timeout(TURN) {
-            Ok(Input::Signal(signal)) => self.signal(signal),
-            Ok(Input::KeeperAnswered { step, answer }) => self.answered(step, answer),
-            Ok(Input::KeeperExited | Input::LogChanged)
+            Ok(WorkerInput::Signal(cause)) => self.signal(cause),
+            Ok(WorkerInput::KeeperAnswered { step, answer }) => self.answered(step, answer),
+            Ok(WorkerInput::KeeperExited | WorkerInput::LogChanged)
             | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Ok(()),
         }
     }
 
     /// SIGINT and SIGTERM stop this worker's attempts, a second one at once; a third leaves them to
     /// their keepers. SIGHUP (a closed terminal) ends the worker and nothing else.
-    fn signal(&mut self, signal: i32) -> Result<(), EngineError> {
-        let cause = match signal {
-            SIGINT => Cause::UserInterrupt,
-            SIGTERM => Cause::Termination,
-            _ => {
-                (self.hear)(self.log.run(), Notice::Leaving);
-                self.leaving = Some(Outcome::Left);
-                return Ok(());
-            }
-        };
+    fn signal(&mut self, cause: Cause) -> Result<(), EngineError> {
+        if cause == Cause::HangUp {
+            (self.hear)(self.log.run(), Notice::Leaving);
+            self.leaving = Some(Outcome::Left);
+            return Ok(());
+        }
         let haste = match self.stopping {
             None => Haste::Graceful,
             Some((_, Haste::Graceful)) => Haste::Now,
@@ -544,15 +537,6 @@ impl<'a> Worker<'a> {
     }
 }
 
-impl Drop for Worker<'_> {
-    fn drop(&mut self) {
-        self.signals.close();
-        if let Some(follower) = self.follower.take() {
-            follower.end();
-        }
-    }
-}
-
 /// The claim that a step waits for, where no keeper that this worker watches has it.
 fn awaited(run: &Run, recovery: &Recovery) -> Option<(StepRef, StepRef)> {
     let by = match &recovery.action {
@@ -571,29 +555,15 @@ fn stop_cause(run: &Run) -> Cause {
     run.stop.or_else(left).or_else(held).map_or(Cause::Unknown, |stop| stop.cause)
 }
 
-fn listen_for_signals(to: Sender<Input>) -> Result<SignalsHandle, EngineError> {
-    let mut signals =
-        Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(EngineError::io("signals"))?;
-    let handle = signals.handle();
-    std::thread::spawn(move || {
-        for signal in signals.forever() {
-            if to.send(Input::Signal(signal)).is_err() {
-                return;
-            }
-        }
-    });
-    Ok(handle)
-}
-
 /// Wakes the worker when somebody appends.
 struct Follower {
     position: Arc<AtomicU64>,
     ended: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Follower {
-    fn start(log: &Log, to: Sender<Input>) -> Follower {
+    fn start(log: &Log, to: Sender<WorkerInput>) -> Follower {
         let position = Arc::new(AtomicU64::new(log.run().cursor.position.0));
         let ended = Arc::new(AtomicBool::new(false));
         let (store, run): (Arc<dyn Store>, RunId) = (Arc::clone(log.store()), log.run().opened.run);
@@ -605,7 +575,7 @@ impl Follower {
                 match store.changed(run, Position(after), TURN) {
                     Ok(true) if told != after => {
                         told = after;
-                        let _nobody_waits = to.send(Input::LogChanged);
+                        let _nobody_waits = to.send(WorkerInput::LogChanged);
                     }
                     // Told already and not read yet, or no answer: the turn's own pace will do.
                     Ok(true) | Err(_) => std::thread::sleep(Duration::from_millis(10)),
@@ -613,16 +583,18 @@ impl Follower {
                 }
             }
         });
-        Follower { position, ended, thread }
+        Follower { position, ended, thread: Some(thread) }
     }
 
     fn seen(&self, position: Position) {
         self.position.store(position.0, Ordering::SeqCst);
     }
+}
 
-    fn end(self) {
+impl Drop for Follower {
+    fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
-        let _panicked = self.thread.join();
+        let _panicked = self.thread.take().map(JoinHandle::join);
     }
 }
 

@@ -283,7 +283,7 @@ fn kind_of(error: &EngineError) -> Kind {
         EngineError::Unverified { .. } => Kind::VerifyFailed,
         EngineError::VerifyEnded { cause, .. } => verb::interrupted(*cause),
         EngineError::Settings(_) => Kind::StoreCorrupt,
-        EngineError::Io { .. } => Kind::Io,
+        EngineError::Io { .. } | EngineError::Unstarted { .. } => Kind::Io,
         EngineError::KeeperLost { .. } => Kind::SetupFailed,
         EngineError::TreeInUse { .. }
         | EngineError::TreeOfOther { .. }

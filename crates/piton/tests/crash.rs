@@ -33,9 +33,10 @@ impl Kill {
 }
 
 /// From this point on the agent of the first step has ended, and its exit is on disk.
-const AGENT_HAS_ENDED: [&str; 7] = [
+const AGENT_HAS_ENDED: [&str; 8] = [
     "keeper.exit-recorded",
     "keeper.leftovers-committed",
+    "verify.spawned",
     "keeper.verify-ran",
     "keeper.verified",
     "land.intended",
@@ -274,6 +275,7 @@ crash_points! {
     keeper_child_exited: "keeper.child-exited",
     keeper_exit_recorded: "keeper.exit-recorded",
     keeper_leftovers_committed: "keeper.leftovers-committed",
+    verify_spawned: "verify.spawned",
     keeper_verify_ran: "keeper.verify-ran",
     keeper_verified: "keeper.verified",
     land_intended: "land.intended",

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use piton_core::claim::{believed_until, lease_key};
+use piton_core::claim::believed_until;
 use piton_core::decide::{Command, completable};
 use piton_core::event::{Failure, Holder, Mark, Priority, Report, Snapshot, SnapshotReason};
 use piton_core::ids::{Fence, ItemRef, QuestionId, StepId, StepRef, SubstepId};
@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::{lost, place_of};
 use crate::error::EngineError;
+use crate::lease;
 use crate::log::{Log, LogError};
 use crate::preserve::{self, Author, Keep, Kept, keep_bytes};
 use crate::project::Project;
@@ -71,15 +72,14 @@ pub fn heartbeat(
     project: &Project,
     log: &mut Log,
     (step, fence): (&StepId, Fence),
-    lease: Option<Duration>,
+    length: Option<Duration>,
 ) -> Result<(Pulse, Millis), EngineError> {
     log.refresh()?;
     let held = log.run().step(step).and_then(|(_, state)| state.attempt());
-    let claimed = held.map_or(Duration::ZERO, |held| held.until.wall.since(held.claimed_at));
-    let lease = lease.unwrap_or(claimed);
-    let until = log.now()?.after(lease);
+    let length = length.unwrap_or_else(|| held.map_or(Duration::ZERO, lease::length));
     let step_ref = StepRef::first(step.clone());
-    let renewed = log.store().renew(log.run().opened.run, &lease_key(&step_ref), fence, &until)?;
+    let run = log.run().opened.run;
+    let (renewed, until) = lease::renew(&**log.store(), run, (&step_ref, fence), length)?;
     match renewed {
         Renewal::Renewed => drop(log.refresh()?),
         // The row may be missing, and the claim still be ours: then a new one is written, unless the

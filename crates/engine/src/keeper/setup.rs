@@ -9,9 +9,8 @@ use piton_core::event::{Failure, Stage};
 use piton_core::exit::{Judged, judge_exit};
 use piton_core::ids::Hash;
 
-use super::supervise::Watched;
-use super::{End, Input, Keeper};
-use crate::child::{self, Spec};
+use super::{End, Keeper};
+use crate::child::Spec;
 
 impl Keeper {
     pub(super) fn set_up(&mut self, before: Stage) -> Result<(), End> {
@@ -56,13 +55,12 @@ impl Keeper {
         let (output, max) = (self.folder.setup_log(), self.settings.transcript_max);
         let (folder, variables) = (self.tree.path().to_owned(), self.variables(None));
         let spec = Spec { variables, ..Spec::shell(command, folder, output, max) };
-        let child = child::spawn(spec, self.sender.clone(), Input::Exited)
-            .map_err(|error| End::unstarted("setup", &error))?;
-        let finished = self.supervise(child, Watched::Check)?;
+        let child = self.supervisor.spawn("setup", spec)?;
+        let finished = self.supervisor.watch(&mut self.log, child)?;
         let exit = finished.ended.exit;
         match judge_exit(finished.ended) {
             Judged::Ended => Ok(()),
-            Judged::TimedOut => Err(End::Failed(self.timed_out())),
+            Judged::TimedOut => Err(End::Failed(self.supervisor.timed_out())),
             Judged::Interrupted(cause) => {
                 let evidence = format!("setup: {exit}");
                 Err(End::Interrupted { cause, left_at: before, evidence })

@@ -4,20 +4,20 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::time::Instant;
 
 use piton_core::brief::{self, Prompt, TreeFacts};
 use piton_core::decide::Command;
 use piton_core::event::{Cause, Check, Entry, Failure, SnapshotReason, Stage, Truth};
-use piton_core::exit::{Judged, judge_exit};
-use piton_core::ids::{Hash, Oid, QuestionId};
+use piton_core::exit::{AgentExit, Judged, judge_exit};
+use piton_core::ids::{Oid, QuestionId};
 use piton_core::plan::{Agent, Isolation, PromptBy, Work};
 use piton_core::question::Question;
 use piton_core::run::Stop;
 
-use super::lookout::Lookout;
-use super::supervise::Watched;
-use super::{End, Input, Keeper};
+use super::cadence::Cadence;
+use super::checkout::Checkout;
+use super::{End, Keeper};
+use crate::attempt::ExitRecord;
 use crate::child::{self, Spec};
 use crate::crash;
 use crate::error::{EngineError, chain};
@@ -26,6 +26,8 @@ use crate::land;
 use crate::machine;
 use crate::shell;
 use crate::snapshot;
+use crate::supervise::Finished;
+use crate::verify::{self, Verdict};
 use crate::worktree::{Committed, Operation};
 
 impl Keeper {
@@ -36,9 +38,8 @@ impl Keeper {
         }
         match self.entry {
             Entry::Fresh | Entry::Continue => {
-                let lookout = Lookout::start(&self.project.git, self.sender.clone());
                 let base = self.prepare()?;
-                self.run_agent(base, lookout)?;
+                self.run_agent(base)?;
                 self.verify()?;
             }
             Entry::Verify => {
@@ -72,7 +73,7 @@ impl Keeper {
     }
 
     pub(super) fn stop_before(&mut self, left_at: Stage) -> Result<(), End> {
-        match self.asked_to_stop()? {
+        match self.supervisor.stop(&mut self.log)? {
             Some(Stop { cause, .. }) => {
                 let evidence = "stopped on request".to_owned();
                 Err(End::Interrupted { cause, left_at, evidence })
@@ -114,24 +115,17 @@ impl Keeper {
         Ok(base)
     }
 
-    fn run_agent(&mut self, base: Oid, lookout: Lookout) -> Result<(), End> {
+    fn run_agent(&mut self, base: Oid) -> Result<(), End> {
         let (spec, answers) = self.agent_spec(&base)?;
+        let checkout = Checkout::look(&self.project.git);
         self.stop_before(Stage::Unstarted)?;
         let (step, fence) = (self.step.clone(), self.fence);
         let pid = Some(std::process::id());
         self.log.submit(&Command::Start { step, fence, base: Some(base), answers, pid })?;
         crash::point("keeper.started");
-        lookout.begun();
         let oom_before = machine::oom_kills();
-        let program = spec.program.to_string_lossy().into_owned();
-        let child = child::spawn(spec, self.sender.clone(), Input::Exited)
-            .map_err(|error| End::unstarted(&program, &error))?;
-        crash::point("keeper.agent-spawned");
-        self.record.agent = machine::process(child.pid);
-        self.folder.write_keeper(&self.record).map_err(EngineError::io("keeper.json"))?;
-        let finished = self.supervise(child, Watched::Agent)?;
-        lookout.end();
-        self.take_in_waiting();
+        let finished = self.supervise_agent(spec)?;
+        self.compare_checkout(checkout);
         if !finished.ended.exit.is_success() {
             self.record_exit(finished.ended, finished.tail.clone())?;
         }
@@ -150,7 +144,7 @@ impl Keeper {
                 Ok(())
             }
             Judged::Failed => Err(End::Failed(Failure::Exit { exit, tail: finished.tail })),
-            Judged::TimedOut => Err(End::Failed(self.timed_out())),
+            Judged::TimedOut => Err(End::Failed(self.supervisor.timed_out())),
             Judged::Interrupted(cause) => {
                 let cause = match (cause, oom_before, machine::oom_kills()) {
                     (Cause::ProcessKill, Some(before), Some(after)) if after > before => {
@@ -166,9 +160,31 @@ impl Keeper {
         }
     }
 
-    pub(super) fn timed_out(&self) -> Failure {
-        let limit = self.plan.timeout.unwrap_or_default();
-        Failure::Timeout { ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX) }
+    /// Runs the agent, with snapshots meanwhile. Its exit is on disk before anything else is done about
+    /// it.
+    fn supervise_agent(&mut self, spec: Spec) -> Result<Finished, End> {
+        let program = spec.program.to_string_lossy().into_owned();
+        let child = self.supervisor.spawn(&program, spec)?;
+        crash::point("keeper.agent-spawned");
+        self.record.agent = machine::process(child.pid);
+        self.folder.write_keeper(&self.record).map_err(EngineError::io("keeper.json"))?;
+        let cadence = Cadence::start(self);
+        let ended = self.supervisor.await_exit(&mut self.log, &child)?;
+        crash::point("keeper.child-exited");
+        self.record_exit(ended, String::new())?;
+        self.snapshots = cadence.end().unwrap_or(self.snapshots);
+        let (tail, survivors) = child.finish();
+        // The snapshots that were taken meanwhile; whoever needs more asks again.
+        let _the_next_time = self.log.refresh();
+        Ok(Finished { ended, tail, survivors })
+    }
+
+    /// From here on the agent is not started again, whatever happens to this process.
+    fn record_exit(&self, ended: AgentExit, tail: String) -> Result<(), End> {
+        let record = ExitRecord { ended, tail };
+        self.folder.write_exit(&record).map_err(EngineError::io("exit.json cannot be written"))?;
+        crash::point("keeper.exit-recorded");
+        Ok(())
     }
 
     /// What to start: a plain command, or an agent with its prompt and brief, and the answers that are
@@ -323,30 +339,15 @@ impl Keeper {
         let max = self.settings.transcript_max;
         let folder = self.tree.path().to_owned();
         let variables = self.variables(None);
-        let spec = Spec { variables, ..Spec::shell(&command, folder, output.clone(), max) };
-        let began = Instant::now();
-        let child = child::spawn(spec, self.sender.clone(), Input::Exited)
-            .map_err(|error| End::unstarted("verify", &error))?;
-        let finished = self.supervise(child, Watched::Check)?;
-        let exit = finished.ended.exit;
-        match judge_exit(finished.ended) {
-            Judged::TimedOut => return Err(End::Failed(self.timed_out())),
-            Judged::Interrupted(cause) => {
+        let spec = Spec { variables, ..Spec::shell(&command, folder, output, max) };
+        match verify::run(&mut self.supervisor, &mut self.log, command, spec)? {
+            Verdict::Passed(check) => Ok(check),
+            Verdict::Failed { why, .. } => Err(End::Failed(why)),
+            Verdict::Interrupted { cause, exit } => {
                 let evidence = format!("verify: {exit}");
-                return Err(End::Interrupted { cause, left_at: Stage::Verify, evidence });
+                Err(End::Interrupted { cause, left_at: Stage::Verify, evidence })
             }
-            Judged::Failed => {
-                return Err(End::Failed(Failure::Verify { exit, tail: finished.tail }));
-            }
-            Judged::Ended => {}
         }
-        let printed = fs::read(&output).map_err(EngineError::io("verify.log cannot be read"))?;
-        Ok(Check {
-            command,
-            exit,
-            output: Hash::of(&printed),
-            ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
-        })
     }
 
     /// Brings the verified commit onto the run's branch, one step at a time.

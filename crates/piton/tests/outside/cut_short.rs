@@ -55,7 +55,8 @@ macro_rules! killed_while_completing {
         fn every_point_of_a_holder_has_its_test() {
             let passed = |(point, who): &&(&str, Who)| {
                 let elsewhere = [SNAPSHOT_KEPT, UNLANDED_KEPT].contains(point);
-                !elsewhere && (*who == Who::Holder || point.starts_with("land."))
+                let shared = point.starts_with("land.") || point.starts_with("verify.");
+                !elsewhere && (*who == Who::Holder || shared)
             };
             let listed: Vec<&str> = POINTS.iter().filter(passed).map(|(point, _)| *point).collect();
             assert_eq!(listed, [$($point),*]);
@@ -67,11 +68,11 @@ macro_rules! killed_while_completing {
 const UNLANDED_KEPT: &str = "land.unlanded-kept";
 
 killed_while_completing! {
+    killed_at_verify_spawned: "verify.spawned",
     killed_at_land_intended: "land.intended",
     killed_at_land_ref_moved: "land.ref-moved",
     killed_at_land_completed: "land.completed",
     killed_at_scratch_made: "complete.scratch-made",
-    killed_at_verify_spawned: "complete.verify-spawned",
     killed_at_verify_ran: "complete.verify-ran",
     killed_at_scratch_removed: "complete.scratch-removed",
     killed_at_verified: "complete.verified",

@@ -1,0 +1,206 @@
+//! Snapshots while an agent works, and how much would be lost between two of them.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use piton_core::event::{Snapshot, SnapshotReason};
+use piton_core::ids::{Fence, Oid, StepRef};
+
+use super::{Keeper, note, record_snapshot, snapshot_message};
+use crate::attempt::{Folder, RiskRecord};
+use crate::error::chain;
+use crate::git::GitError;
+use crate::log::Log;
+use crate::machine;
+use crate::snapshot;
+use crate::worktree::Worktree;
+
+/// How soon, and how often, it is counted between snapshots what none has.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+const RISK_EVERY: Duration = Duration::from_secs(5);
+/// A count, and a snapshot, are followed by so many times as long without.
+const RISK_SHARE: u32 = 400;
+const SNAPSHOT_SHARE: u32 = 20;
+
+/// Takes snapshots on a thread of its own, so that a slow one delays no stop, until it is dropped.
+pub(super) struct Cadence {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<u64>>,
+}
+
+impl Cadence {
+    pub(super) fn start(keeper: &Keeper) -> Cadence {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let state = keeper.state();
+        let stem = keeper.snapshot_ref(0);
+        let kept = state.snapshot.as_ref();
+        let every = keeper.settings.snapshot_every;
+        let mut watch = Watch {
+            log: keeper.log.another(),
+            step: keeper.step.clone(),
+            fence: keeper.fence,
+            tree: keeper.tree.clone(),
+            base: state.base.clone(),
+            last: kept.map(|kept| kept.snapshot.tree.clone()),
+            stem: stem.trim_end_matches('0').to_owned(),
+            number: keeper.snapshots,
+            every,
+            shown: keeper.shown_branch(),
+            shown_every: keeper.settings.snapshot_branch_every,
+            shown_at: None,
+            folder: keeper.folder.clone(),
+            risk: RiskRecord {
+                looked_at: machine::now(),
+                saved_at: machine::now(),
+                snapshot: kept.map(|kept| kept.snapshot.refname.clone()),
+                files: Some(0),
+                interval_ms: millis(every),
+                every_ms: millis(every),
+                failing: None,
+            },
+        };
+        let thread = std::thread::spawn(move || {
+            watch.run(&stopped);
+            watch.number
+        });
+        Cadence { stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Ends it, after a snapshot that is under way; returns the number of the last one.
+    pub(super) fn end(mut self) -> Option<u64> {
+        self.stop = None;
+        self.thread.take()?.join().ok()
+    }
+}
+
+impl Drop for Cadence {
+    fn drop(&mut self) {
+        self.stop = None;
+        let _panicked = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Looks at a tree that an agent works in.
+struct Watch {
+    log: Log,
+    step: StepRef,
+    fence: Fence,
+    tree: Worktree,
+    base: Option<Oid>,
+    /// The tree of the last snapshot.
+    last: Option<Oid>,
+    stem: String,
+    number: u64,
+    every: Duration,
+    /// The branch that shows the last snapshot, and the folder of the step's refs.
+    shown: Option<(String, String)>,
+    shown_every: Duration,
+    shown_at: Option<Instant>,
+    folder: Folder,
+    risk: RiskRecord,
+}
+
+impl Watch {
+    fn run(&mut self, stopped: &Receiver<()>) {
+        let mut pause = self.every;
+        let mut look = FIRST_LOOK;
+        loop {
+            self.publish();
+            let due = Instant::now() + pause;
+            // In between it is only looked at: how much would be lost now.
+            while let left = due.saturating_duration_since(Instant::now())
+                && !left.is_zero()
+            {
+                if stopped.recv_timeout(left.min(look)) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+                if Instant::now() < due {
+                    look = RISK_EVERY.max(self.count() * RISK_SHARE);
+                }
+            }
+            let began = Instant::now();
+            let taken = self.take();
+            // Never more than a small share of a core, however large the tree.
+            pause = self.every.max(began.elapsed() * SNAPSHOT_SHARE);
+            self.risk.interval_ms = millis(pause);
+            let recorded = match taken {
+                Ok(Some(snapshot)) => {
+                    let commit = snapshot.commit.clone();
+                    let under = (&self.step, self.fence);
+                    record_snapshot(&mut self.log, under, snapshot).map(|()| self.show(&commit))
+                }
+                Ok(None) => Ok(()),
+                Err(error) => Err(error.into()),
+            };
+            if let Err(error) = recorded {
+                note(&format!("a snapshot failed: {}", chain(&error)));
+            }
+            // What fails now is tried again.
+            let _the_next_time = snapshot::consolidate(self.tree.git());
+        }
+    }
+
+    fn take(&mut self) -> Result<Option<Snapshot>, GitError> {
+        let began = machine::now();
+        let reason = SnapshotReason::Cadence;
+        let message = snapshot_message(&self.log, (&self.step, self.fence), reason, None);
+        let ask = snapshot::Ask {
+            refname: self.next_name(),
+            base: self.base.as_ref(),
+            message: &message,
+            reason,
+            last: self.last.as_ref(),
+        };
+        let taken = snapshot::take(&self.tree, &ask);
+        self.risk.looked_at = began;
+        match &taken {
+            Ok(taken) => {
+                (self.risk.saved_at, self.risk.files, self.risk.failing) = (began, Some(0), None);
+                if let Some(taken) = taken {
+                    self.number += 1;
+                    self.last = Some(taken.tree.clone());
+                    self.risk.snapshot = Some(taken.refname.clone());
+                }
+            }
+            Err(error) => {
+                // It was made, and then something failed: the name is used.
+                self.number += u64::from(matches!(error, GitError::RefTaken { .. }));
+                self.risk.failing = Some(chain(error));
+                self.risk.files = None;
+            }
+        }
+        taken
+    }
+
+    fn next_name(&self) -> String {
+        format!("{}{}", self.stem, self.number + 1)
+    }
+
+    /// Counts what no snapshot has; says how long that took.
+    fn count(&mut self) -> Duration {
+        let began = Instant::now();
+        if let Ok(files) = snapshot::unsaved(&self.tree, &self.next_name(), self.last.as_ref()) {
+            (self.risk.looked_at, self.risk.files) = (machine::now(), Some(files));
+            self.publish();
+        }
+        began.elapsed()
+    }
+
+    /// For whoever looks; nobody looking is no matter.
+    fn publish(&self) {
+        let _best_effort = self.folder.write_risk(&self.risk);
+    }
+
+    fn show(&mut self, commit: &Oid) {
+        let due = self.shown_at.is_none_or(|at| at.elapsed() >= self.shown_every);
+        if let Some((branch, step)) = self.shown.as_ref().filter(|_| due) {
+            let _the_next_time = snapshot::show_as(self.tree.git(), branch, commit, step);
+            self.shown_at = Some(Instant::now());
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
