@@ -4,7 +4,7 @@
 use piton_testkit::Sandbox;
 use piton_testkit::runs::{command_step, events_named, lay_plan, plan, view};
 
-use crate::{BOTH, Left};
+use crate::states::{BOTH, Left};
 
 /// How an operation is begun so that it stops, what `git status` then says, and how it is ended.
 struct Operation {

@@ -6,7 +6,7 @@ use std::fs;
 use piton_testkit::alive;
 use piton_testkit::runs::view;
 
-use crate::{BOTH, Left};
+use crate::states::{BOTH, Left};
 
 #[test]
 fn a_lock_that_a_killed_git_left_on_the_index_is_moved_aside() {
@@ -23,7 +23,7 @@ fn a_lock_that_a_killed_git_left_on_the_index_is_moved_aside() {
         assert!(found.contains("index.lock") && found.contains("no process has it"), "{row:#}");
         left.resume().success();
         left.assert_all_there();
-        let aside = crate::files(&left.sandbox.path(".git/piton/aside"));
+        let aside = crate::states::files(&left.sandbox.path(".git/piton/aside"));
         let kept = |(path, text): &(String, String)| {
             path.ends_with("index.lock") && text == "half an index"
         };

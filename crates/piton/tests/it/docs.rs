@@ -12,7 +12,7 @@ use piton_engine::crash::POINTS;
 use piton_testkit::Sandbox;
 use piton_testkit::runs::data;
 
-const BLESS: &str = "PITON_BLESS=1 cargo test --release -p piton --test docs";
+const BLESS: &str = "PITON_BLESS=1 cargo test --release -p piton --test it docs";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

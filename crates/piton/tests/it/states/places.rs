@@ -8,7 +8,7 @@ use std::path::Path;
 use piton_testkit::runs::{OnDisk, agent_step, events_named, keepers, lay_plan, plan, step, view};
 use piton_testkit::{Sandbox, Signal, kill9};
 
-use crate::{BOTH, Left, files};
+use crate::states::{BOTH, Left, files};
 
 #[test]
 fn a_deleted_worktree_is_made_again_from_its_snapshot() {

@@ -5,7 +5,7 @@ use std::fs;
 
 use piton_testkit::runs::view;
 
-use crate::{BOTH, Left};
+use crate::states::{BOTH, Left};
 
 #[test]
 fn a_deleted_branch_is_made_again_where_it_was() {

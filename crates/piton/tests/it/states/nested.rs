@@ -11,7 +11,7 @@ use piton_engine::crash::{POINTS, Who};
 use piton_testkit::runs::{data, step, view, worktree};
 use piton_testkit::{Sandbox, Signal};
 
-use crate::swaps::{
+use crate::states::swaps::{
     a_at_work, a_waits, both_go_on, both_stopped, kill_at, sandbox, stop_a, wait_ready,
 };
 

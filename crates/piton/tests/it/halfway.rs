@@ -6,7 +6,6 @@
 //! An undisturbed run is traced first: which calls change something, and how often. In the ordinary run
 //! each kind of call is killed at one of its changes, chosen by a seed (`PITON_SEED`); `PITON_FULL=1`
 //! kills every call at every change.
-#![cfg(target_os = "linux")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
