@@ -12,13 +12,14 @@ use crate::crash;
 use crate::error::{EngineError, chain};
 use crate::git::commit_tree;
 use crate::git::keep::{Name, keep};
-use crate::keeper::{lock_reason, snapshot_message, snapshot_ref};
+use crate::keeper::lock_reason;
 use crate::log::Log;
 use crate::machine::{self, Swept};
 use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::snapshot;
+use crate::step_snapshot;
 use crate::worktree::{Tenant, TreeState, Worktree, differing};
 
 /// What was done about a dead attempt.
@@ -123,28 +124,13 @@ fn keep_bytes(
     let Some(attempt) = state.attempt().filter(|attempt| attempt.fence == fence) else {
         return Ok(());
     };
-    let base = state.base.clone();
-    let last = state.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());
     // Before anything was started the tree is not this attempt's work: kept, but nothing to go on from.
     let reason = match state.stage(attempt) {
         Stage::Unstarted => SnapshotReason::Reset,
         Stage::Agent | Stage::Verify | Stage::Land => SnapshotReason::Recovery,
     };
-    let message = snapshot_message(log, (step, fence), reason, None);
-    // The keeper is dead, but another recovery may be at work: each takes the next free number.
-    let mut number = 1;
-    while project.git.ref_target(&snapshot_ref(log, step, fence, number))?.is_some() {
-        number += 1;
-    }
-    let ask = snapshot::Ask {
-        refname: snapshot_ref(log, step, fence, number),
-        base: base.as_ref(),
-        message: &message,
-        reason,
-        last: last.as_ref(),
-    };
-    let taken = snapshot::take(&tree, &ask);
-    let Some(snapshot) = taken? else { return Ok(()) };
+    let ask = step_snapshot::ask(log, (step, fence), reason);
+    let Some(snapshot) = snapshot::keep(&tree, &ask)? else { return Ok(()) };
     crash::point("bury.snapshot-kept");
     let (step, snapshot) = (step.clone(), Some(snapshot));
     log.submit(&Command::Checkpoint { step, fence, snapshot, report: None })?;
@@ -164,13 +150,17 @@ fn keep_commits(
     let (Some(base), None) = (state.base.clone(), state.resume_snapshot()) else { return Ok(()) };
     let tip = tree.left_at(&step_branch(&log.run().opened.handle, step));
     let Some(tip) = tip.filter(|tip| *tip != base) else { return Ok(()) };
-    let message = snapshot_message(log, (step, fence), reason, None);
-    let refname = snapshot_ref(log, step, fence, 1);
+    let message = step_snapshot::message(log, (step, fence), reason, None);
+    let folder = step_snapshot::folder(log, step, fence);
     let (files, why) = (git.tree_of(&tip)?, "piton: snapshot");
-    let made = keep(git, Name { refname: &refname, old: None, why }, |_| {
-        commit_tree(|| git.call(), &files, std::slice::from_ref(&tip), &message).map(Some)
+    let made = snapshot::numbered(git, &folder, |number| {
+        let refname = format!("{folder}/{number}");
+        let made = keep(git, Name { refname: &refname, old: None, why }, |_| {
+            commit_tree(|| git.call(), &files, std::slice::from_ref(&tip), &message).map(Some)
+        })?;
+        Ok(made.map(|commit| (refname, commit)))
     })?;
-    let Some(commit) = made else { return Ok(()) };
+    let Some((refname, commit)) = made else { return Ok(()) };
     let changed = differing(git.call(), &base, &tip)?.len() as u64;
     let commits = git.count_commits(&base, &tip)?;
     let (omitted, head) = (Vec::new(), Some(tip));

@@ -18,11 +18,11 @@ use crate::bury::bury;
 use crate::error::EngineError;
 use crate::log::{Log, LogError};
 use crate::observe::{Depth, observe, place_at};
-use crate::preserve::{Author, Keep, Kept};
+use crate::outside_snapshots::{Keep, Kept};
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::worktree::Worktree;
-use crate::{machine, preserve};
+use crate::{machine, outside_snapshots};
 
 use answer::{answer, blocked_for, given, in_words, passed_over};
 use owner::{Top, text, top};
@@ -92,9 +92,10 @@ pub fn claim(
         (Some((step, attempt)), Ok(events)) => {
             let kept = match end_displaced(project, log, &step, &attempt)? {
                 Some((_, Some(ended))) => ended,
-                Some((late, None)) if foreseen != Some(late) => {
-                    Kept { kept: preserve::of_lost(project, log, &step.step, late), unkept: None }
-                }
+                Some((late, None)) if foreseen != Some(late) => Kept {
+                    kept: outside_snapshots::of_lost(project, log, &step.step, late),
+                    unkept: None,
+                },
                 _ => kept,
             };
             let snapshots = in_git && Worktree::at(&project.git, &worktree).is_ours();
@@ -243,7 +244,7 @@ fn keep_foreseen(
     let held = log.run().step(&step.step).and_then(|(_, state)| state.attempt()).cloned();
     Ok(match held {
         Some(held) if matches!(granted.grounds, Grounds::Forced | Grounds::LeaseOver) => {
-            let kept = preserve::before_end(project, log, (&step, &held), None);
+            let kept = outside_snapshots::before_end(project, log, (&step, &held), None);
             (Some(held.fence), kept)
         }
         _ => nobody,
@@ -284,7 +285,6 @@ fn end(
     machine::end_attempt(attempt.id, &project.folder(attempt.id));
     let settings = settings_of(log)?;
     let path = project.place_of(&settings.worktree_root, log.run(), step);
-    let (fence, reason, author) = (attempt.fence, SnapshotReason::Recovery, Author::Piton);
-    let keep = Keep { step, fence, path: &path, reason, author, report: None };
-    Ok(Some(preserve::of_ended(project, log, &keep)))
+    let keep = Keep { step, fence: attempt.fence, path: &path, reason: SnapshotReason::Recovery };
+    Ok(Some(outside_snapshots::of_ended(project, log, &keep)))
 }

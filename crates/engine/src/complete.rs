@@ -19,7 +19,7 @@ use crate::land::{self, Unlanded};
 use crate::lease;
 use crate::log::Log;
 use crate::machine;
-use crate::preserve::{self, Kept};
+use crate::outside_snapshots::{self, Kept};
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::snapshot;
@@ -63,7 +63,7 @@ pub fn complete_with(
         bench.put_away()?;
         return again;
     }
-    let kept = preserve::before_end(project, log, (&at, &attempt), Some(&commit));
+    let kept = outside_snapshots::before_end(project, log, (&at, &attempt), Some(&commit));
     let finished = verify(project, log, &bench, (&at, &attempt), &commit).and_then(|()| {
         completable(log.run(), &at, fence, waive)?;
         land::land(project, log, (&at, fence), waive)

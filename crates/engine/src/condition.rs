@@ -16,7 +16,7 @@ use crate::error::EngineError;
 use crate::git::{is_missing, locks};
 use crate::log::Log;
 use crate::observe::{Depth, observe};
-use crate::preserve;
+use crate::outside_snapshots;
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::shell;
@@ -121,7 +121,7 @@ pub fn of_step(
     let branch = step_branch(&run.opened.handle, step);
     let look = Look { log, step, state, tree: &tree, branch: &branch };
     let mut found = look.all()?;
-    found.extend(look.moved_out(preserve::moved_out(project, step, state)));
+    found.extend(look.moved_out(outside_snapshots::moved_out(project, step, state)));
     Ok(found)
 }
 

@@ -23,7 +23,7 @@ use crate::machine;
 use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs;
-use crate::snapshots::refuse_log_behind;
+use crate::snapshot_history::refuse_log_behind;
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

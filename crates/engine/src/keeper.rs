@@ -13,7 +13,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use piton_core::decide::Command;
-use piton_core::event::{Cause, Conflict, Entry, Failure, Report, Snapshot, SnapshotReason, Stage};
+use piton_core::event::{Cause, Conflict, Entry, Failure, Snapshot, SnapshotReason, Stage};
 use piton_core::ids::{AttemptId, Fence, RunId, StepId, StepRef};
 use piton_core::plan::PlanStep;
 use piton_core::refusal::Refusal;
@@ -25,7 +25,6 @@ use crate::attempt::{Folder, KeeperRecord, Lock};
 use crate::config::Settings;
 use crate::crash;
 use crate::error::{EngineError, chain};
-use crate::git::GitError;
 use crate::land::Unlanded;
 use crate::log::{Log, LogError};
 use crate::machine;
@@ -33,6 +32,7 @@ use crate::project::Project;
 use crate::retention;
 use crate::runs::settings_of;
 use crate::snapshot;
+use crate::step_snapshot;
 use crate::supervise::Supervisor;
 use crate::worktree::{TreeState, Worktree, forget_positions};
 
@@ -128,8 +128,6 @@ struct Keeper {
     folder: Folder,
     tree: Worktree,
     record: KeeperRecord,
-    /// Snapshots taken under this fence so far.
-    snapshots: u64,
     /// The worktree has this step's work, and nobody else's.
     has_tree: bool,
     /// The agent has ended well and its exit is on disk.
@@ -192,7 +190,6 @@ impl Keeper {
             folder,
             tree,
             record,
-            snapshots: 0,
             has_tree: false,
             agent_ended: false,
             supervisor,
@@ -290,13 +287,8 @@ impl Keeper {
         if !matches!(self.tree.state()?, TreeState::Present { .. }) {
             return Ok(None);
         }
-        let taken = loop {
-            match self.take_snapshot(reason) {
-                // Its number was used by a snapshot that was never recorded.
-                Err(GitError::RefTaken { .. }) => self.snapshots += 1,
-                taken => break taken?,
-            }
-        };
+        let ask = step_snapshot::ask(&self.log, (&self.step, self.fence), reason);
+        let taken = snapshot::keep(&self.tree, &ask)?;
         if let Some(taken) = &taken {
             self.record_snapshot(taken.clone())?;
             if let Some((branch, step)) = self.shown_branch() {
@@ -307,22 +299,7 @@ impl Keeper {
         Ok(taken)
     }
 
-    fn take_snapshot(&self, reason: SnapshotReason) -> Result<Option<Snapshot>, GitError> {
-        let state = self.state();
-        let message = snapshot_message(&self.log, (&self.step, self.fence), reason, None);
-        let last = state.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());
-        let ask = snapshot::Ask {
-            refname: self.snapshot_ref(self.snapshots + 1),
-            base: state.base.as_ref(),
-            message: &message,
-            reason,
-            last: last.as_ref(),
-        };
-        snapshot::take(&self.tree, &ask)
-    }
-
     fn record_snapshot(&mut self, snapshot: Snapshot) -> Result<(), EngineError> {
-        self.snapshots += 1;
         record_snapshot(&mut self.log, (&self.step, self.fence), snapshot)
     }
 
@@ -331,12 +308,8 @@ impl Keeper {
     fn shown_branch(&self) -> Option<(String, String)> {
         let template = snapshot::Template::parse(&self.settings.snapshot_branch).ok()?;
         let name = template.name(&self.log.run().opened.handle, &self.step);
-        let own = self.snapshot_ref(0);
-        Some((name, own.rsplitn(3, '/').nth(2)?.to_owned()))
-    }
-
-    fn snapshot_ref(&self, number: u64) -> String {
-        snapshot_ref(&self.log, &self.step, self.fence, number)
+        let own = step_snapshot::folder(&self.log, &self.step, self.fence);
+        Some((name, snapshot::step_of(&own).to_owned()))
     }
 
     fn note(&self, message: &str) {
@@ -368,56 +341,6 @@ fn record_snapshot(
 /// Who a worktree is locked for, as `git worktree list` shows it.
 pub(crate) fn lock_reason(log: &Log, step: &StepRef, attempt: AttemptId) -> String {
     format!("step {step} of {} (attempt {attempt})", log.run().opened.handle)
-}
-
-/// Where the bytes of a fence are kept.
-pub(crate) fn snapshot_ref(log: &Log, step: &StepRef, fence: Fence, number: u64) -> String {
-    let handle = &log.run().opened.handle;
-    let name = match step.iteration {
-        1 => step.step.to_string(),
-        n => format!("{}-{n}", step.step),
-    };
-    format!("refs/piton/{handle}/{name}/{fence}/{number}")
-}
-
-/// Why a snapshot was taken, as its message says it.
-const REASONS: [(SnapshotReason, &str); 5] = [
-    (SnapshotReason::Cadence, "in progress"),
-    (SnapshotReason::Checkpoint, "at a checkpoint"),
-    (SnapshotReason::End, "at the end of an attempt"),
-    (SnapshotReason::Recovery, "of an interrupted attempt"),
-    (SnapshotReason::Reset, "before a reset"),
-];
-
-/// Why a snapshot was taken, from its message.
-pub(crate) fn reason_in(message: &str) -> Option<SnapshotReason> {
-    let first = message.lines().next()?;
-    REASONS.iter().find(|(_, why)| first.ends_with(why)).map(|(reason, _)| *reason)
-}
-
-/// A snapshot says what it is of, for people who meet it in git: also what was reported about the
-/// work, `fresh` included.
-pub(crate) fn snapshot_message(
-    log: &Log,
-    (step, fence): (&StepRef, Fence),
-    reason: SnapshotReason,
-    fresh: Option<&Report>,
-) -> String {
-    let handle = &log.run().opened.handle;
-    let why = REASONS.iter().find(|(known, _)| *known == reason).map_or("", |(_, why)| why);
-    let state = log.run().step(&step.step).map(|(_, state)| state);
-    let mut report = state.map(|state| state.report.clone()).unwrap_or_default();
-    if let Some(fresh) = fresh {
-        report.take_in(fresh);
-    }
-    // Indented, so that no line of it can be taken for a trailer.
-    let row =
-        |(name, text): (&str, String)| format!("  {name}: {}\n", text.replace('\n', "\n    "));
-    let told: String = report.describe().into_iter().map(row).collect();
-    let reported = if told.is_empty() { told } else { format!("Reported, not checked:\n{told}\n") };
-    format!(
-        "piton: snapshot of {step} {why}\n\n{reported}Piton-Run: {handle}\nPiton-Step: {step}\nPiton-Fence: {fence}\n"
-    )
 }
 
 /// The worker took the lock and passed it as standard input: the only way to hand a descriptor to one

@@ -21,7 +21,7 @@ use crate::machine;
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::snapshot::{MovedOut, moved_out};
-use crate::snapshots::{KnownSnapshot, unrecorded};
+use crate::snapshot_history::{KnownSnapshot, unrecorded};
 use crate::worktree::{Worktree, differing};
 
 /// How closely to look.

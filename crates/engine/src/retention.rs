@@ -12,7 +12,7 @@ use crate::error::EngineError;
 use crate::log::Log;
 use crate::project::Project;
 use crate::runs::{self, settings_of};
-use crate::snapshots::{self, KnownBy, KnownSnapshot};
+use crate::snapshot_history::{self, KnownBy, KnownSnapshot};
 
 /// How often a project's keepers look for old snapshots: reading a log from its beginning costs something.
 const EVERY: Duration = Duration::from_secs(3600);
@@ -28,7 +28,7 @@ pub(crate) fn is_due(project: &Project) -> bool {
 /// The snapshots of a run that may go.
 pub fn old_snapshots(project: &Project, log: &Log) -> Result<Vec<KnownSnapshot>, EngineError> {
     let settings = settings_of(log)?;
-    let all = snapshots::list(project, log, None)?.snapshots;
+    let all = snapshot_history::list(project, log, None)?.snapshots;
     let aging = |kept: &KnownSnapshot| Aging {
         step: kept.step.clone(),
         fence: kept.fence,

@@ -26,6 +26,7 @@ mod compare;
 mod export;
 mod glob;
 mod ignore;
+mod keep;
 mod nofollow;
 mod operation;
 mod packs;
@@ -44,6 +45,8 @@ pub use compare::{
     ChangeKind, Difference, FileChange, between, changed_paths, unkept_edits, with_files,
 };
 pub use export::{export, has_path};
+pub use keep::keep;
+pub(crate) use keep::{newest, numbered};
 pub use operation::Begun;
 pub use packs::{consolidate, sweep};
 pub(crate) use put::is_meant;
@@ -77,15 +80,16 @@ const EMPTY_FOLDER: &str = "Piton-Empty-Folder";
 const LEFT_OUT: &str = "Piton-Left-Out";
 
 /// What is asked of a snapshot.
-pub struct Ask<'a> {
-    /// `refs/piton/<run>/<step>/<fence>/<n>`; it must not exist.
-    pub refname: String,
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// The refs of one claim's snapshots, `refs/piton/<run>/<step>/<fence>`; numbers end them.
+    pub folder: String,
     /// The step's base, against which changed paths are counted; HEAD when there is none.
-    pub base: Option<&'a Oid>,
-    pub message: &'a str,
+    pub base: Option<Oid>,
+    pub message: String,
     pub reason: SnapshotReason,
     /// The tree of the last kept snapshot: nothing is kept when files, HEAD and index are the same.
-    pub last: Option<&'a Oid>,
+    pub last: Option<Oid>,
 }
 
 /// What is remembered of a worktree from snapshot to snapshot.
@@ -103,9 +107,10 @@ struct Memory {
 /// The worktrees that this process has taken snapshots of.
 static MEMORY: Mutex<BTreeMap<PathBuf, Memory>> = Mutex::new(BTreeMap::new());
 
-/// Takes a snapshot; `None` when there is nothing new, and of a worktree that is half made or half
-/// restored. When it returns, the snapshot is on disk.
-pub fn take(tree: &Worktree, ask: &Ask<'_>) -> Result<Option<Snapshot>, GitError> {
+/// Takes a snapshot under a number that must be free; `None` when there is nothing new, and of a worktree
+/// that is half made or half restored. When it returns, the snapshot is on disk.
+pub fn take(tree: &Worktree, ask: &Ask, number: u64) -> Result<Option<Snapshot>, GitError> {
+    let refname = format!("{}/{number}", ask.folder);
     let dir = tree.git_dir()?;
     if is_unfinished(&dir) {
         return Ok(None);
@@ -113,36 +118,36 @@ pub fn take(tree: &Worktree, ask: &Ask<'_>) -> Result<Option<Snapshot>, GitError
     let (head, _) = tree.position(&dir)?;
     let mut failure = None;
     for turn in 0..TRIES {
-        if let Some(current) = tree.git().ref_target(&ask.refname)? {
-            return Err(GitError::RefTaken { refname: ask.refname.clone(), current });
+        if let Some(current) = tree.git().ref_target(&refname)? {
+            return Err(GitError::RefTaken { refname, current });
         }
         let mut memory = if turn == 0 { Memory::recall(tree) } else { Memory::default() };
         let taking = Taking { tree, dir: &dir, head: head.as_ref(), turn };
-        match taking.once(&mut memory, ask) {
+        match taking.once(&mut memory, ask, &refname) {
             Ok(taken) => {
                 memory.keep(tree);
                 return Ok(taken);
             }
             // A gc took something, or a lock stood in the way: again, and from the start.
-            Err(error) => failure = Some(taking.excused(error, &ask.refname)?),
+            Err(error) => failure = Some(taking.excused(error, &refname)?),
         }
     }
     Err(failure.expect("every try ended with a failure"))
 }
 
 /// How many files are not as the last snapshot of this step has them, or else HEAD, and may be lost with
-/// the machine: by a name for its snapshots, and the tree of the last one. Writes nothing.
-pub fn unsaved(tree: &Worktree, refname: &str, last: Option<&Oid>) -> Result<u64, GitError> {
+/// the machine. Writes nothing.
+pub fn unsaved(tree: &Worktree, ask: &Ask) -> Result<u64, GitError> {
     let mut memory = Memory::recall(tree);
     let is_own = match &memory.base {
-        Some(base) => step_of(&base.refname) == step_of(refname),
+        Some(base) => is_within(&base.refname, step_of(&ask.folder)),
         None => memory.known.len() > 0,
     };
     if !is_own {
         let dir = tree.git_dir()?;
         let (head, _) = tree.position(&dir)?;
         memory.staged.refresh(tree, &dir, head.as_ref())?;
-        if let Some(from) = last.or(head.as_ref()) {
+        if let Some(from) = ask.last.as_ref().or(head.as_ref()) {
             memory.known = Known::of(files_of(tree.call_in(&dir), from)?, &memory.known);
             memory.known.mark_tracked(memory.staged.tracked.paths());
         }
@@ -243,14 +248,19 @@ impl Taking<'_> {
         self.tree.call_in(self.dir)
     }
 
-    fn once(&self, memory: &mut Memory, ask: &Ask<'_>) -> Result<Option<Snapshot>, GitError> {
+    fn once(
+        &self,
+        memory: &mut Memory,
+        ask: &Ask,
+        refname: &str,
+    ) -> Result<Option<Snapshot>, GitError> {
         let git = self.tree.git();
         let news = memory.staged.refresh(self.tree, self.dir, self.head)?;
         memory.staged.torn |= self.turn >= STAGED_TURNS;
         if self.start(memory, ask)? || news {
             memory.known.mark_tracked(memory.staged.tracked.paths());
         }
-        let sink = Sink::pack(git, &ask.refname, Turn(self.turn));
+        let sink = Sink::pack(git, refname, Turn(self.turn));
         let mut capture = self.capture(memory, &sink)?;
         let operation = Begun::in_dir(self.dir).map(|begun| begun.known_to(git));
         capture.trailers.extend(operation.as_ref().map(Begun::trailer));
@@ -294,12 +304,13 @@ impl Taking<'_> {
         let packed = pack.finish()?;
         self.verify(memory, &packed, news).inspect_err(|_| {
             // Whatever is wrong with it, nobody must find it.
-            let _the_next_name_is_as_good = git.drop_ref(&ask.refname);
+            let _the_next_name_is_as_good = git.drop_ref(refname);
         })?;
         let head = self.head.cloned();
-        let snapshot = Snapshot { head: head.clone(), ..snapshot(ask, memory, &capture, packed) };
+        let snapshot =
+            Snapshot { head: head.clone(), ..snapshot((ask, refname), memory, &capture, packed) };
         let (commit, tree) = (snapshot.commit.clone(), snapshot.tree.clone());
-        let refname = ask.refname.clone();
+        let refname = refname.to_owned();
         memory.unsaved = memory.unsaved.map(|unsaved| unsaved + capture.changes.len());
         memory.base = Some(Base { refname, commit, tree, head, staged });
         Ok(Some(snapshot))
@@ -307,10 +318,10 @@ impl Taking<'_> {
 
     /// What to compare with: the step's last snapshot, whoever took it; else the one that is remembered;
     /// else HEAD. Says whether that is another one than before.
-    fn start(&self, memory: &mut Memory, ask: &Ask<'_>) -> Result<bool, GitError> {
+    fn start(&self, memory: &mut Memory, ask: &Ask) -> Result<bool, GitError> {
         let remembered = memory.base.as_ref().map(|base| &base.tree);
-        let last = ask.last.filter(|last| self.turn == 0 && remembered != Some(last));
-        let base = last.map(|last| self.find(last, &ask.refname)).transpose()?.flatten();
+        let last = ask.last.as_ref().filter(|last| self.turn == 0 && remembered != Some(last));
+        let base = last.map(|last| self.find(last, &ask.folder)).transpose()?.flatten();
         let from = match (&base, remembered, self.head) {
             (Some(base), _, _) => &base.tree,
             (None, None, Some(head)) => head,
@@ -323,9 +334,9 @@ impl Taking<'_> {
     }
 
     /// A snapshot of this step with this tree.
-    fn find(&self, tree: &Oid, refname: &str) -> Result<Option<Base>, GitError> {
+    fn find(&self, tree: &Oid, folder: &str) -> Result<Option<Base>, GitError> {
         let format = "--format=%(tree) %(objectname) %(refname) %(parent)";
-        let step = step_of(refname);
+        let step = step_of(folder);
         let answer = self.tree.git().call().args(&["for-each-ref", format, "--", step]).run()?;
         let read = |row: &str| {
             let words: Vec<&str> = row.split(' ').filter(|word| !word.is_empty()).collect();
@@ -351,12 +362,12 @@ impl Taking<'_> {
 
     /// Whether the step's last snapshot is of the same HEAD and index: the same files on another commit
     /// are worth a snapshot, because a rebuilt worktree starts from its parents.
-    fn is_kept(&self, memory: &Memory, staged: &str, ask: &Ask<'_>) -> bool {
+    fn is_kept(&self, memory: &Memory, staged: &str, ask: &Ask) -> bool {
         memory.base.as_ref().is_some_and(|base| {
-            ask.last == Some(&base.tree)
+            ask.last.as_ref() == Some(&base.tree)
                 && base.head.as_ref() == self.head
                 && base.staged == staged
-                && step_of(&base.refname) == step_of(&ask.refname)
+                && is_within(&base.refname, step_of(&ask.folder))
         })
     }
 
@@ -425,8 +436,8 @@ impl Taking<'_> {
     }
 
     /// What is counted against; brings the counts up to the base of this snapshot, and to HEAD.
-    fn counted(&self, memory: &mut Memory, ask: &Ask<'_>) -> Result<Option<Oid>, GitError> {
-        let Some(from) = ask.base.or(self.head) else { return Ok(None) };
+    fn counted(&self, memory: &mut Memory, ask: &Ask) -> Result<Option<Oid>, GitError> {
+        let Some(from) = ask.base.as_ref().or(self.head) else { return Ok(None) };
         if memory.differing.as_ref().is_none_or(|differing| differing.from != *from) {
             let start = memory.base.as_ref().map(|base| &base.tree).or(self.head);
             let paths = match start {
@@ -483,7 +494,7 @@ impl Taking<'_> {
     }
 }
 
-fn message(ask: &Ask<'_>, memory: &Memory, capture: &Capture) -> String {
+fn message(ask: &Ask, memory: &Memory, capture: &Capture) -> String {
     let mut lines: Vec<String> = Vec::new();
     lines.extend(memory.base.as_ref().map(|base| format!("{PREVIOUS}: {}", base.commit)));
     lines.extend(capture.trailers.iter().cloned());
@@ -501,7 +512,12 @@ fn message(ask: &Ask<'_>, memory: &Memory, capture: &Capture) -> String {
     }
 }
 
-fn snapshot(ask: &Ask<'_>, memory: &mut Memory, capture: &Capture, packed: Packed) -> Snapshot {
+fn snapshot(
+    (ask, refname): (&Ask, &str),
+    memory: &mut Memory,
+    capture: &Capture,
+    packed: Packed,
+) -> Snapshot {
     let (mut changed, mut commits) = (0, 0);
     if let Some(differing) = &mut memory.differing {
         for ((path, now), then) in capture.changes.iter().zip(&packed.found) {
@@ -513,7 +529,7 @@ fn snapshot(ask: &Ask<'_>, memory: &mut Memory, capture: &Capture, packed: Packe
         changed = differing.paths.len() as u64;
         commits = differing.commits.as_ref().map_or(0, |(_, count)| *count);
     }
-    let refname = ask.refname.clone();
+    let refname = refname.to_owned();
     let (reason, omitted) = (ask.reason, omissions(left_out(memory, capture)));
     let Packed { commit, tree, .. } = packed;
     Snapshot { commit, tree, refname, changed, omitted, reason, head: None, commits }
@@ -551,9 +567,13 @@ fn drop_known(known: &mut Known, path: Vec<u8>, changes: &mut Vec<Change>) {
     }
 }
 
-/// A step's folder of refs.
-fn step_of(refname: &str) -> &str {
-    refname.rsplitn(3, '/').nth(2).unwrap_or(refname)
+/// The folder of a step's refs, from that of a claim.
+pub(crate) fn step_of(folder: &str) -> &str {
+    folder.rsplit_once('/').map_or(folder, |(step, _)| step)
+}
+
+fn is_within(refname: &str, folder: &str) -> bool {
+    refname.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
 }
 
 fn format(tree: &Worktree, head: Option<&Oid>) -> Format {

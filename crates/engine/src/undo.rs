@@ -20,7 +20,7 @@ use crate::git::flush;
 use crate::git::locks::private_dir;
 use crate::project::Project;
 use crate::purge::PurgedRun;
-use crate::snapshots::{self, RestoredFrom};
+use crate::snapshot_history::{self, RestoredFrom};
 
 /// The version of a record. A newer one is refused by name.
 const VERSION: u32 = 1;
@@ -221,7 +221,7 @@ pub fn undo(project: &Project, which: Option<u64>) -> Result<Undone, EngineError
     }
     let put_back = match &act.deed {
         Deed::Clean { .. } => clean::put_back(project, &journal, &mut act)?,
-        Deed::Restore(_) => snapshots::undo_restore(project, &journal, &mut act)?,
+        Deed::Restore(_) => snapshot_history::undo_restore(project, &journal, &mut act)?,
         Deed::Abandon { .. } | Deed::FreshStart { .. } => {
             let store = project.store(Access::Existing)?;
             abandon::reopen(project, &store, &journal, &mut act)?

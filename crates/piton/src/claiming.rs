@@ -12,7 +12,7 @@ use piton_engine::claims::{self, Under};
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::error::EngineError;
 use piton_engine::log::Log;
-use piton_engine::preserve::{self, Kept};
+use piton_engine::outside_snapshots::{self, Kept};
 use piton_engine::project::Project;
 use piton_engine::runs::{self, NearRun, OpenAsk, OpenedRun, Unfinished};
 use piton_engine::shell::word;
@@ -197,7 +197,7 @@ impl Target {
     }
 
     pub(crate) fn lost(&self, fence: Fence, error: EngineError) -> Problem {
-        let kept = preserve::of_lost(&self.project, &self.log, &self.step, fence);
+        let kept = outside_snapshots::of_lost(&self.project, &self.log, &self.step, fence);
         let problem = self.told(error);
         match kept {
             Some(name) => {

@@ -17,9 +17,9 @@ use piton_core::run::{Phase, Run};
 use piton_core::time::Millis;
 use piton_engine::attempt::{Folder, RiskRecord};
 use piton_engine::condition::Condition;
-use piton_engine::preserve::moved_out;
+use piton_engine::outside_snapshots::moved_out;
 use piton_engine::project::Project;
-use piton_engine::snapshots::place_for;
+use piton_engine::snapshot_history::place_for;
 use piton_engine::worker::Notice;
 
 use crate::describe::{changed_meanwhile, omission};

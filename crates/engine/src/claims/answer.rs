@@ -16,7 +16,7 @@ use super::{ClaimAsk, observed_by};
 use crate::error::EngineError;
 use crate::log::Log;
 use crate::observe::{Depth, observe};
-use crate::preserve::Kept;
+use crate::outside_snapshots::Kept;
 use crate::project::Project;
 use crate::shell::word;
 

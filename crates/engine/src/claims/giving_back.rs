@@ -10,7 +10,7 @@ use super::under::submit;
 use super::{bury_the_dead, end};
 use crate::error::EngineError;
 use crate::log::Log;
-use crate::preserve::{self, Kept};
+use crate::outside_snapshots::{self, Kept};
 use crate::project::Project;
 
 /// What `release` answers.
@@ -44,7 +44,7 @@ pub fn release(
     let at = StepRef::first(step.clone());
     let kept = match &held {
         Some(held) if fence.is_none_or(|fence| fence == held.fence) => {
-            preserve::before_end(project, log, (&at, held), None)
+            outside_snapshots::before_end(project, log, (&at, held), None)
         }
         _ => Kept::default(),
     };
@@ -91,7 +91,7 @@ pub fn reset(
     bury_the_dead(project, log, Some(step))?;
     let last = log.run().step(step).and_then(|(_, state)| state.history.last());
     let last = last.map(|past| past.attempt.fence);
-    let kept = last.and_then(|fence| preserve::of_lost(project, log, step, fence));
+    let kept = last.and_then(|fence| outside_snapshots::of_lost(project, log, step, fence));
     let command = Command::Reset { step: StepRef::first(step.clone()), reason };
     let told = log.submit(&command)?;
     let reset = matches!(told.last(), Some(Event::Reset { .. }));

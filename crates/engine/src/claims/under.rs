@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use piton_core::claim::believed_until;
 use piton_core::decide::{Command, completable};
-use piton_core::event::{Failure, Holder, Mark, Priority, Report, Snapshot, SnapshotReason};
+use piton_core::event::{Failure, Holder, Mark, Priority, Report, Snapshot};
 use piton_core::ids::{Fence, ItemRef, QuestionId, StepId, StepRef, SubstepId};
 use piton_core::question::Question;
 use piton_core::refusal::Refusal;
@@ -18,7 +18,7 @@ use super::{lost, place_of};
 use crate::error::EngineError;
 use crate::lease;
 use crate::log::{Log, LogError};
-use crate::preserve::{self, Author, Keep, Kept, keep_bytes};
+use crate::outside_snapshots::{self, Kept};
 use crate::project::Project;
 use crate::runs::settings_of;
 
@@ -125,24 +125,17 @@ pub fn checkpoint(
     let at = StepRef::first(step.clone());
     let held = log.run().held().find(|(held, attempt)| *held == at && attempt.fence == fence);
     let place = match held.map(|(_, attempt)| attempt.holder.clone()) {
-        Some(Holder::External { worktree, .. }) => Some((PathBuf::from(worktree), Author::Piton)),
+        Some(Holder::External { worktree, .. }) => Some(PathBuf::from(worktree)),
         Some(Holder::Keeper { .. }) => {
             let root = settings_of(log)?.worktree_root;
-            Some((project.place_of(&root, log.run(), &at), Author::Agent))
+            Some(project.place_of(&root, log.run(), &at))
         }
         None => None,
     };
-    let snapshot = match place {
-        Some((path, author)) => {
-            let (reason, report) = (SnapshotReason::Checkpoint, Some(&report));
-            keep_bytes(
-                project,
-                log,
-                &Keep { step: &at, fence, path: &path, reason, author, report },
-            )?
-        }
-        None => None,
+    let keep = |path: PathBuf| {
+        outside_snapshots::at_checkpoint(project, log, (&at, fence), &path, &report)
     };
+    let snapshot = place.map(keep).transpose()?.flatten();
     let report = (report != Report::default()).then(|| Box::new(report));
     let kept = snapshot.clone();
     submit(log, step, fence, &Command::Checkpoint { step: at, fence, snapshot, report })?;
@@ -238,9 +231,12 @@ pub fn fail(
 fn keep_own(project: &Project, log: &mut Log, step: &StepId, fence: Fence) -> Kept {
     let held = log.run().step(step).and_then(|(_, state)| state.attempt());
     match held.filter(|attempt| attempt.fence == fence).cloned() {
-        Some(attempt) => {
-            preserve::before_end(project, log, (&StepRef::first(step.clone()), &attempt), None)
-        }
+        Some(attempt) => outside_snapshots::before_end(
+            project,
+            log,
+            (&StepRef::first(step.clone()), &attempt),
+            None,
+        ),
         None => Kept::default(),
     }
 }

@@ -157,14 +157,10 @@ impl Taking<'_> {
             row.path.display(),
             act.act
         );
-        let ask = snapshot::Ask {
-            refname: refname.clone(),
-            base: None,
-            message: &message,
-            reason: SnapshotReason::Reset,
-            last: None,
-        };
-        let taken = snapshot::take(&tree, &ask)?;
+        let folder = format!("refs/piton/undo/{}", act.act);
+        let reason = SnapshotReason::Reset;
+        let ask = snapshot::Ask { folder, base: None, message, reason, last: None };
+        let taken = snapshot::take(&tree, &ask, number)?;
         let taken = taken.ok_or_else(|| stays("no snapshot could be taken of it"))?;
         snapshot::read_back(git, &taken)?;
         keep_reflog(git, &tree.git_dir()?, &reflog_ref(&refname), &head)?;

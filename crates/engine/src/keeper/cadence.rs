@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use piton_core::event::{Snapshot, SnapshotReason};
 use piton_core::ids::{Fence, Oid, StepRef};
 
-use super::{Keeper, note, record_snapshot, snapshot_message};
+use super::{Keeper, note, record_snapshot};
 use crate::attempt::{Folder, RiskRecord};
 use crate::error::chain;
 use crate::git::GitError;
 use crate::log::Log;
 use crate::machine;
-use crate::snapshot;
+use crate::snapshot::{self, Ask};
+use crate::step_snapshot;
 use crate::worktree::Worktree;
 
 /// How soon, and how often, it is counted between snapshots what none has.
@@ -26,14 +27,13 @@ const SNAPSHOT_SHARE: u32 = 20;
 /// Takes snapshots on a thread of its own, so that a slow one delays no stop, until it is dropped.
 pub(super) struct Cadence {
     stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<u64>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Cadence {
     pub(super) fn start(keeper: &Keeper) -> Cadence {
         let (stop, stopped) = mpsc::channel::<()>();
         let state = keeper.state();
-        let stem = keeper.snapshot_ref(0);
         let kept = state.snapshot.as_ref();
         let every = keeper.settings.snapshot_every;
         let mut watch = Watch {
@@ -41,10 +41,7 @@ impl Cadence {
             step: keeper.step.clone(),
             fence: keeper.fence,
             tree: keeper.tree.clone(),
-            base: state.base.clone(),
             last: kept.map(|kept| kept.snapshot.tree.clone()),
-            stem: stem.trim_end_matches('0').to_owned(),
-            number: keeper.snapshots,
             every,
             shown: keeper.shown_branch(),
             shown_every: keeper.settings.snapshot_branch_every,
@@ -60,17 +57,8 @@ impl Cadence {
                 failing: None,
             },
         };
-        let thread = std::thread::spawn(move || {
-            watch.run(&stopped);
-            watch.number
-        });
+        let thread = std::thread::spawn(move || watch.run(&stopped));
         Cadence { stop: Some(stop), thread: Some(thread) }
-    }
-
-    /// Ends it, after a snapshot that is under way; returns the number of the last one.
-    pub(super) fn end(mut self) -> Option<u64> {
-        self.stop = None;
-        self.thread.take()?.join().ok()
     }
 }
 
@@ -87,11 +75,8 @@ struct Watch {
     step: StepRef,
     fence: Fence,
     tree: Worktree,
-    base: Option<Oid>,
     /// The tree of the last snapshot.
     last: Option<Oid>,
-    stem: String,
-    number: u64,
     every: Duration,
     /// The branch that shows the last snapshot, and the folder of the step's refs.
     shown: Option<(String, String)>,
@@ -143,29 +128,17 @@ impl Watch {
 
     fn take(&mut self) -> Result<Option<Snapshot>, GitError> {
         let began = machine::now();
-        let reason = SnapshotReason::Cadence;
-        let message = snapshot_message(&self.log, (&self.step, self.fence), reason, None);
-        let ask = snapshot::Ask {
-            refname: self.next_name(),
-            base: self.base.as_ref(),
-            message: &message,
-            reason,
-            last: self.last.as_ref(),
-        };
-        let taken = snapshot::take(&self.tree, &ask);
+        let taken = snapshot::keep(&self.tree, &self.ask());
         self.risk.looked_at = began;
         match &taken {
             Ok(taken) => {
                 (self.risk.saved_at, self.risk.files, self.risk.failing) = (began, Some(0), None);
                 if let Some(taken) = taken {
-                    self.number += 1;
                     self.last = Some(taken.tree.clone());
                     self.risk.snapshot = Some(taken.refname.clone());
                 }
             }
             Err(error) => {
-                // It was made, and then something failed: the name is used.
-                self.number += u64::from(matches!(error, GitError::RefTaken { .. }));
                 self.risk.failing = Some(chain(error));
                 self.risk.files = None;
             }
@@ -173,14 +146,16 @@ impl Watch {
         taken
     }
 
-    fn next_name(&self) -> String {
-        format!("{}{}", self.stem, self.number + 1)
+    fn ask(&self) -> Ask {
+        let under = (&self.step, self.fence);
+        let ask = step_snapshot::ask(&self.log, under, SnapshotReason::Cadence);
+        Ask { last: self.last.clone(), ..ask }
     }
 
     /// Counts what no snapshot has; says how long that took.
     fn count(&mut self) -> Duration {
         let began = Instant::now();
-        if let Ok(files) = snapshot::unsaved(&self.tree, &self.next_name(), self.last.as_ref()) {
+        if let Ok(files) = snapshot::unsaved(&self.tree, &self.ask()) {
             (self.risk.looked_at, self.risk.files) = (machine::now(), Some(files));
             self.publish();
         }

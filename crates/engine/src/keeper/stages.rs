@@ -172,7 +172,7 @@ impl Keeper {
         let ended = self.supervisor.await_exit(&mut self.log, &child)?;
         crash::point("keeper.child-exited");
         self.record_exit(ended, String::new())?;
-        self.snapshots = cadence.end().unwrap_or(self.snapshots);
+        drop(cadence);
         let (tail, survivors) = child.finish();
         // The snapshots that were taken meanwhile; whoever needs more asks again.
         let _the_next_time = self.log.refresh();

@@ -11,7 +11,7 @@ use crate::attempt::Folder;
 use crate::crash;
 use crate::git::names;
 use crate::land;
-use crate::preserve;
+use crate::outside_snapshots;
 use crate::shell;
 use crate::snapshot::{self, Filling, MovedOut};
 use crate::worktree::{SetAside, Tenant, TreeState};
@@ -135,7 +135,7 @@ impl Keeper {
         let (start, kept) = self.start_of(branch, kept)?;
         // What was moved out comes back whole: a snapshot has only some of it.
         let since = self.state().restarted_at();
-        let out = preserve::moved_out(&self.project, &self.step, self.state()).into_iter();
+        let out = outside_snapshots::moved_out(&self.project, &self.step, self.state()).into_iter();
         let coming = out.filter(|(fence, _)| Some(*fence) >= since);
         let without: Vec<Vec<u8>> = coming.map(|(_, moved)| moved.path).collect();
         let filling = kept.as_ref().map(|snapshot| Filling { snapshot, without: &without });
@@ -146,7 +146,7 @@ impl Keeper {
 
     /// What earlier attempts of this step made and the tree does not have, for its agent.
     pub(super) fn still_out(&self) -> Vec<String> {
-        let out = preserve::moved_out(&self.project, &self.step, self.state()).into_iter();
+        let out = outside_snapshots::moved_out(&self.project, &self.step, self.state()).into_iter();
         let row = |moved: MovedOut| {
             format!("{}: it is {}", names::shown(&moved.path), moved.place.display())
         };
@@ -192,7 +192,8 @@ impl Keeper {
             if Some(past.fence) < since {
                 break;
             }
-            let found = preserve::newest_of(&self.project, &self.log, &self.step, past.fence)?;
+            let found =
+                outside_snapshots::newest_of(&self.project, &self.log, &self.step, past.fence)?;
             if let Some((number, commit)) = found
                 && newest.is_none_or(|newest| (past.fence, number) > newest)
             {
@@ -247,7 +248,8 @@ impl Keeper {
     fn keep_before_reset(&mut self, next: &Oid) -> Result<(), End> {
         let kept = match self.whose() {
             Whose::Other(tenant) => {
-                let kept = preserve::of_previous(&self.project, &self.log, &self.tree, &tenant)?;
+                let kept =
+                    outside_snapshots::of_previous(&self.project, &self.log, &self.tree, &tenant)?;
                 let handle = &self.log.run().opened.handle;
                 let branch = piton_core::view::step_branch(handle, &tenant.step);
                 self.tree.keep_position(&branch, &kept.commit)?;

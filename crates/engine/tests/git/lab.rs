@@ -221,15 +221,18 @@ impl Lab {
         n: u32,
         last: Option<&Oid>,
     ) -> Result<Option<Snapshot>, GitError> {
-        let base = self.head(tree.path());
-        let ask = Ask {
-            refname: format!("refs/piton/x/a/7/{n}"),
-            base: Some(&base),
-            message: "snapshot\n\nPiton-Run: x",
+        let ask = Ask { last: last.cloned(), ..self.ask(tree) };
+        snapshot::take(tree, &ask, u64::from(n))
+    }
+
+    pub(crate) fn ask(&self, tree: &Worktree) -> Ask {
+        Ask {
+            folder: "refs/piton/x/a/7".to_owned(),
+            base: Some(self.head(tree.path())),
+            message: "snapshot\n\nPiton-Run: x".to_owned(),
             reason: SnapshotReason::Cadence,
-            last,
-        };
-        snapshot::take(tree, &ask)
+            last: None,
+        }
     }
 
     #[track_caller]

@@ -201,18 +201,18 @@ lab_test! {
         put(&tree.path().join("new"), "not staged\n");
         let index = lab.git_in(tree.path(), &["ls-files", "--stage"]);
         let ask = Ask {
-            refname: "refs/piton/x/a/7/1".to_owned(),
+            folder: "refs/piton/x/a/7".to_owned(),
             base: None,
-            message: "snapshot",
+            message: "snapshot".to_owned(),
             reason: SnapshotReason::Cadence,
             last: None,
         };
-        let kept = snapshot::take(&tree, &ask).expect("taken").expect("something");
+        let kept = snapshot::keep(&tree, &ask).expect("taken").expect("something");
         assert_eq!((kept.head.clone(), kept.omitted.clone()), (None, vec![]));
         assert_eq!(lab.paths_of(&kept.commit), ["both", "new"]);
         read_back(&lab.found(), &kept).expect("whole");
-        let again = Ask { refname: "refs/piton/x/a/7/2".to_owned(), last: Some(&kept.tree), ..ask };
-        assert_eq!(snapshot::take(&tree, &again).expect("taken"), None);
+        let again = Ask { last: Some(kept.tree.clone()), ..ask };
+        assert_eq!(snapshot::keep(&tree, &again).expect("taken"), None);
         let stand_in = lab.found().commit(&format!("{}^", kept.commit)).expect("a parent");
         assert_eq!(lab.paths_of(&stand_in), Vec::<String>::new());
         let second = second(lab, &stand_in, &kept);
@@ -299,11 +299,11 @@ lab_test! {
         put(&root.join("deep/new"), "x\n");
         let git = Git::discover(&root).expect("a repository");
         let tree = Worktree::at(&git, &root);
-        let take = |n: u32| {
-            let refname = format!("refs/piton/x/a/7/{n}");
-            let (base, message) = (Some(&head), "snapshot");
-            let ask = Ask { refname, base, message, reason: SnapshotReason::End, last: None };
-            snapshot::take(&tree, &ask).expect("taken").expect("something to keep")
+        let take = |n: u64| {
+            let (folder, message) = ("refs/piton/x/a/7".to_owned(), "snapshot".to_owned());
+            let (base, reason) = (Some(head.clone()), SnapshotReason::End);
+            let ask = Ask { folder, base, message, reason, last: None };
+            snapshot::take(&tree, &ask, n).expect("taken").expect("something to keep")
         };
         let kept = take(1);
         assert_eq!(kept.changed, 2);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use piton_core::event::Snapshot;
 use piton_engine::git::GitError;
-use piton_engine::snapshot::{operation, read_back, rebuild};
+use piton_engine::snapshot::{Ask, keep, operation, read_back, rebuild};
 use piton_engine::worktree::{TreeState, Worktree};
 
 use crate::lab::{BRANCH, Lab, files, kill_when, oid, prints, put, read};
@@ -221,6 +221,23 @@ lab_test! {
         assert_eq!(lab.git(&["rev-parse", &format!("{}^", second.commit)]), lab.head(tree.path()).as_str());
         let taken = lab.take(&tree, 2);
         assert!(matches!(taken, Err(GitError::RefTaken { .. })), "{taken:?}");
+        let third = keep(&tree, &lab.ask(&tree)).expect("taken").expect("something to keep");
+        assert_eq!(third.refname, "refs/piton/x/a/7/3");
+    }
+}
+
+lab_test! {
+    fn two_that_keep_at_once_get_a_number_each(lab) {
+        let tree = lab.tree();
+        put(&tree.path().join("work"), "x");
+        let asks = [1, 2, 3, 4].map(|n| Ask { message: format!("by {n}"), ..lab.ask(&tree) });
+        let names: BTreeSet<String> = std::thread::scope(|scope| {
+            let all = asks.each_ref().map(|ask| scope.spawn(|| keep(&tree, ask)));
+            let kept = all.map(|one| one.join().expect("ended").expect("taken").expect("kept"));
+            kept.into_iter().map(|kept| kept.refname).collect()
+        });
+        let wanted = [1, 2, 3, 4].map(|n| format!("refs/piton/x/a/7/{n}"));
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), wanted);
     }
 }
 

@@ -13,7 +13,7 @@ use piton_engine::log::Log;
 use piton_engine::observe::{Depth, look, observe};
 use piton_engine::project::Project;
 use piton_engine::runs;
-use piton_engine::snapshots::refuse_log_behind;
+use piton_engine::snapshot_history::refuse_log_behind;
 use serde_json::{Value, json};
 
 use piton_engine::worker::Going;

@@ -12,7 +12,7 @@ use piton_engine::project::Project;
 use piton_engine::runs::{self, OpenAsk, OpenedRun, Unfinished};
 
 use piton_engine::shell::word;
-use piton_engine::snapshots::refuse_log_behind;
+use piton_engine::snapshot_history::refuse_log_behind;
 use piton_engine::worker::Going;
 
 use crate::accepting::{self, OnChange};

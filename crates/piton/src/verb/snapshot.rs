@@ -10,7 +10,9 @@ use piton_core::time::{Millis, timestamp};
 use piton_engine::log::Log;
 use piton_engine::project::Project;
 use piton_engine::snapshot::{Begun, ChangeKind, FileChange};
-use piton_engine::snapshots::{self, Against, At, KnownBy, KnownSnapshot, Listed, NewerEdits};
+use piton_engine::snapshot_history::{
+    self, Against, At, KnownBy, KnownSnapshot, Listed, NewerEdits,
+};
 use piton_engine::{Access, EngineError, config};
 use serde_json::{Value, json};
 
@@ -179,7 +181,7 @@ impl Found {
             Err(problem) => return Found::of_gone(project, run, step).unwrap_or(Err(problem)),
         };
         let step = step.map(|step| step_of(&log, step)).transpose()?;
-        let listed = snapshots::list(&project, &log, step.as_ref())?;
+        let listed = snapshot_history::list(&project, &log, step.as_ref())?;
         let handle = log.run().opened.handle.clone();
         Ok(Found { project, handle, log: Some(log), step, listed })
     }
@@ -191,7 +193,7 @@ impl Found {
         step: Option<&str>,
     ) -> Option<Result<Found, Problem>> {
         let handle = Handle::new(run?).ok()?;
-        let mut all = match snapshots::list_gone(&project, &handle) {
+        let mut all = match snapshot_history::list_gone(&project, &handle) {
             Ok(all) => all,
             Err(error) => return Some(Err(error.into())),
         };
@@ -212,7 +214,7 @@ impl Found {
     fn choose(&self, one: &One) -> Result<&KnownSnapshot, Problem> {
         let all = &self.listed.snapshots;
         if let Some(text) = &one.at
-            && let Some(found) = snapshots::choose(all, &At::Named(text.clone()))
+            && let Some(found) = snapshot_history::choose(all, &At::Named(text.clone()))
         {
             return Ok(found);
         }
@@ -229,7 +231,7 @@ impl Found {
             return Err(Problem::new(Kind::NoSuchSnapshot, message).hint(hint));
         }
         let list = format!("`piton snapshot list {}` lists them", self.handle());
-        snapshots::choose(all, &at).ok_or_else(|| {
+        snapshot_history::choose(all, &at).ok_or_else(|| {
             let message = match (all.first(), &one.at) {
                 (Some(first), Some(text)) => {
                     format!("there is none from before {text}: the first is of {}", shown(first.at))
@@ -311,10 +313,10 @@ fn list(which: &Which, ui: &Ui) -> Result<Answer, Problem> {
         for line in table(&rows) {
             ui.line(line)?;
         }
-        if let Some(last) = snapshots::choose(all, &At::Last) {
+        if let Some(last) = snapshot_history::choose(all, &At::Last) {
             let (handle, step) = (&found.handle, &last.step.step);
             let which = format!("{handle}/{step} --at {}", last.commit.short());
-            let to = snapshots::place_for(handle, step);
+            let to = snapshot_history::place_for(handle, step);
             ui.hint(match &found.log {
                 Some(_) => format!("the newest: `piton snapshot show {which}`"),
                 None => format!(
@@ -380,7 +382,7 @@ fn under_way(begun: &Begun) -> String {
 fn show(which: &Which, one: &One, ui: &Ui) -> Result<Answer, Problem> {
     let found = Found::of(which, Access::Look)?;
     let kept = found.choose(one)?;
-    let contents = snapshots::contents(&found.project, found.log.as_ref(), kept)?;
+    let contents = snapshot_history::contents(&found.project, found.log.as_ref(), kept)?;
     let known = match kept.known_by {
         KnownBy::Log => "",
         KnownBy::Ref => ", found by ref",
@@ -456,7 +458,7 @@ fn diff(
     let kept = found.choose(one)?;
     let among = (found.listed.snapshots.as_slice(), kept);
     let log = found.log.as_ref();
-    let compared = snapshots::compare(&found.project, log, among, against, paths)?;
+    let compared = snapshot_history::compare(&found.project, log, among, against, paths)?;
     let difference = &compared.difference;
     match form {
         Form::Names => file_lines(&difference.files, ui)?,
@@ -491,7 +493,7 @@ fn export(
     let found = Found::of(which, Access::Look)?;
     let kept = found.choose(one)?;
     check_paths(&found, kept, paths)?;
-    let files = snapshots::export(&found.project, kept, paths, to)?;
+    let files = snapshot_history::export(&found.project, kept, paths, to)?;
     let place = to.canonicalize().unwrap_or_else(|_| to.to_owned());
     let _ =
         ui.line(format!("{} from {} in {}", count(files, "file"), shown(kept.at), place.display()));
@@ -503,7 +505,7 @@ fn export(
 fn check_paths(found: &Found, kept: &KnownSnapshot, paths: &[Vec<u8>]) -> Result<(), Problem> {
     for path in paths {
         let shown = String::from_utf8_lossy(path);
-        if !snapshots::has_path(&found.project, kept, path)? {
+        if !snapshot_history::has_path(&found.project, kept, path)? {
             let message = format!("the snapshot has no {}", plain(&shown));
             let hint =
                 format!("see what it has: `git ls-tree -r --name-only {}`", kept.commit.short());
@@ -515,7 +517,7 @@ fn check_paths(found: &Found, kept: &KnownSnapshot, paths: &[Vec<u8>]) -> Result
 
 /// What cannot go into the worktree can go elsewhere.
 fn elsewhere(error: EngineError, handle: &Handle, kept: &KnownSnapshot) -> Problem {
-    let to = again(&format!("--to {}", snapshots::place_for(handle, &kept.step.step)));
+    let to = again(&format!("--to {}", snapshot_history::place_for(handle, &kept.step.step)));
     let apart = format!("put the files elsewhere: `{to}`");
     let problem = Problem::from(error);
     let hint = match (problem.kind, &problem.hint) {
@@ -546,7 +548,7 @@ fn restore(
     let log = log.as_mut().ok_or_else(|| elsewhere(gone(), &handle, &kept))?;
     let mut edits = edits;
     let restored = loop {
-        match snapshots::restore(project, log, (&among, &kept), paths, edits) {
+        match snapshot_history::restore(project, log, (&among, &kept), paths, edits) {
             Err(EngineError::NewerEdits { paths: edited }) => {
                 for path in &edited {
                     ui.talk(format!("  changed since the last snapshot: {}", plain(path)));

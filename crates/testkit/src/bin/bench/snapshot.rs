@@ -75,7 +75,6 @@ struct Tree {
     files: usize,
     head: Oid,
     last: Option<Oid>,
-    taken: usize,
 }
 
 impl Tree {
@@ -96,7 +95,7 @@ impl Tree {
         ok(copy);
         let git = Git::discover(&sandbox.repo()).expect("a repository");
         let worktree = Worktree::at(&git, &sandbox.repo());
-        Tree { sandbox, worktree, files, head, last: None, taken: 0 }
+        Tree { sandbox, worktree, files, head, last: None }
     }
 
     /// Changes some files and adds some, others each time.
@@ -111,15 +110,14 @@ impl Tree {
     }
 
     fn snapshot(&mut self) -> f64 {
-        self.taken += 1;
         let ask = Ask {
-            refname: format!("refs/piton/bench/s1/1/{}", self.taken),
-            base: Some(&self.head),
-            message: "bench\n",
+            folder: "refs/piton/bench/s1/1".to_owned(),
+            base: Some(self.head.clone()),
+            message: "bench\n".to_owned(),
             reason: SnapshotReason::Cadence,
-            last: self.last.as_ref(),
+            last: self.last.clone(),
         };
-        let (took, taken) = timed(|| snapshot::take(&self.worktree, &ask));
+        let (took, taken) = timed(|| snapshot::keep(&self.worktree, &ask));
         let taken = taken.expect("a snapshot").expect("something has changed");
         self.last = Some(taken.tree);
         took

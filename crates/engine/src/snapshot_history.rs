@@ -14,11 +14,11 @@ use piton_core::time::{Millis, timestamp};
 use serde::{Serialize, Serializer};
 
 use crate::error::EngineError;
-use crate::keeper::reason_in;
 use crate::log::Log;
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::snapshot::{self, Begun, FileChange};
+use crate::step_snapshot::reason_in;
 use crate::worktree::Worktree;
 
 mod gone;

@@ -13,10 +13,10 @@ use serde::Serialize;
 use crate::crash;
 use crate::error::{EngineError, chain};
 use crate::git::GitError;
-use crate::keeper::{reason_in, snapshot_message, snapshot_ref};
 use crate::log::{Log, LogError};
 use crate::project::Project;
-use crate::snapshot::{self, MovedOut};
+use crate::snapshot::{self, Ask, MovedOut};
+use crate::step_snapshot;
 use crate::worktree::{Tenant, TreeState, Worktree};
 
 /// What became of the bytes of a holder whose claim ends.
@@ -57,10 +57,12 @@ fn keep_and_record(
         return Ok(None);
     }
     let fence = attempt.fence;
-    let (reason, author) = (SnapshotReason::End, Author::Piton);
-    let keep = Keep { step, fence, path, reason, author, report: None };
-    let Some(taken) = keep_bytes(project, log, &keep)? else {
-        return Ok(newest(project, log, step, fence)?.map(|(name, _)| name));
+    let keep = Keep { step, fence, path, reason: SnapshotReason::End };
+    let (_, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
+    let recorded = state.snapshot.as_ref().filter(|kept| kept.fence == fence);
+    let recorded = recorded.map(|kept| kept.snapshot.tree.clone());
+    let Some(taken) = keep_bytes(project, log, &keep, recorded)? else {
+        return newest_ref(project, log, step, fence);
     };
     snapshot::read_back(&project.git, &taken)?;
     crash::point("outside.snapshot-kept");
@@ -88,8 +90,7 @@ pub fn of_lost(project: &Project, log: &Log, step: &StepId, fence: Fence) -> Opt
     if !is_at_risk(project, log, &path, None).ok()? {
         return None;
     }
-    let (reason, author) = (SnapshotReason::End, Author::Lost);
-    let keep = Keep { step: &at, fence, path: &path, reason, author, report: None };
+    let keep = Keep { step: &at, fence, path: &path, reason: SnapshotReason::End };
     kept_as(project, log, &keep).ok()?
 }
 
@@ -111,21 +112,10 @@ pub(crate) fn of_previous(
     tenant: &Tenant,
 ) -> Result<Snapshot, EngineError> {
     let Tenant { step, fence, .. } = tenant;
-    let (reason, author, path) = (SnapshotReason::End, Author::Piton, tree.path());
-    let keep = Keep { step, fence: *fence, path, reason, author, report: None };
-    let stem = stem(log, step, *fence, author);
-    let used = project.git.newest_ref(&format!("{stem}[0-9]*"))?;
-    let used = used.and_then(|(name, _)| name.strip_prefix(&stem)?.parse::<u64>().ok());
-    let mut number = used.unwrap_or(0);
-    loop {
-        number += 1;
-        match take(project, log, tree, &keep, (format!("{stem}{number}"), None)) {
-            Err(GitError::RefTaken { .. }) => {}
-            Ok(Some(taken)) => return Ok(taken),
-            Ok(None) => return Err(GitError::NoWorktree { path: path.to_owned() }.into()),
-            Err(error) => return Err(error.into()),
-        }
-    }
+    let ask = step_snapshot::ask(log, (step, *fence), SnapshotReason::End);
+    let base = base(project, log, step, tree)?;
+    let taken = snapshot::keep(tree, &Ask { base: Some(base), last: None, ..ask })?;
+    Ok(taken.ok_or_else(|| GitError::NoWorktree { path: tree.path().to_owned() })?)
 }
 
 /// The newest snapshot that a fence has by its ref, if it is of that attempt's own work.
@@ -135,16 +125,14 @@ pub(crate) fn newest_of(
     step: &StepRef,
     fence: Fence,
 ) -> Result<Option<(u64, Oid)>, GitError> {
-    let stem = stem(log, step, fence, Author::Piton);
-    let Some((name, _)) = project.git.newest_ref(&format!("{stem}[0-9]*"))? else {
+    let Some(newest) = snapshot::newest(&project.git, &step_snapshot::folder(log, step, fence))?
+    else {
         return Ok(None);
     };
-    let number = name.strip_prefix(&stem).and_then(|number| number.parse().ok());
-    let (Some(number), Some(commit)) = (number, project.git.ref_target(&name)?) else {
-        return Ok(None);
-    };
+    let number = newest.number;
+    let Some(commit) = project.git.ref_target(&newest.refname)? else { return Ok(None) };
     let (message, _) = snapshot::told(&project.git, &commit)?;
-    let of_others = reason_in(&message) == Some(SnapshotReason::Reset);
+    let of_others = step_snapshot::reason_in(&message) == Some(SnapshotReason::Reset);
     Ok((!of_others).then_some((number, commit)))
 }
 
@@ -163,9 +151,12 @@ pub fn moved_out(project: &Project, step: &StepRef, state: &Step) -> Vec<(Fence,
 
 /// Keeps bytes; the ref that has them, which may be one from before.
 fn kept_as(project: &Project, log: &Log, keep: &Keep<'_>) -> Result<Option<String>, EngineError> {
-    match keep_bytes(project, log, keep)? {
+    // By its ref: whoever has lost a claim can record none.
+    let folder = step_snapshot::folder(log, keep.step, keep.fence);
+    let last = snapshot::newest(&project.git, &folder)?.map(|newest| newest.tree);
+    match keep_bytes(project, log, keep, last)? {
         Some(taken) => Ok(Some(taken.refname)),
-        None => Ok(newest(project, log, keep.step, keep.fence)?.map(|(name, _)| name)),
+        None => newest_ref(project, log, keep.step, keep.fence),
     }
 }
 
@@ -215,74 +206,61 @@ pub(crate) struct Keep<'a> {
     pub(crate) fence: Fence,
     pub(crate) path: &'a Path,
     pub(crate) reason: SnapshotReason,
-    pub(crate) author: Author,
-    /// What is told with them.
-    pub(crate) report: Option<&'a Report>,
 }
 
-/// Who keeps them: a keeper counts its own snapshots, so those of its agent have names beside them.
-#[derive(Clone, Copy)]
-pub(crate) enum Author {
-    Piton,
-    Agent,
-    /// A holder that has lost its claim: what it had since is known by refs alone.
-    Lost,
-}
-
-/// How often a name that somebody else took meanwhile is passed over.
-const NAME_TRIES: u32 = 20;
-
-/// A snapshot under the next free number of a fence; none where there is nothing new or no worktree.
-pub(crate) fn keep_bytes(
+/// A snapshot of a claim; none where its last one has it all, or there is no worktree.
+fn keep_bytes(
     project: &Project,
     log: &Log,
     keep: &Keep<'_>,
+    last: Option<Oid>,
 ) -> Result<Option<Snapshot>, EngineError> {
     let tree = Worktree::at(&project.git, keep.path);
     if !matches!(tree.state()?, TreeState::Present { .. }) {
         return Ok(None);
     }
-    let stem = stem(log, keep.step, keep.fence, keep.author);
-    let newest = project.git.newest_ref(&format!("{stem}[0-9]*"))?;
-    let used = newest.as_ref().and_then(|(name, _)| name.strip_prefix(&stem)?.parse().ok());
-    let (_, state) = log.run().step(&keep.step.step).expect("a claimed step is in the plan");
-    let recorded = state.snapshot.as_ref().filter(|kept| kept.fence == keep.fence);
-    let recorded = recorded.map(|kept| kept.snapshot.tree.clone());
-    let newest = newest.map(|(_, tree)| tree);
-    let last = match (keep.reason, keep.author) {
-        // What is reported with it is new, whatever the tree is.
-        (SnapshotReason::Checkpoint, _) => None,
-        (_, Author::Piton | Author::Agent) => recorded.or(newest),
-        (_, Author::Lost) => newest.or(recorded),
-    };
-    let mut number: u64 = used.unwrap_or(0);
-    let mut tries = 0;
-    loop {
-        number += 1;
-        match take(project, log, &tree, keep, (format!("{stem}{number}"), last.as_ref())) {
-            Err(GitError::RefTaken { .. }) if tries < NAME_TRIES => tries += 1,
-            taken => return Ok(taken?),
-        }
-    }
+    let Keep { step, fence, reason, .. } = *keep;
+    let ask = step_snapshot::ask(log, (step, fence), reason);
+    let base = base(project, log, step, &tree)?;
+    Ok(snapshot::keep(&tree, &Ask { base: Some(base), last, ..ask })?)
 }
 
-/// The newest snapshot of a fence, and its tree.
-fn newest(
+/// What a holder reports on has a snapshot of its own, whether anything differs or not.
+pub(crate) fn at_checkpoint(
+    project: &Project,
+    log: &Log,
+    (step, fence): (&StepRef, Fence),
+    path: &Path,
+    report: &Report,
+) -> Result<Option<Snapshot>, EngineError> {
+    let tree = Worktree::at(&project.git, path);
+    if !matches!(tree.state()?, TreeState::Present { .. }) {
+        return Ok(None);
+    }
+    let reason = SnapshotReason::Checkpoint;
+    let message = step_snapshot::message(log, (step, fence), reason, Some(report));
+    let base = Some(base(project, log, step, &tree)?);
+    let ask = step_snapshot::ask(log, (step, fence), reason);
+    Ok(snapshot::keep(&tree, &Ask { base, message, last: None, ..ask })?)
+}
+
+/// The ref of a claim's newest snapshot.
+fn newest_ref(
     project: &Project,
     log: &Log,
     step: &StepRef,
     fence: Fence,
-) -> Result<Option<(String, Oid)>, GitError> {
-    project.git.newest_ref(&format!("{}[0-9]*", stem(log, step, fence, Author::Piton)))
+) -> Result<Option<String>, EngineError> {
+    let newest = snapshot::newest(&project.git, &step_snapshot::folder(log, step, fence))?;
+    Ok(newest.map(|newest| newest.refname))
 }
 
-/// What the names of a fence's snapshots have in front of their number.
-fn stem(log: &Log, step: &StepRef, fence: Fence, author: Author) -> String {
-    let name = snapshot_ref(log, step, fence, 0);
-    let stem = name.strip_suffix('0').expect("a snapshot's name ends with its number");
-    match author {
-        Author::Piton | Author::Lost => stem.to_owned(),
-        Author::Agent => format!("{stem}a"),
+/// The step's base, or what its holder began with.
+fn base(project: &Project, log: &Log, step: &StepRef, tree: &Worktree) -> Result<Oid, GitError> {
+    let state = log.run().step(&step.step).map(|(_, state)| state);
+    match state.and_then(|state| state.base.clone()) {
+        Some(base) => Ok(base),
+        None => base_outside(project, log, tree),
     }
 }
 
@@ -295,22 +273,4 @@ pub(crate) fn base_outside(project: &Project, log: &Log, tree: &Worktree) -> Res
     let tip = project.git.ref_target(&format!("refs/heads/{}", run_branch(&opened.handle)))?;
     let fork = project.git.fork_point(&head, tip.as_ref().unwrap_or(&opened.base))?;
     Ok(fork.unwrap_or_else(|| opened.base.clone()))
-}
-
-fn take(
-    project: &Project,
-    log: &Log,
-    tree: &Worktree,
-    keep: &Keep<'_>,
-    (refname, last): (String, Option<&Oid>),
-) -> Result<Option<Snapshot>, GitError> {
-    let Keep { step, fence, reason, .. } = *keep;
-    let (_, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
-    let message = snapshot_message(log, (step, fence), reason, keep.report);
-    let base = match &state.base {
-        Some(base) => base.clone(),
-        None => base_outside(project, log, tree)?,
-    };
-    let ask = snapshot::Ask { refname, base: Some(&base), message: &message, reason, last };
-    snapshot::take(tree, &ask)
 }

@@ -5,10 +5,10 @@ use piton_core::time::Millis;
 
 use super::{KnownBy, KnownSnapshot, base_in_git, in_order};
 use crate::error::EngineError;
-use crate::keeper::reason_in;
 use crate::project::Project;
 use crate::purge::LASTING;
 use crate::snapshot;
+use crate::step_snapshot::reason_in;
 
 /// Every snapshot that has a ref with the run's name, oldest first: taken while it was worked on, or when
 /// it was purged.

@@ -10,17 +10,16 @@ use serde::Serialize;
 
 use super::guard::{is_of_work, of_other, refuse_in_use, refuse_newer_edits, refuse_others_work};
 use super::undoing::branch_of;
-use super::{KnownSnapshot, RestoredFrom, base, last_fence, place};
+use super::{KnownSnapshot, RestoredFrom, last_fence, place};
 use crate::error::EngineError;
 use crate::git::GitError;
-use crate::keeper::{snapshot_message, snapshot_ref};
 use crate::log::Log;
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::snapshot::{Begun, FileChange, PutBack, PutError, Putting};
+use crate::snapshot::{Ask, Begun, FileChange, PutBack, PutError, Putting};
 use crate::undo::{Act, ActStage, Deed, Journal};
 use crate::worktree::{Tenant, TreeState, Worktree};
-use crate::{crash, land, snapshot, undo};
+use crate::{crash, land, snapshot, step_snapshot, undo};
 
 /// What was put back, and where what was there before is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -257,21 +256,7 @@ fn rebuilt(
 /// A snapshot of what is there now, under the step's last fence.
 fn keep_present(log: &Log, tree: &Worktree, step: &StepRef) -> Result<Snapshot, EngineError> {
     let fence = last_fence(log, step).unwrap_or(Fence(0));
-    let reason = SnapshotReason::Reset;
-    let message = snapshot_message(log, (step, fence), reason, None);
-    let base = base(log, step);
-    let mut number = 1;
-    loop {
-        let refname = snapshot_ref(log, step, fence, number);
-        let ask =
-            snapshot::Ask { refname, base: Some(&base), message: &message, reason, last: None };
-        number += 1;
-        match snapshot::take(tree, &ask) {
-            Err(GitError::RefTaken { .. }) => {}
-            taken => {
-                let none = || EngineError::NoTree { path: tree.path().to_owned() };
-                return taken?.ok_or_else(none);
-            }
-        }
-    }
+    let ask = step_snapshot::ask(log, (step, fence), SnapshotReason::Reset);
+    let taken = snapshot::keep(tree, &Ask { last: None, ..ask })?;
+    taken.ok_or_else(|| EngineError::NoTree { path: tree.path().to_owned() })
 }
