@@ -3,7 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cache::Packed;
 use crate::event::Event;
 use crate::ids::Fence;
 use crate::time::Moment;
@@ -18,25 +17,23 @@ pub struct Lease {
     pub until: Moment,
 }
 
-/// Whether a batch leaves the run in possession of its key (one active run per key).
+/// What a batch does to the run's key (one active run per key).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyFate {
+pub enum KeyChange {
     Kept,
     Freed,
     /// The run has it again: refused where another run has it.
     Retaken,
 }
 
-/// A batch that the rules allowed: event bodies in order, lease rows to set, large texts to keep, and
-/// what spares the next reader a fold.
+/// A batch that the rules allowed: event bodies in order, lease rows to set, large texts to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided {
     events: Vec<Event>,
     bodies: Vec<Vec<u8>>,
     leases: Vec<Lease>,
     texts: Vec<Vec<u8>>,
-    cache: Vec<Packed>,
-    key: KeyFate,
+    key: KeyChange,
 }
 
 impl Decided {
@@ -46,8 +43,7 @@ impl Decided {
             events,
             leases: Vec::new(),
             texts: Vec::new(),
-            cache: Vec::new(),
-            key: KeyFate::Kept,
+            key: KeyChange::Kept,
         }
     }
 
@@ -62,18 +58,12 @@ impl Decided {
     }
 
     pub(crate) fn freeing_key(mut self) -> Decided {
-        self.key = KeyFate::Freed;
+        self.key = KeyChange::Freed;
         self
     }
 
     pub(crate) fn taking_key(mut self) -> Decided {
-        self.key = KeyFate::Retaken;
-        self
-    }
-
-    /// What is kept beside the log with this batch: it says nothing that the log does not.
-    pub fn with_cache(mut self, packed: impl IntoIterator<Item = Packed>) -> Decided {
-        self.cache.extend(packed);
+        self.key = KeyChange::Retaken;
         self
     }
 
@@ -83,9 +73,9 @@ impl Decided {
         bodies: Vec<Vec<u8>>,
         leases: Vec<Lease>,
         texts: Vec<Vec<u8>>,
-        key: KeyFate,
+        key: KeyChange,
     ) -> Decided {
-        Decided { events: Vec::new(), bodies, leases, texts, cache: Vec::new(), key }
+        Decided { events: Vec::new(), bodies, leases, texts, key }
     }
 
     /// What the bodies say, for whoever folds them in once they are kept: they need not be read again.
@@ -107,12 +97,7 @@ impl Decided {
         &self.texts
     }
 
-    /// Each replaces what was kept of the run under its name.
-    pub fn cache(&self) -> &[Packed] {
-        &self.cache
-    }
-
-    pub fn key(&self) -> KeyFate {
+    pub fn key(&self) -> KeyChange {
         self.key
     }
 }

@@ -1,8 +1,8 @@
 //! piton's rules, once. Plans, events, decisions and views as plain data and pure functions: no
 //! clock, no files, no processes, no network, no randomness, no printing.
 //!
-//! Reading order, and no module uses a later one: [`ids`], [`time`], [`record`], [`list`], [`plan`],
-//! [`event`], [`exit`], [`refusal`], [`graph`], [`question`], [`run`] (fold), [`observed`], [`claim`],
+//! Reading order, and no module uses a later one: [`ids`], [`time`], [`record`], [`plan`],
+//! [`event`], [`exit`], [`refusal`], [`graph`], [`question`], [`run`] (fold), [`cache`], [`observed`], [`claim`],
 //! [`decide`], [`recover`], [`view`].
 
 pub mod ids;
@@ -12,19 +12,19 @@ pub mod time;
 pub mod decided;
 pub mod record;
 
-pub mod list;
+mod packing;
 pub mod plan;
 
 pub mod event;
 pub mod exit;
 pub mod refusal;
 
-pub mod cache;
 pub mod checklist;
 pub mod graph;
 pub mod question;
 pub mod run;
 
+pub mod cache;
 pub mod observed;
 
 pub mod claim;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentName, GroupId, Hash, LockName, StepId, SubstepId};
-use crate::list::List;
 
 pub use diff::differences;
 pub use parse::{Finding, PlanError, parse};
@@ -19,6 +18,7 @@ mod cycles;
 mod diff;
 mod fields;
 mod nesting;
+pub(crate) mod packed;
 mod parse;
 mod read;
 mod source;
@@ -60,7 +60,7 @@ pub struct Plan {
     /// Named resources with the number of claims that may hold each at a time.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub locks: BTreeMap<LockName, u32>,
-    pub steps: List<PlanStep>,
+    pub steps: Vec<PlanStep>,
 }
 
 /// Where steps work.

@@ -13,14 +13,13 @@ use crate::event::{
 };
 use crate::graph::Graph;
 use crate::ids::{Hash, LockName, Oid, Position, StepId, StepRef};
-use crate::list::List;
+use crate::packing::{as_json, shared};
 use crate::plan::{Plan, PlanStep};
 use crate::question::Question;
 use crate::record::{Cursor, Record};
 use crate::time::Millis;
 
 pub(crate) use entry::{asks_first, entry_of};
-pub use packed::{Again, PackedRun};
 pub use step::{
     Attempt, CheckoutChanges, Ending, Interruption, KeptSnapshot, LandingIntent, PastAttempt,
     Phase, Step, Trace, VerifiedCommit,
@@ -28,14 +27,14 @@ pub use step::{
 pub use trees::Trees;
 
 mod entry;
-mod packed;
 mod questions;
 mod step;
 mod trees;
 
 /// One execution of a plan.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
+    #[serde(with = "as_json")]
     pub opened: RunOpened,
     pub opened_at: Millis,
     /// When the newest record was appended.
@@ -51,12 +50,14 @@ pub struct Run {
     pub merged: Option<Merged>,
     pub cursor: Cursor,
     trees: Trees,
+    #[serde(with = "shared")]
     graph: Arc<Graph>,
-    steps: List<Step>,
+    /// Untouched steps share one state, and so do copies of a run.
+    #[serde(with = "step::packed")]
+    steps: Vec<Arc<Step>>,
     sets: Sets,
     /// For every group, how many of its steps are not completed.
     open: Vec<u32>,
-    home: Option<packed::Home>,
 }
 
 /// Sets of steps by index, kept so that no question about the whole run walks all of it.
@@ -198,9 +199,8 @@ impl Run {
             trees: Trees::default(),
             open: open(&graph, &FixedBitSet::with_capacity(steps)),
             graph: Arc::new(graph),
-            steps: List::of_nothing(steps),
+            steps: vec![Arc::default(); steps],
             sets: Sets::none_of(steps),
-            home: None,
         };
         let free = (0..steps).filter(|step| run.has_needs_met(*step)).collect();
         run.sets.free = free;
@@ -228,16 +228,16 @@ impl Run {
 
     /// Steps in plan order, each with its recipe. Reads all of them.
     pub fn steps(&self) -> impl Iterator<Item = (&PlanStep, &Step)> {
-        self.plan().steps.iter().zip(self.steps.iter())
+        self.plan().steps.iter().zip(self.steps.iter().map(Arc::as_ref))
     }
 
     pub fn step(&self, id: &StepId) -> Option<(&PlanStep, &Step)> {
-        self.index_of(id).map(|index| (&self.plan().steps[index], &self.steps[index]))
+        self.index_of(id).map(|index| (&self.plan().steps[index], &*self.steps[index]))
     }
 
     /// The state of a step in an iteration that exists: outside loops that is the first.
     pub(crate) fn state_of(&self, step: &StepRef) -> Option<&Step> {
-        self.index_of_ref(step).map(|index| &self.steps[index])
+        self.index_of_ref(step).map(|index| &*self.steps[index])
     }
 
     pub(crate) fn index_of_ref(&self, step: &StepRef) -> Option<usize> {
@@ -296,7 +296,7 @@ impl Run {
 
     /// Steps whose last attempt was interrupted and that nobody has taken on since, in plan order.
     pub fn interrupted(&self) -> impl Iterator<Item = (&PlanStep, &Step)> {
-        let at = |index: usize| (&self.plan().steps[index], &self.steps[index]);
+        let at = |index: usize| (&self.plan().steps[index], &*self.steps[index]);
         self.sets.interrupted.ones().map(at)
     }
 
@@ -315,7 +315,7 @@ impl Run {
 
     /// Steps that are not completed, in plan order.
     pub fn remaining(&self) -> impl Iterator<Item = (&PlanStep, &Step)> {
-        let at = |index: usize| (&self.plan().steps[index], &self.steps[index]);
+        let at = |index: usize| (&self.plan().steps[index], &*self.steps[index]);
         self.sets.completed.zeroes().map(at)
     }
 
@@ -415,7 +415,7 @@ impl Run {
                     return Err(illegal(Illegal::BadTree { step: step.step.clone() }));
                 }
                 let held = self.steps[index].attempt().and_then(Attempt::place);
-                let state = self.steps.get_mut(index).expect("the plan has the step");
+                let state = Arc::make_mut(&mut self.steps[index]);
                 state.apply(about_step, record, stop).map_err(|event| {
                     illegal(Illegal::OutOfOrder { step: step.step.clone(), event })
                 })?;
@@ -488,12 +488,12 @@ impl Run {
             return Err(Illegal::PlanInUse(step));
         }
         let carried = |after: &PlanStep| match self.step(&after.id) {
-            Some((before, state)) if before == after => state.clone(),
-            Some((_, state)) if state.is_completed() => state.clone(),
-            Some((_, state)) => state.replanned(),
-            None => Step::default(),
+            Some((before, state)) if before == after => Arc::new(state.clone()),
+            Some((_, state)) if state.is_completed() => Arc::new(state.clone()),
+            Some((_, state)) => Arc::new(state.replanned()),
+            None => Arc::default(),
         };
-        let steps: List<Step> = graph.plan().steps.iter().map(carried).collect();
+        let steps: Vec<Arc<Step>> = graph.plan().steps.iter().map(carried).collect();
         self.sets = Sets::none_of(steps.len());
         self.sets.completed.extend((0..steps.len()).filter(|step| steps[*step].is_completed()));
         self.open = open(&graph, &self.sets.completed);
@@ -509,7 +509,7 @@ impl Run {
 
     /// Takes in what a step has become.
     fn count(&mut self, index: usize) {
-        let (plan, step) = (&self.graph.plan().steps[index], &self.steps[index]);
+        let (plan, step) = (&self.graph.plan().steps[index], &*self.steps[index]);
         let failed = matches!(step.phase, Phase::Failed { .. }) && step.tries_left(plan) == 0;
         let completed = step.is_completed();
         self.sets.held.set(index, matches!(step.phase, Phase::Held(_)));
@@ -551,7 +551,7 @@ impl Run {
 
     fn count_free_again(&mut self, index: usize) {
         let free = self.has_needs_met(index) && {
-            let (plan, step) = (&self.graph.plan().steps[index], &self.steps[index]);
+            let (plan, step) = (&self.graph.plan().steps[index], &*self.steps[index]);
             // Whether there is an entry is the same wherever the work was done; which one is not.
             let entry = entry_of(plan, step, &|_| true);
             !matches!(step.phase, Phase::Held(_)) && entry.is_ok()
@@ -562,17 +562,16 @@ impl Run {
     /// For looking ahead: without the questions that the log does not have yet.
     pub(crate) fn forget_asked_since(&mut self, step: &StepRef, position: Position) {
         let Some(index) = self.index_of(&step.step) else { return };
-        if let Some(step) = self.steps.get_mut(index) {
-            step.questions.retain(|question| question.id <= position.into());
-        }
+        let state = Arc::make_mut(&mut self.steps[index]);
+        state.questions.retain(|question| question.id <= position.into());
         self.count(index);
     }
 
     /// For looking ahead: the changes a recovery snapshot would find, before there is one.
     pub(crate) fn expect_changes(&mut self, step: &StepRef, changed: Option<u64>) {
         let Some(index) = self.index_of(&step.step) else { return };
-        if let (Some(changed), Some(step)) = (changed, self.steps.get_mut(index)) {
-            step.changed = changed;
+        if let Some(changed) = changed {
+            Arc::make_mut(&mut self.steps[index]).changed = changed;
         }
     }
 
@@ -585,7 +584,7 @@ impl Run {
             stopped.extend((0..self.steps.len()).filter(|index| self.steps[*index].idle > 0));
         }
         for index in stopped {
-            let step = self.steps.get_mut(index).expect("sets hold steps of the plan");
+            let step = Arc::make_mut(&mut self.steps[index]);
             step.held_back = None;
             if let Phase::Held(attempt) = &mut step.phase {
                 attempt.lift(run_stop);

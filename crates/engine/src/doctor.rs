@@ -171,8 +171,8 @@ fn store_symptoms(state: &Path) -> Vec<Symptom> {
     }
 }
 
-/// Reading a run from its beginning verifies every record against the chain, folding it against the
-/// rules, and what is kept beside the log against both.
+/// Reading a run from its beginning verifies every record against the chain, and folding it against the
+/// rules; the run cache is compared with the result.
 fn runs_of(project: &Project, store: &Arc<dyn Store>, symptoms: &mut Vec<Symptom>) {
     let rows = match store.runs(&Runs::All) {
         Ok(rows) => rows,
@@ -206,7 +206,7 @@ fn runs_of(project: &Project, store: &Arc<dyn Store>, symptoms: &mut Vec<Symptom
     symptoms.append(&mut details);
 }
 
-/// Whether verbs see the run that its log tells of.
+/// Whether the cache holds the run that the log gives.
 fn cache_symptom(store: &Arc<dyn Store>, folded: &Run) -> Option<Symptom> {
     let loaded = Log::load(Arc::clone(store), folded.opened.run).ok()?;
     // Somebody may have written meanwhile: they are compared next time.
@@ -218,7 +218,7 @@ fn cache_symptom(store: &Arc<dyn Store>, folded: &Run) -> Option<Symptom> {
         Some(((plan, _), _)) => format!("about step {}", plan.id),
         None => "about the run as a whole".to_owned(),
     };
-    let detail = format!("what is kept beside its log says something else than the log {what}");
+    let detail = format!("its cache differs from its log {what}");
     Some(symptom(format!("run {}", folded.opened.handle), State::Damaged, detail))
 }
 

@@ -1,21 +1,21 @@
 //! The one appender. A `Log` is a run's log in a store together with the run folded from it; every
-//! command goes through [`Log::submit`], which folds what others appended, decides, and keeps. Every so
-//! often it also keeps the folded run, so that loading one costs the same however long its log is.
+//! command goes through [`Log::submit`], which folds what others appended, decides, and appends. Now and
+//! then it also writes the run cache, so that loading a run does not fold its whole log.
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use piton_core::cache::{Packed, is_due, is_worth_it};
+use piton_core::cache::{self, CachedRun, PlanFile};
 use piton_core::decide::{Command, decide, may_forget, open};
 use piton_core::event::{Event, RunOpened};
 use piton_core::ids::{Position, RunId};
 use piton_core::plan::Plan;
 use piton_core::record::{Cursor, Record};
 use piton_core::refusal::Refusal;
-use piton_core::run::{Again, FoldError, Run};
+use piton_core::run::{FoldError, Run};
 use piton_core::time::Moment;
-use piton_store::{Another, Created, Forgetting, NewRun, Store, StoreError};
+use piton_store::{Created, Forgetting, NewRun, Store, StoreError};
 
 /// Why a log could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -44,15 +44,11 @@ pub enum LogError {
 pub struct Log {
     store: Arc<dyn Store>,
     run: Run,
-    /// What the next append keeps beside the log.
-    remember: Vec<Packed>,
-    /// Where the log was, and when, as the run was last kept beside it.
-    kept: Option<(Position, Instant)>,
+    /// The plan file that the run was last compared with.
+    plan_file: Option<PlanFile>,
+    /// The cache is missing, of no use, or names another plan file: the next append writes it.
+    is_uncached: bool,
 }
-
-/// Somebody who appends quickly keeps the run no more often than each second, unless so many records have
-/// come that folding them would be felt.
-const NOT_MINDED: u64 = 64;
 
 /// What opening a run found.
 #[expect(clippy::large_enum_variant, reason = "made once per verb and taken apart at once")]
@@ -76,37 +72,58 @@ impl Log {
             Created::New(records) => {
                 let first = records.first().ok_or(LogError::Empty(new.run))?;
                 let run = Run::open(plan, first).map_err(|source| damaged(new.run, source))?;
-                Ok(Opened::New(Log::folded(store, run)))
+                Ok(Opened::New(Log::uncached(store, run)))
             }
         }
     }
 
-    /// Loads a run: from what is kept beside its log and the records since, or from all of them.
+    /// Loads a run: from its cache and the records since, or from all of them.
     pub fn load(store: Arc<dyn Store>, run: RunId) -> Result<Log, LogError> {
-        match kept(&store, run)? {
-            Some(run) => Ok(Log::folded(store, run)),
+        match cached(&*store, run)? {
+            Some(CachedRun { plan_file, run }) => {
+                Ok(Log { store, run, plan_file, is_uncached: false })
+            }
             None => Log::fold(store, run),
         }
     }
 
     /// Reads and folds a run from its first record.
     pub fn fold(store: Arc<dyn Store>, run: RunId) -> Result<Log, LogError> {
-        let folded = fold_to(&*store, run, Position(u64::MAX))?;
-        Ok(Log::folded(store, folded))
+        let records = store.read(run, Cursor::START)?;
+        let first = records.first().ok_or(LogError::Empty(run))?;
+        let plan = Run::plan_of(first).map_err(|source| damaged(run, source))?;
+        let plan = Plan::from_bytes(&store.text(plan)?);
+        let plan = plan.map_err(|source| LogError::Plan { run, source })?;
+        let mut folded = Run::open(Arc::new(plan), first).map_err(|source| damaged(run, source))?;
+        fold(&mut folded, &records[1..])?;
+        Ok(Log::uncached(store, folded))
     }
 
-    fn folded(store: Arc<dyn Store>, run: Run) -> Log {
-        Log { store, run, remember: Vec::new(), kept: None }
+    fn uncached(store: Arc<dyn Store>, run: Run) -> Log {
+        Log { store, run, plan_file: None, is_uncached: true }
     }
 
     /// The same log for another thread.
     pub(crate) fn another(&self) -> Log {
-        Log::folded(Arc::clone(&self.store), self.run.clone())
+        Log {
+            store: Arc::clone(&self.store),
+            run: self.run.clone(),
+            plan_file: self.plan_file.clone(),
+            is_uncached: self.is_uncached,
+        }
     }
 
-    /// Keeps this beside the log with the next append, if there is one.
-    pub fn remember(&mut self, packed: Packed) {
-        self.remember.push(packed);
+    /// The plan file that the run was last compared with, as far as the cache remembers.
+    pub fn plan_file(&self) -> Option<&PlanFile> {
+        self.plan_file.as_ref()
+    }
+
+    /// Remembers a plan file, once something is appended.
+    pub fn remember(&mut self, plan_file: PlanFile) {
+        if self.plan_file.as_ref() != Some(&plan_file) {
+            self.plan_file = Some(plan_file);
+            self.is_uncached = true;
+        }
     }
 
     pub fn run(&self) -> &Run {
@@ -142,8 +159,8 @@ impl Log {
     /// the run is folded up to what it was refused on.
     pub fn submit(&mut self, command: &Command) -> Result<Vec<Event>, LogError> {
         let (id, after) = (self.run.opened.run, self.run.cursor);
-        let (run, remember) = (&mut self.run, &self.remember);
-        let mut decided_at = None;
+        let run = &mut self.run;
+        let mut before = None;
         let (mut events, mut own) = (Vec::new(), Vec::new());
         let mut refused: Result<(), LogError> = Ok(());
         let records = self.store.transact(id, after, &mut |tail| {
@@ -152,13 +169,11 @@ impl Log {
             let decided = catch_up(run, tail.records, &mut events)
                 .and_then(|()| Ok(decide(run, command, tail.leases, tail.now)?));
             match decided {
-                // Nothing is written for the sake of the cache alone.
-                Ok(decided) if decided.bodies().is_empty() => Some(decided),
                 Ok(mut decided) => {
                     let said = decided.take_events();
                     own = said.into_iter().zip(decided.bodies().to_vec()).collect();
-                    decided_at = Some(run.cursor.position);
-                    Some(decided.with_cache(remember.clone()))
+                    before = Some(run.cursor.position).filter(|_| !own.is_empty());
+                    Some(decided)
                 }
                 Err(error) => {
                     refused = Err(error);
@@ -167,11 +182,8 @@ impl Log {
             }
         })?;
         catch_up_knowing(run, &records, own, &mut events)?;
-        if !events.is_empty() {
-            self.remember.clear();
-        }
-        if let Some(before) = decided_at {
-            self.keep_if_due(before);
+        if let Some(before) = before {
+            self.write_cache_if_due(before);
         }
         refused.map(|()| events)
     }
@@ -187,84 +199,25 @@ impl Log {
         }
     }
 
-    /// Keeps the run beside its log, now and then.
-    fn keep_if_due(&mut self, before: Position) {
-        let (position, steps) = (self.run.cursor.position, self.run.plan().steps.len());
-        let missing = !self.run.has_file() && is_worth_it(position, steps);
-        if !missing && (!is_due(before, position) || self.kept_lately(position)) {
-            return;
-        }
-        let mut packed = None;
-        let run = &self.run;
-        let file = self.store.keep(run.opened.run, &mut |present| {
-            let (keep, now) = run.pack(present);
-            packed = Some(now);
-            keep
-        });
-        if let (Some(file), Some(packed)) = (file, packed) {
-            let again = Refold::of(&self.store, run.opened.run);
-            self.run.is_kept(packed, file, again);
-            self.kept = Some((position, Instant::now()));
+    fn write_cache_if_due(&mut self, before: Position) {
+        if self.is_uncached || cache::is_due(before, self.run.cursor.position) {
+            let packed = cache::pack(self.plan_file.as_ref(), &self.run);
+            self.store.cache(self.run.opened.run, &packed);
+            self.is_uncached = false;
         }
     }
-
-    /// Whether this log has kept its run so short a while ago that the next reader will not mind.
-    fn kept_lately(&self, position: Position) -> bool {
-        self.kept.is_some_and(|(at, when)| {
-            position.0 - at.0 < NOT_MINDED && when.elapsed() < Duration::from_secs(1)
-        })
-    }
 }
 
-/// Folds a run from its first record once more, where a page of what is kept of it is damaged. That is
-/// found out in the middle of a question, perhaps within a transaction, so that it looks for itself.
-struct Refold {
-    store: Another,
-    run: RunId,
-}
-
-impl Refold {
-    fn of(store: &Arc<dyn Store>, run: RunId) -> Arc<Refold> {
-        Arc::new(Refold { store: store.another(), run })
-    }
-}
-
-impl std::fmt::Debug for Refold {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Refold").field("run", &self.run).finish_non_exhaustive()
-    }
-}
-
-impl Again for Refold {
-    fn fold(&self, at: Cursor) -> Run {
-        let store = (self.store)().map_err(LogError::from);
-        let folded = store.and_then(|store| fold_to(&*store, self.run, at.position));
-        // The log was read when the run was loaded. If it is gone too, nothing is known any more.
-        folded.unwrap_or_else(|error| panic!("the log of run {} is lost: {error}", self.run))
-    }
-}
-
-/// A run from its first record up to a position.
-fn fold_to(store: &dyn Store, run: RunId, to: Position) -> Result<Run, LogError> {
-    let mut records = store.read(run, Cursor::START)?;
-    records.retain(|record| record.position <= to);
-    let first = records.first().ok_or(LogError::Empty(run))?;
-    let plan = Run::plan_of(first).map_err(|source| damaged(run, source))?;
-    let plan =
-        Plan::from_bytes(&store.text(plan)?).map_err(|source| LogError::Plan { run, source })?;
-    let mut folded = Run::open(Arc::new(plan), first).map_err(|source| damaged(run, source))?;
-    fold(&mut folded, &records[1..])?;
-    Ok(folded)
-}
-
-/// The run from what is kept beside its log; nothing where that is of no use, whatever the reason.
-fn kept(store: &Arc<dyn Store>, id: RunId) -> Result<Option<Run>, LogError> {
-    let unpack = |file| Run::unpack(file, Refold::of(store, id));
-    let Some(mut run) = store.kept(id).and_then(unpack) else { return Ok(None) };
-    match store.read(id, run.cursor) {
-        Ok(_) if run.opened.run != id => Ok(None),
-        // What does not fit is looked at from the beginning.
-        Ok(tail) => Ok(fold(&mut run, &tail).is_ok().then_some(run)),
+/// The run from its cache and the records since; nothing where the cache is of no use, whatever the
+/// reason.
+fn cached(store: &dyn Store, id: RunId) -> Result<Option<CachedRun>, LogError> {
+    let unpacked = store.cached(id).and_then(|bytes| cache::unpack(&bytes));
+    let Some(mut cached) = unpacked.filter(|cached| cached.run.opened.run == id) else {
+        return Ok(None);
+    };
+    match store.read(id, cached.run.cursor) {
+        // Records that do not fit are looked at from the beginning.
+        Ok(tail) => Ok(fold(&mut cached.run, &tail).is_ok().then_some(cached)),
         // Made from records that are not in this log.
         Err(StoreError::CursorNotInChain { .. }) => Ok(None),
         Err(error) => Err(error.into()),

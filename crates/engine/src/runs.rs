@@ -153,13 +153,10 @@ pub fn find_unchanged(
     let mut rows = store.runs(&Runs::Active)?;
     rows.retain(|row| path_in(&row.key) == Some(&within));
     let [row] = rows.as_slice() else { return Ok(None) };
-    let Some(read) = store.cached(row.run, PlanFile::NAME)? else { return Ok(None) };
-    let read = PlanFile::unpack(&read);
-    let Some(plan) = read.and_then(|read| read.plan_in(hash_of(plan_path).ok()?)) else {
-        return Ok(None);
-    };
-    let log = Log::load(Arc::clone(store), row.run)?;
-    Ok((log.run().graph().hash() == plan).then_some(log))
+    // A run that cannot be read is explained by whoever opens it.
+    let Ok(log) = Log::load(Arc::clone(store), row.run) else { return Ok(None) };
+    let plan = log.plan_file().and_then(|read| read.plan_in(hash_of(plan_path).ok()?));
+    Ok((plan == Some(log.run().graph().hash())).then_some(log))
 }
 
 /// What makes a run the one of its plan.
@@ -251,7 +248,7 @@ pub fn open(
     let new = NewRun { run, name, key, replaces };
     match Log::open(Arc::clone(&store), &new, Arc::clone(&plan), &settings, opened)? {
         Opened::New(mut log) => {
-            log.remember(read.pack());
+            log.remember(read);
             Ok(OpenedRun::New(log))
         }
         // Somebody else opened one at the same moment: theirs is the run.
@@ -266,7 +263,7 @@ fn existing(
     read: PlanFile,
 ) -> Result<OpenedRun, EngineError> {
     let mut log = Log::load(store, run)?;
-    log.remember(read.pack());
+    log.remember(read);
     Ok(match found.drift(log.run()) {
         None => OpenedRun::Existing(log),
         Some(changed) => OpenedRun::Changed(log, changed),

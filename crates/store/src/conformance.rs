@@ -6,8 +6,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use piton_core::cache::{File, Keep, Packed};
-use piton_core::decided::{Decided, KeyFate, Lease};
+use piton_core::decided::{Decided, KeyChange, Lease};
 use piton_core::ids::{Fence, Hash, Position, RunId};
 use piton_core::record::{Cursor, Record};
 use piton_core::time::Moment;
@@ -71,12 +70,9 @@ cases! { $
     texts_are_kept_once_under_their_hash,
     a_missing_text_is_an_error,
     runs_are_found_by_name,
-    what_is_kept_beside_a_log_is_replaced_by_name,
-    what_is_kept_beside_a_log_comes_with_its_batch,
-    a_file_beside_a_log_grows_and_is_replaced_under_its_readers,
+    a_run_cache_is_replaced_whole_and_belongs_to_its_run,
     a_forgotten_run_is_gone_and_no_other,
     a_run_that_has_grown_is_not_forgotten,
-    another_handle_reads_what_is_there,
     waiting_ends_when_the_log_grows,
     waiting_ends_when_the_time_is_over,
     an_unknown_run_is_an_error,
@@ -88,7 +84,7 @@ cases! { $
 /// A batch with these bodies and nothing else.
 pub fn bodies(bodies: &[&[u8]]) -> Decided {
     let bodies = bodies.iter().map(|body| body.to_vec()).collect();
-    Decided::raw(bodies, Vec::new(), Vec::new(), KeyFate::Kept)
+    Decided::raw(bodies, Vec::new(), Vec::new(), KeyChange::Kept)
 }
 
 /// A run to be created, by a small number.
@@ -151,7 +147,7 @@ mod suite {
     }
 
     fn leasing(leases: &[Lease]) -> Decided {
-        Decided::raw(vec![b"claimed".to_vec()], leases.to_vec(), Vec::new(), KeyFate::Kept)
+        Decided::raw(vec![b"claimed".to_vec()], leases.to_vec(), Vec::new(), KeyChange::Kept)
     }
 
     pub(super) fn a_new_run_is_there_with_its_records(fixture: Fixture<'_>) {
@@ -213,7 +209,7 @@ mod suite {
     pub(super) fn a_freed_key_can_be_taken(fixture: Fixture<'_>) {
         let store = fixture();
         let first = create(&*store, &new_run(1, "k"), &[b"a"]);
-        let end = Decided::raw(vec![b"end".to_vec()], Vec::new(), Vec::new(), KeyFate::Freed);
+        let end = Decided::raw(vec![b"end".to_vec()], Vec::new(), Vec::new(), KeyChange::Freed);
         append(&*store, run_id(1), head(&first), &end);
         assert_eq!(holding(&*store, "k"), []);
         create(&*store, &new_run(2, "k"), &[b"b"]);
@@ -225,15 +221,15 @@ mod suite {
     pub(super) fn a_freed_key_can_be_taken_back_while_nobody_has_it(fixture: Fixture<'_>) {
         let store = fixture();
         let first = create(&*store, &new_run(1, "k"), &[b"a"]);
-        let batch = |body: &[u8], key: KeyFate| {
+        let batch = |body: &[u8], key: KeyChange| {
             Decided::raw(vec![body.to_vec()], Vec::new(), Vec::new(), key)
         };
-        append(&*store, run_id(1), head(&first), &batch(b"end", KeyFate::Freed));
-        append(&*store, run_id(1), head(&first), &batch(b"again", KeyFate::Retaken));
+        append(&*store, run_id(1), head(&first), &batch(b"end", KeyChange::Freed));
+        append(&*store, run_id(1), head(&first), &batch(b"again", KeyChange::Retaken));
         assert_eq!(holding(&*store, "k"), [run_id(1)]);
-        append(&*store, run_id(1), head(&first), &batch(b"end", KeyFate::Freed));
+        append(&*store, run_id(1), head(&first), &batch(b"end", KeyChange::Freed));
         create(&*store, &new_run(2, "k"), &[b"b"]);
-        let late = batch(b"late", KeyFate::Retaken);
+        let late = batch(b"late", KeyChange::Retaken);
         let refused = store.transact(run_id(1), head(&first), &mut |_| Some(late.clone()));
         assert!(matches!(refused, Err(StoreError::KeyHeld { run }) if run == run_id(2)));
         assert_eq!(holding(&*store, "k"), [run_id(2)]);
@@ -255,7 +251,7 @@ mod suite {
         for (number, key) in [(9, "a"), (3, "b"), (7, "c"), (1, "d")] {
             create(&*store, &new_run(number, key), &[b"x"]);
         }
-        let end = Decided::raw(Vec::new(), Vec::new(), Vec::new(), KeyFate::Freed);
+        let end = Decided::raw(Vec::new(), Vec::new(), Vec::new(), KeyChange::Freed);
         append(&*store, run_id(3), Cursor::START, &end);
         assert_eq!(ids(&runs(&*store, &Runs::All)), [9, 3, 7, 1].map(run_id));
         assert_eq!(ids(&runs(&*store, &Runs::Active)), [9, 7, 1].map(run_id));
@@ -296,7 +292,7 @@ mod suite {
             vec![b"a".to_vec(), b"b".to_vec(), b"c".to_vec()],
             vec![lease(&*store, "step", 1, 60)],
             vec![b"long text".to_vec()],
-            KeyFate::Freed,
+            KeyChange::Freed,
         );
         append(&*store, run_id(1), Cursor::START, &batch);
         let other = fixture();
@@ -452,7 +448,7 @@ mod suite {
     pub(super) fn texts_are_kept_once_under_their_hash(fixture: Fixture<'_>) {
         let store = fixture();
         let text = vec![7; 300_000];
-        let batch = Decided::raw(Vec::new(), Vec::new(), vec![text.clone()], KeyFate::Kept);
+        let batch = Decided::raw(Vec::new(), Vec::new(), vec![text.clone()], KeyChange::Kept);
         store.create_run(&new_run(1, "k"), &batch).expect("creating with a text");
         append(&*store, run_id(1), Cursor::START, &batch);
         assert_eq!(fixture().text(Hash::of(&text)).expect("text"), text);
@@ -468,7 +464,7 @@ mod suite {
         create(&*store, &same, &[b"c"]);
         assert_eq!(named("run-1"), [run_id(1), run_id(3)], "oldest first");
         assert_eq!((named("run-2"), named("run")), (vec![run_id(2)], vec![]));
-        let freed = Decided::raw(vec![b"end".to_vec()], vec![], vec![], KeyFate::Freed);
+        let freed = Decided::raw(vec![b"end".to_vec()], vec![], vec![], KeyChange::Freed);
         append(&*store, run_id(2), Cursor::START, &freed);
         assert_eq!(named("run-2"), [run_id(2)], "also when it has lost its key");
         let names = |row: RunRow| row.name;
@@ -476,91 +472,27 @@ mod suite {
         assert_eq!(all, ["run-1", "run-2", "run-1"].map(|name| Some(name.to_owned())));
     }
 
-    fn caching(name: &'static str, bytes: &[u8]) -> Decided {
-        bodies(&[b"body"]).with_cache([Packed::raw(name, bytes.to_vec())])
-    }
-
-    pub(super) fn what_is_kept_beside_a_log_is_replaced_by_name(fixture: Fixture<'_>) {
+    pub(super) fn a_run_cache_is_replaced_whole_and_belongs_to_its_run(fixture: Fixture<'_>) {
         let store = fixture();
         create(&*store, &new_run(1, "k"), &[b"a"]);
         create(&*store, &new_run(2, "l"), &[b"b"]);
+        assert_eq!(store.cached(run_id(1)), None);
         let large: Vec<u8> = (0..300_000_u32).map(|n| n.to_le_bytes()[n as usize % 3]).collect();
-        append(&*store, run_id(1), Cursor::START, &caching("run", b"first"));
-        append(&*store, run_id(1), Cursor::START, &caching("graph", &large));
-        append(&*store, run_id(2), Cursor::START, &caching("run", b"another run's"));
-        append(&*store, run_id(1), Cursor::START, &caching("run", b"second"));
-        let other = fixture();
-        let kept = |run, name: &str| other.cached(run_id(run), name).expect("known runs");
-        assert_eq!(kept(1, "run").as_deref(), Some(&b"second"[..]));
-        assert_eq!(kept(1, "graph"), Some(large));
-        assert_eq!(kept(2, "run").as_deref(), Some(&b"another run's"[..]));
-        assert_eq!(kept(2, "graph"), None);
-        let unknown = other.cached(run_id(9), "run");
-        assert!(matches!(unknown, Err(StoreError::UnknownRun { .. })));
-    }
-
-    pub(super) fn what_is_kept_beside_a_log_comes_with_its_batch(fixture: Fixture<'_>) {
-        let store = fixture();
-        let first = caching("file", b"with the run");
-        let created = store.create_run(&new_run(1, "k"), &first).expect("a new run");
-        assert!(matches!(created, Created::New(_)));
-        let refused = store.create_run(&new_run(2, "k"), &caching("file", b"no"));
-        assert!(matches!(refused, Ok(Created::KeyHeldBy(_))));
-        store.transact(run_id(1), Cursor::START, &mut |_| None).expect("asking is fine");
-        let kept = store.cached(run_id(1), "file").expect("a known run");
-        assert_eq!(kept.as_deref(), Some(&b"with the run"[..]));
-    }
-
-    fn whole(file: &dyn File) -> Vec<u8> {
-        file.read(0, usize::try_from(file.size()).expect("a small file")).expect("what is there")
-    }
-
-    pub(super) fn a_file_beside_a_log_grows_and_is_replaced_under_its_readers(
-        fixture: Fixture<'_>,
-    ) {
-        let store = fixture();
-        create(&*store, &new_run(1, "k"), &[b"a"]);
-        create(&*store, &new_run(2, "l"), &[b"b"]);
-        assert!(store.kept(run_id(1)).is_none());
-        let mut shown = None;
-        let mut keep = |keep: Keep| {
-            let kept = store.keep(run_id(1), &mut |file| {
-                shown = file.map(|file| (file.id(), whole(file)));
-                keep.clone()
-            });
-            let kept = kept.expect("nobody is in the way");
-            (kept.id(), whole(&*kept), shown.take(), kept)
-        };
-        let (first, bytes, shown, _) = keep(Keep::Instead(b"one".to_vec()));
-        assert_eq!((bytes, shown), (b"one".to_vec(), None));
-        let (same, bytes, shown, old) = keep(Keep::Behind(b" two".to_vec()));
-        assert_eq!(
-            (same, bytes, shown),
-            (first, b"one two".to_vec(), Some((first, b"one".to_vec())))
-        );
-        let reader = fixture().kept(run_id(1)).expect("another handle sees it");
-        assert_eq!((reader.id(), whole(&*reader)), (first, b"one two".to_vec()));
-        keep(Keep::Behind(b" three".to_vec()));
-        let (other, bytes, shown, _) = keep(Keep::Instead(b"four".to_vec()));
-        assert_eq!((bytes, shown), (b"four".to_vec(), Some((first, b"one two three".to_vec()))));
-        assert_ne!(other, first);
-        for reader in [&reader, &old] {
-            assert_eq!(whole(&**reader), b"one two", "as it was when it was opened");
-            assert_eq!((reader.read(4, 3), reader.read(4, 4)), (Some(b"two".to_vec()), None));
+        for bytes in [&b"first"[..], &large, b"second"] {
+            store.cache(run_id(1), bytes);
+            assert_eq!(fixture().cached(run_id(1)).as_deref(), Some(bytes));
         }
-        assert!(store.kept(run_id(2)).is_none(), "each run has its own");
+        assert_eq!(store.cached(run_id(2)), None);
     }
 
     pub(super) fn a_forgotten_run_is_gone_and_no_other(fixture: Fixture<'_>) {
         let store = fixture();
         for (number, key) in [(1, "k"), (2, "l"), (3, "m")] {
             create(&*store, &new_run(number, key), &[b"a", b"b"]);
-            let kept = caching("file", b"cached");
             let after = head(&all(&*store, run_id(number)));
-            append(&*store, run_id(number), after, &kept);
             let until = lease(&*store, "a", 1, 3_600);
             append(&*store, run_id(number), after, &leasing(&[until]));
-            store.keep(run_id(number), &mut |_| Keep::Instead(b"kept".to_vec())).expect("kept");
+            store.cache(run_id(number), b"cached");
         }
         let before = [1, 3].map(|number| all(&*store, run_id(number)));
         let gone = run_id(2);
@@ -571,19 +503,18 @@ mod suite {
                 store.read(gone, Cursor::START).err(),
                 store.transact(gone, end, &mut |_| panic!("nothing to decide on")).err(),
                 store.leases(gone).err(),
-                store.cached(gone, "file").err(),
                 store.forget(gone, end).err(),
                 store.forget(run_id(9), end).err(),
             ];
             for answer in unknown {
                 assert!(matches!(answer, Some(StoreError::UnknownRun { .. })), "{answer:?}");
             }
-            assert!(store.kept(gone).is_none());
+            assert_eq!(store.cached(gone), None);
             assert_eq!(ids(&runs(&*store, &Runs::All)), [run_id(1), run_id(3)]);
             assert!(runs(&*store, &Runs::Named(new_run(2, "l").name)).is_empty());
             assert_eq!([1, 3].map(|number| all(&*store, run_id(number))), before);
             assert_eq!(store.leases(run_id(3)).expect("leases").len(), 1);
-            assert_eq!(whole(&*store.kept(run_id(3)).expect("kept")), b"kept");
+            assert_eq!(store.cached(run_id(3)).as_deref(), Some(&b"cached"[..]));
         }
         let store = fixture();
         let again = store.create_run(&new_run(2, "l"), &bodies(&[b"a"])).err();
@@ -601,15 +532,6 @@ mod suite {
         let records = all(&*store, run_id(1));
         assert_eq!(texts_of(&records), [&b"a"[..], b"b"]);
         assert_eq!(store.forget(run_id(1), head(&records)).expect("known"), Forgetting::Forgotten);
-    }
-
-    pub(super) fn another_handle_reads_what_is_there(fixture: Fixture<'_>) {
-        let store = fixture();
-        create(&*store, &new_run(1, "k"), &[b"a", b"b"]);
-        let another = store.another()().expect("it can be opened again");
-        assert_eq!(another.id(), store.id());
-        let records = |store: &dyn Store| store.read(run_id(1), Cursor::START).expect("a log");
-        assert_eq!(records(&*another), records(&*store));
     }
 
     pub(super) fn a_missing_text_is_an_error(fixture: Fixture<'_>) {

@@ -1,13 +1,11 @@
-//! Stores keep logs and leases, and beside each log what spares a fold of it. They compare and keep bytes; they never look inside a body and never
-//! decide anything, so that every store means exactly the same.
+//! Stores keep logs and leases, and beside each log the run cache. They compare and keep bytes; they never
+//! look inside a body and never decide anything, so that every store means exactly the same.
 //!
 //! Reading order: this file (the contract), [`mem`], [`sqlite`], `conformance` (what every store is
 //! held to).
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use piton_core::cache::{File, Keep};
 use piton_core::decided::{Decided, Lease};
 use piton_core::ids::{Fence, Hash, Position, RunId, StoreId};
 use piton_core::record::{Cursor, Record};
@@ -101,9 +99,6 @@ pub enum Forgetting {
     NotForgotten,
 }
 
-/// Opens a store once more.
-pub type Another = Arc<dyn Fn() -> Result<Arc<dyn Store>, StoreError> + Send + Sync>;
-
 /// A store. Every method that returns `Ok` after a write has made it durable.
 pub trait Store: Send + Sync {
     fn id(&self) -> StoreId;
@@ -146,29 +141,16 @@ pub trait Store: Send + Sync {
     /// A large text kept by an earlier batch.
     fn text(&self, hash: Hash) -> Result<Vec<u8>, StoreError>;
 
-    /// What the newest batch with something under this name kept beside a run's log. Losing it loses
-    /// time and nothing else: what does not match its checksum is not there.
-    fn cached(&self, run: RunId, name: &str) -> Result<Option<Vec<u8>>, StoreError>;
+    /// The run cache as it was last written. It may be anything: the core knows what it must hold.
+    fn cached(&self, run: RunId) -> Option<Vec<u8>>;
 
-    /// The file that was last kept beside a run's log, if it is there. It may be anything: whoever reads
-    /// it knows what it must hold.
-    fn kept(&self, run: RunId) -> Option<Arc<dyn File>>;
+    /// Replaces the run cache, outside of any transaction. Failing is no error: losing the cache loses
+    /// time and nothing else.
+    fn cache(&self, run: RunId, bytes: &[u8]);
 
-    /// Shows `pack` that file and keeps what it returns; says what the file is then. `None` where
-    /// nothing was kept: nobody waits for it and nothing depends on it.
-    fn keep(
-        &self,
-        run: RunId,
-        pack: &mut dyn FnMut(Option<&dyn File>) -> Keep,
-    ) -> Option<Arc<dyn File>>;
-
-    /// Removes a run for good, only where its log ends at `head`: its records, its leases, what is kept
-    /// beside its log. Its id is never given away again. Texts stay: other runs may have the same.
+    /// Removes a run for good, only where its log ends at `head`: its records, its leases, its
+    /// cache. Its id is never given away again. Texts stay: other runs may have the same.
     fn forget(&self, run: RunId, head: Cursor) -> Result<Forgetting, StoreError>;
-
-    /// How to get another handle on the same store, for looking: it can be used while this one is in a
-    /// transaction, or closed.
-    fn another(&self) -> Another;
 
     /// Waits until the run's log is longer than `after`, at most `timeout`; says whether it is.
     fn changed(&self, run: RunId, after: Position, timeout: Duration) -> Result<bool, StoreError>;

@@ -5,17 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use piton_core::cache::{File, Keep};
-use piton_core::decided::{Decided, KeyFate, Lease};
+use piton_core::decided::{Decided, KeyChange, Lease};
 use piton_core::ids::{Fence, Hash, Position, RunId, StoreId};
 use piton_core::record::{Cursor, Record};
 use piton_core::time::{Millis, Moment};
 use uuid::Uuid;
 
 use crate::clock;
-use crate::{
-    Another, Created, Forgetting, NewRun, Renewal, RunKey, RunRow, Runs, Store, StoreError, Tail,
-};
+use crate::{Created, Forgetting, NewRun, Renewal, RunKey, RunRow, Runs, Store, StoreError, Tail};
 
 /// A handle; clones share one content.
 #[derive(Debug, Clone)]
@@ -48,30 +45,7 @@ struct Log {
     created: Millis,
     records: Vec<Record>,
     leases: BTreeMap<String, Lease>,
-    cache: BTreeMap<&'static str, Vec<u8>>,
-    kept: Option<Kept>,
-}
-
-/// The file beside a log: as it was for whoever has it.
-#[derive(Debug, Clone)]
-struct Kept {
-    id: u64,
-    bytes: Arc<Vec<u8>>,
-}
-
-impl File for Kept {
-    fn id(&self) -> u64 {
-        self.id
-    }
-
-    fn size(&self) -> u64 {
-        self.bytes.len() as u64
-    }
-
-    fn read(&self, at: u64, len: usize) -> Option<Vec<u8>> {
-        let at = usize::try_from(at).ok()?;
-        self.bytes.get(at..at.checked_add(len)?).map(<[u8]>::to_vec)
-    }
+    cache: Option<Vec<u8>>,
 }
 
 impl MemStore {
@@ -127,7 +101,7 @@ impl Content {
 
     /// Keeps a batch at the end of a run's log.
     fn keep(&mut self, run: RunId, batch: &Decided, now: &Moment) -> Result<(), StoreError> {
-        if batch.key() == KeyFate::Retaken {
+        if batch.key() == KeyChange::Retaken {
             let key = self.log(run)?.key.clone();
             match self.holder(&key).map(|log| log.run) {
                 Some(holder) if holder != run => return Err(StoreError::KeyHeld { run: holder }),
@@ -149,10 +123,7 @@ impl Content {
                 log.leases.insert(lease.key.clone(), lease.clone());
             }
         }
-        for packed in batch.cache() {
-            log.cache.insert(packed.name(), packed.bytes().to_vec());
-        }
-        if batch.key() == KeyFate::Freed {
+        if batch.key() == KeyChange::Freed {
             log.active = false;
         }
         Ok(())
@@ -215,8 +186,7 @@ impl Store for MemStore {
             created: now.wall,
             records: Vec::new(),
             leases: BTreeMap::new(),
-            cache: BTreeMap::new(),
-            kept: None,
+            cache: None,
         });
         content.keep(new.run, first, &now)?;
         let records = content.log(new.run)?.records.clone();
@@ -286,32 +256,14 @@ impl Store for MemStore {
         self.content().texts.get(&hash).cloned().ok_or(StoreError::MissingText { hash })
     }
 
-    fn cached(&self, run: RunId, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.content().log(run)?.cache.get(name).cloned())
+    fn cached(&self, run: RunId) -> Option<Vec<u8>> {
+        self.content().log(run).ok()?.cache.clone()
     }
 
-    fn kept(&self, run: RunId) -> Option<Arc<dyn File>> {
-        Some(Arc::new(self.content().log(run).ok()?.kept.clone()?))
-    }
-
-    fn keep(
-        &self,
-        run: RunId,
-        pack: &mut dyn FnMut(Option<&dyn File>) -> Keep,
-    ) -> Option<Arc<dyn File>> {
-        let mut content = self.content();
-        let log = content.log_mut(run).ok()?;
-        let present = log.kept.take();
-        let kept = match (pack(present.as_ref().map(|kept| kept as &dyn File)), present) {
-            (Keep::Behind(bytes), Some(Kept { id, bytes: there })) => {
-                Kept { id, bytes: Arc::new([&there[..], &bytes].concat()) }
-            }
-            (Keep::Behind(bytes) | Keep::Instead(bytes), present) => {
-                let id = present.map_or(0, |kept| kept.id + 1);
-                Kept { id, bytes: Arc::new(bytes) }
-            }
-        };
-        Some(Arc::new(log.kept.insert(kept).clone()))
+    fn cache(&self, run: RunId, bytes: &[u8]) {
+        if let Ok(log) = self.content().log_mut(run) {
+            log.cache = Some(bytes.to_vec());
+        }
     }
 
     fn forget(&self, run: RunId, head: Cursor) -> Result<Forgetting, StoreError> {
@@ -322,11 +274,6 @@ impl Store for MemStore {
         content.runs.retain(|log| log.run != run);
         content.forgotten.push(run);
         Ok(Forgetting::Forgotten)
-    }
-
-    fn another(&self) -> Another {
-        let another = self.clone();
-        Arc::new(move || Ok(Arc::new(another.clone())))
     }
 
     fn changed(&self, run: RunId, after: Position, timeout: Duration) -> Result<bool, StoreError> {

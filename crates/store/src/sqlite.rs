@@ -2,26 +2,23 @@
 //! disk and back unchanged; what they mean it refuses to know.
 //!
 //! Reading order: this file, `home` (the folder), `header` and `wal` (the raw files), `open`, `schema`,
-//! `rows`, `beside`, `lock`, `sidecar`, `flaw`.
+//! `rows`, `run_cache_file`, `lock`, `sidecar`, `flaw`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use piton_core::cache::{File, Keep};
-use piton_core::decided::{Decided, KeyFate, Lease};
+use piton_core::decided::{Decided, KeyChange, Lease};
 use piton_core::ids::{Fence, Hash, Position, RunId, StoreId};
 use piton_core::record::{Cursor, Record};
 use piton_core::time::Moment;
 use rusqlite::Connection;
 
 use crate::clock::HostClock;
-use crate::{
-    Another, Created, Damage, Forgetting, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail,
-};
+use crate::{Created, Damage, Forgetting, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail};
 use flaw::{BUSY_TIMEOUT, Flaw};
 use home::Home;
 use lock::{PATIENCE, WriteLock};
@@ -31,13 +28,13 @@ use schema::Meta;
 use sidecar::Head;
 use wal::Survey;
 
-mod beside;
 mod flaw;
 mod header;
 mod home;
 mod lock;
 mod open;
 mod rows;
+mod run_cache_file;
 mod schema;
 mod sidecar;
 mod wal;
@@ -328,14 +325,11 @@ fn keep(
     for lease in batch.leases() {
         rows::set_lease(conn, log, &mut held, lease, now)?;
     }
-    for packed in batch.cache() {
-        rows::keep_cached(conn, log, packed.name(), packed.bytes())?;
-    }
     rows::write_head(conn, log)?;
     match batch.key() {
-        KeyFate::Kept => {}
-        KeyFate::Freed => free_key(conn, &mut rows::known_run(conn, log.run)?)?,
-        KeyFate::Retaken => retake_key(conn, &mut rows::known_run(conn, log.run)?)?,
+        KeyChange::Kept => {}
+        KeyChange::Freed => free_key(conn, &mut rows::known_run(conn, log.run)?)?,
+        KeyChange::Retaken => retake_key(conn, &mut rows::known_run(conn, log.run)?)?,
     }
     Ok(records)
 }
@@ -466,25 +460,14 @@ impl Store for SqliteStore {
         self.reading(|conn| rows::text(conn, hash))
     }
 
-    fn cached(&self, run: RunId, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.reading(|conn| match rows::cached(conn, &self.log(conn, run)?, name)? {
-            // Its number was perhaps known from before it was forgotten.
-            None => rows::known_run(conn, run).map(|_| None),
-            found => Ok(found),
-        })
+    fn cached(&self, run: RunId) -> Option<Vec<u8>> {
+        run_cache_file::read(&self.home, run)
     }
 
-    fn kept(&self, run: RunId) -> Option<Arc<dyn File>> {
-        Some(Arc::new(beside::open(&self.home, run)?))
-    }
-
-    fn keep(
-        &self,
-        run: RunId,
-        pack: &mut dyn FnMut(Option<&dyn File>) -> Keep,
-    ) -> Option<Arc<dyn File>> {
-        self.lock.as_ref()?;
-        Some(Arc::new(beside::keep(&self.home, run, pack)?))
+    fn cache(&self, run: RunId, bytes: &[u8]) {
+        if self.lock.is_some() {
+            let _in_vain = run_cache_file::replace(&self.home, run, bytes);
+        }
     }
 
     fn forget(&self, run: RunId, head: Cursor) -> Result<Forgetting, StoreError> {
@@ -496,15 +479,10 @@ impl Store for SqliteStore {
             rows::forget(conn, &mut entry)?;
             Ok(Written::Yes { answer: Forgetting::Forgotten, remember: None })
         })?;
-        // Those that somebody was killed before removing, too.
+        // Also those that a killed process has not removed.
         let known = self.runs(&Runs::All)?;
-        beside::remove_strays(&self.home, |run| known.iter().any(|row| row.run == run));
+        run_cache_file::remove_strays(&self.home, |run| known.iter().any(|row| row.run == run));
         Ok(answer)
-    }
-
-    fn another(&self) -> Another {
-        let dir = self.home.dir.clone();
-        Arc::new(move || Ok(Arc::new(SqliteStore::open(&dir, Access::Look)?)))
     }
 
     fn changed(&self, run: RunId, after: Position, timeout: Duration) -> Result<bool, StoreError> {

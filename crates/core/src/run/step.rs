@@ -4,7 +4,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Stop, stronger, trees};
-use crate::cache::{as_json, as_json_option};
 use crate::checklist::{Checklist, Gap};
 use crate::event::{
     About, Cause, Claimed, Entry, Event, Failure, Grounds, Holder, Omission, Report, Scope,
@@ -12,6 +11,7 @@ use crate::event::{
 };
 use crate::ids::{AttemptId, Fence, Oid, TreeNo};
 use crate::limits::{CHECKOUT_FILES_MAX, CONTINUE_PERCENT_MIN, IDLE_INTERRUPTIONS_MAX};
+use crate::packing::{as_json, as_json_option};
 use crate::plan::{OnInterrupt, PlanStep, Work};
 use crate::question::{Question, QuestionState, RESTART};
 use crate::record::Record;
@@ -681,5 +681,38 @@ mod whole_snapshot {
         let (commit, tree, refname, changed, omitted, reason, head, commits) =
             Deserialize::deserialize(from)?;
         Ok(Snapshot { commit, tree, refname, changed, omitted, reason, head, commits })
+    }
+}
+
+/// The steps of a run. One that nothing happened to is packed as nothing.
+pub(super) mod packed {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Step;
+    use crate::packing::shared;
+
+    #[derive(Serialize, Deserialize)]
+    struct Touched(#[serde(with = "shared")] Arc<Step>);
+
+    pub(in crate::run) fn serialize<S: Serializer>(
+        steps: &[Arc<Step>],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let untouched = Step::default();
+        let packed = |step: &Arc<Step>| (**step != untouched).then(|| Touched(Arc::clone(step)));
+        to.collect_seq(steps.iter().map(packed))
+    }
+
+    pub(in crate::run) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<Arc<Step>>, D::Error> {
+        let untouched = Arc::default();
+        let unpacked = |step: Option<Touched>| match step {
+            Some(Touched(step)) => step,
+            None => Arc::clone(&untouched),
+        };
+        Ok(Vec::deserialize(from)?.into_iter().map(unpacked).collect())
     }
 }

@@ -3,7 +3,7 @@
 
 use piton_core::claim::{claimable, ready};
 use piton_core::decide::Command;
-use piton_core::decided::KeyFate;
+use piton_core::decided::KeyChange;
 use piton_core::event::{Event, Holder, Snapshot, Truth};
 use piton_core::ids::{Fence, StepRef};
 use piton_core::observed::{Observed, Sighting};
@@ -564,7 +564,7 @@ fn a_completed_run_has_given_up_its_key_and_is_not_opened_again() {
     for step in ["b", "c", "d"] {
         history.play(&format!("claim {step} from x, finish {step}"));
     }
-    assert_eq!(history.key, KeyFate::Freed);
+    assert_eq!(history.key, KeyChange::Freed);
     assert_eq!(answer(&mut history, "reset a wrong"), "no: the run is completed");
     assert_eq!(answer(&mut history, "finish a@2"), "nothing");
 }

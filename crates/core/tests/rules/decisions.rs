@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use piton_core::claim::ready;
 use piton_core::decide::{Command, may_forget};
-use piton_core::decided::{KeyFate, Lease};
+use piton_core::decided::{KeyChange, Lease};
 use piton_core::event::{Exit, Failure};
 use piton_core::limits::EVIDENCE_BYTES_MAX;
 use piton_core::observed::{Observed, Sighting};
@@ -80,9 +80,9 @@ fn a_run_that_nobody_holds_can_be_given_up_and_taken_up_again() {
     check_view("abandon", "abandoned pending blocked pending");
     let mut history = history();
     history.play("abandon");
-    assert_eq!(history.key, KeyFate::Freed);
+    assert_eq!(history.key, KeyChange::Freed);
     history.play("reopen");
-    assert_eq!(history.key, KeyFate::Retaken);
+    assert_eq!(history.key, KeyChange::Retaken);
 }
 
 #[test]
@@ -147,9 +147,9 @@ fn the_key_is_freed_by_the_last_completion_alone() {
     let mut history = history();
     history.play(DONE_A);
     history.play("claim c, start c, verify c, complete c, claim b, start b, verify b");
-    assert_eq!(history.key, KeyFate::Kept);
+    assert_eq!(history.key, KeyChange::Kept);
     history.play("complete b");
-    assert_eq!(history.key, KeyFate::Freed);
+    assert_eq!(history.key, KeyChange::Freed);
     assert!(history.run.is_completed());
     assert_eq!(answer(&mut history, "stop run"), "no: the run is completed");
     assert_eq!(answer(&mut history, "resume confirmed"), "nothing");

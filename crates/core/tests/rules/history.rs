@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_core::cache::{File, Keep};
+use piton_core::cache::{pack, unpack};
 use piton_core::claim::{Asker, Claim, Takeover, Which, lease_key};
 use piton_core::decide::{Command, decide, open};
-use piton_core::decided::{Decided, KeyFate, Lease};
+use piton_core::decided::{Decided, KeyChange, Lease};
 use piton_core::event::{
     About, Cause, Conflict, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, MergeIntent,
     Priority, ReleasedBy, Report, Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage,
@@ -25,7 +25,7 @@ use piton_core::plan::{Group, Isolation, Need, OnInterrupt, Plan, PlanStep, Plan
 use piton_core::question::WhichQuestion;
 use piton_core::record::{Cursor, Record};
 use piton_core::refusal::Refusal;
-use piton_core::run::{Again, Run};
+use piton_core::run::Run;
 use piton_core::time::{Millis, Moment};
 use uuid::Uuid;
 
@@ -40,7 +40,7 @@ pub(crate) struct History {
     pub(crate) records: Vec<Record>,
     pub(crate) leases: Vec<Lease>,
     pub(crate) now: Moment,
-    pub(crate) key: KeyFate,
+    pub(crate) key: KeyChange,
     /// What opened the run, and everything that was asked since, with its time: enough to play the history
     /// again elsewhere.
     pub(crate) opened: Decided,
@@ -82,7 +82,7 @@ impl History {
             records: vec![first],
             leases: Vec::new(),
             now,
-            key: KeyFate::Kept,
+            key: KeyChange::Kept,
             opened: decided,
             asked: Vec::new(),
             plan,
@@ -106,7 +106,7 @@ impl History {
                 self.leases.push(lease.clone());
             }
         }
-        if decided.key() != KeyFate::Kept {
+        if decided.key() != KeyChange::Kept {
             self.key = decided.key();
         }
         Ok(events)
@@ -375,57 +375,6 @@ impl History {
     }
 }
 
-/// A file in memory.
-#[derive(Debug, Clone)]
-pub(crate) struct Paper {
-    id: u64,
-    pub(crate) bytes: Vec<u8>,
-}
-
-impl File for Paper {
-    fn id(&self) -> u64 {
-        self.id
-    }
-
-    fn size(&self) -> u64 {
-        self.bytes.len() as u64
-    }
-
-    fn read(&self, at: u64, len: usize) -> Option<Vec<u8>> {
-        let at = usize::try_from(at).ok()?;
-        self.bytes.get(at..at.checked_add(len)?).map(<[u8]>::to_vec)
-    }
-}
-
-/// Where every page can be read.
-#[derive(Debug)]
-struct Never;
-
-impl Again for Never {
-    fn fold(&self, _: Cursor) -> Run {
-        panic!("a page that was just kept cannot be read")
-    }
-}
-
-/// The file after a run was kept in it, by somebody who goes on with that run.
-pub(crate) fn kept(run: &mut Run, file: Option<&Paper>) -> Paper {
-    let (keep, packed) = run.pack(file.map(|file| file as &dyn File));
-    let paper = match (keep, file) {
-        (Keep::Behind(more), Some(Paper { id, bytes })) => {
-            Paper { id: *id, bytes: [&bytes[..], &more].concat() }
-        }
-        (Keep::Behind(_), None) => panic!("there is nothing to put it behind"),
-        (Keep::Instead(bytes), file) => Paper { id: file.map_or(0, |file| file.id + 1), bytes },
-    };
-    run.is_kept(packed, Arc::new(paper.clone()), Arc::new(Never));
-    paper
-}
-
-/// A run as somebody else loads it from a file.
-pub(crate) fn loaded(file: &Paper) -> Run {
-    Run::unpack(Arc::new(file.clone()), Arc::new(Never)).expect("it was just kept")
-}
-
 /// A commit that cannot be landed.
 fn conflict() -> Conflict {
     Conflict {
@@ -439,8 +388,9 @@ fn conflict() -> Conflict {
     }
 }
 
+/// A run as another process loads it from the cache.
 pub(crate) fn repacked(run: &Run) -> Run {
-    loaded(&kept(&mut run.clone(), None))
+    unpack(&pack(None, run)).expect("it was just packed").run
 }
 
 /// What comes of a command, in a few words.

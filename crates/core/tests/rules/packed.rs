@@ -1,15 +1,10 @@
-//! Packed runs: who may read them, what damage does, and what they cost. That they equal the fold is a property of
-//! every random history (`properties`).
+//! The run cache: which bytes are a run and which are not. That a packed run equals the fold is a property of every
+//! random history (`properties`).
 
-use std::fmt;
-use std::sync::Arc;
+use piton_core::cache::{CachedRun, PlanFile, VERSION, is_due, pack, unpack};
+use piton_core::ids::{Hash, Position};
 
-use piton_core::cache::{PlanFile, VERSION};
-use piton_core::ids::Hash;
-use piton_core::record::Cursor;
-use piton_core::run::{Again, Run};
-
-use crate::history::{History, Paper, kept, loaded, plan, repacked};
+use crate::history::{History, plan};
 
 /// A bit of everything that a run keeps.
 fn eventful() -> History {
@@ -35,97 +30,50 @@ fn eventful() -> History {
 /// Change the number in `cache::VERSION` together with this: what was packed before must not be read.
 #[test]
 fn what_is_packed_changes_with_its_version_only() {
-    let file = kept(&mut eventful().run, None);
-    let shape = format!("{VERSION}: {}", Hash::of(&file.bytes).short());
-    insta::assert_snapshot!(shape, @"0.1.0 fold 22: be1f1d3f47a9");
+    let shape = format!("{VERSION}: {}", Hash::of(&pack(None, &eventful().run)).short());
+    insta::assert_snapshot!(shape, @"0.1.0 fold 1: c77b9adb112d");
 }
 
 #[test]
-fn a_loaded_run_is_the_folded_one() {
+fn a_cached_run_is_the_folded_one() {
     let history = eventful();
-    assert!(repacked(&history.run) == history.replayed());
-}
-
-/// The end of a file: where its head is, by place, length and seal, and the seal of that.
-const SEAL: usize = 16;
-const END: usize = 8 + 4 + SEAL + SEAL;
-
-fn sealed(bytes: &[u8]) -> Vec<u8> {
-    Hash::of(bytes).as_bytes()[..SEAL].to_vec()
+    let plan_file = Some(PlanFile::new(b"one", Hash::of(b"the plan")));
+    let packed = pack(plan_file.as_ref(), &history.run);
+    assert!(unpack(&packed) == Some(CachedRun { plan_file, run: history.replayed() }));
 }
 
 #[test]
 fn what_another_version_packed_is_not_read() {
     let with_version = |version: &str| {
-        let mut file = kept(&mut eventful().run, None);
-        let place = file.bytes.len() - END;
-        let number = |at: usize, len: usize| {
-            file.bytes[at..at + len].iter().rev().fold(0, |sum, byte| sum << 8 | usize::from(*byte))
-        };
-        let (at, len) = (number(place, 8), number(place + 8, 4));
-        // The version comes first, after its length.
-        assert_eq!(&file.bytes[at + 1..][..VERSION.len()], VERSION.as_bytes());
-        file.bytes[at + 1..][..VERSION.len()].copy_from_slice(version.as_bytes());
-        let seal = sealed(&file.bytes[at..at + len]);
-        file.bytes[place + 12..][..SEAL].copy_from_slice(&seal);
-        let seal = sealed(&file.bytes[place..place + END - SEAL]);
-        file.bytes[place + END - SEAL..].copy_from_slice(&seal);
-        Run::unpack(Arc::new(file), Arc::new(Log(eventful())))
+        let mut packed = pack(None, &eventful().run);
+        // After the checksum and its length.
+        let at = 33;
+        assert_eq!(&packed[at..][..VERSION.len()], VERSION.as_bytes());
+        packed[at..][..VERSION.len()].copy_from_slice(version.as_bytes());
+        let checksum = Hash::of(&packed[32..]);
+        packed[..32].copy_from_slice(checksum.as_bytes());
+        unpack(&packed)
     };
     assert!(with_version(VERSION).is_some());
     assert!(with_version(&VERSION.replace("fold", "told")).is_none());
-    let hash = Hash::of(b"the plan");
-    let file = PlanFile::new(b"[plan]", hash).pack();
-    let read =
-        |bytes: &[u8]| PlanFile::unpack(bytes).and_then(|file| file.plan_in(Hash::of(b"[plan]")));
-    assert_eq!(read(file.bytes()), Some(hash));
-    let mut other = file.bytes().to_vec();
-    other[1] ^= 1;
-    assert_eq!(read(&other), None);
 }
 
-/// Who folds again.
-struct Log(History);
-
-impl fmt::Debug for Log {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Log")
-    }
-}
-
-impl Again for Log {
-    fn fold(&self, at: Cursor) -> Run {
-        assert_eq!(at, self.0.run.cursor);
-        self.0.replayed()
+#[test]
+fn damaged_bytes_are_no_run() {
+    let whole = pack(None, &eventful().run);
+    for at in 0..whole.len() {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1 << (at % 8);
+        assert!(unpack(&flipped).is_none(), "byte {at} was flipped");
+        assert!(unpack(&whole[..at]).is_none(), "cut off at {at}");
     }
 }
 
 #[test]
-fn a_damaged_file_is_no_file_or_the_log_tells_what_it_lost() {
-    let history = eventful();
-    let whole = kept(&mut history.run.clone(), None);
-    let expected = history.replayed();
-    let log: Arc<Log> = Arc::new(Log(history));
-    let (mut lost, mut mended) = (0, 0);
-    let mut check = |file: Paper, what: String| match Run::unpack(Arc::new(file), log.clone()) {
-        None => lost += 1,
-        Some(run) => {
-            mended += 1;
-            assert!(run == expected, "{what}");
-        }
-    };
-    for at in 0..whole.bytes.len() {
-        let mut file = whole.clone();
-        file.bytes[at] ^= 1 << (at % 8);
-        check(file, format!("byte {at} was flipped"));
-        let mut file = whole.clone();
-        file.bytes.truncate(at);
-        check(file, format!("cut off at {at}"));
-        let mut file = whole.clone();
-        file.bytes[..at].fill(0);
-        check(file, format!("lost up to {at}"));
-    }
-    assert!(lost > 1_000 && mended > 1_000, "{lost} and {mended}");
+fn one_append_in_64_records_is_due() {
+    let due = |before, after| is_due(Position(before), Position(after));
+    assert!(!due(1, 2) && !due(1, 63) && !due(64, 127));
+    assert!(due(63, 64) && due(60, 70) && due(64, 128));
 }
 
 #[test]
@@ -134,39 +82,4 @@ fn a_plan_file_is_known_by_its_bytes() {
     let file = PlanFile::new(b"one", hash);
     let plan_in = |bytes| file.plan_in(Hash::of(bytes));
     assert_eq!((plan_in(b"one"), plan_in(b"two")), (Some(hash), None));
-}
-
-#[test]
-fn keeping_a_run_again_costs_what_changed() {
-    let rows: Vec<String> = (0..10_000).map(|n| format!("s{n} agent")).collect();
-    let mut history = History::open(plan(&rows.join("\n")));
-    let mut run = history.run.clone();
-    let first = kept(&mut run, None);
-    assert!(first.bytes.len() > 500_000, "all steps are in it: {}", first.bytes.len());
-    let before = history.records.len();
-    history.play("claim s7 from x, finish s7");
-    history.records[before..].iter().for_each(|record| drop(run.apply(record).unwrap()));
-    let second = kept(&mut run, Some(&first));
-    let grown = second.bytes.len() - first.bytes.len();
-    assert!(grown < 20_000, "{grown}");
-    assert!(loaded(&second) == history.run);
-    assert!(loaded(&first) != history.run, "whoever has the old head finds the old run");
-}
-
-#[test]
-fn a_file_full_of_old_pages_is_replaced() {
-    let mut history = History::open(plan("a agent\nb agent"));
-    let mut run = history.run.clone();
-    let mut file = kept(&mut run, None);
-    let mut sizes = vec![file.bytes.len()];
-    while sizes.last() >= sizes.iter().rev().nth(1) || sizes.len() == 1 {
-        let before = history.records.len();
-        history.play("claim a from x, release a");
-        history.records[before..].iter().for_each(|record| drop(run.apply(record).unwrap()));
-        file = kept(&mut run, Some(&file));
-        assert!(loaded(&file) == history.run);
-        sizes.push(file.bytes.len());
-        assert!(sizes.len() < 2_000, "it grows and grows: {:?}", sizes.last());
-    }
-    assert!(sizes.len() > 10, "{sizes:?}");
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use piton_core::decide::Command;
-use piton_core::decided::KeyFate;
+use piton_core::decided::KeyChange;
 use piton_core::event::Event;
 use piton_core::plan::Plan;
 use piton_core::refusal::Refusal;
@@ -141,7 +141,7 @@ fn a_claim_names_the_plan_in_force() {
 fn a_plan_without_what_is_left_completes_the_run() {
     let history = check(DONE, "a command", "plan accepted");
     assert!(history.run.is_completed());
-    assert_eq!(history.key, KeyFate::Freed);
+    assert_eq!(history.key, KeyChange::Freed);
     let mut history = history;
     let more = Command::AcceptPlan { plan: Arc::new(plan(BEFORE)) };
     assert_eq!(history.submit(&more), Err(Refusal::RunCompleted));

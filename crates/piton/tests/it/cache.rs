@@ -1,19 +1,19 @@
-//! What is kept beside a log, through the real binary: with it, without it and with anything else in its
-//! place, verbs answer the same; the doctor compares it with the log.
+//! The run cache, through the real binary: with it, without it and with anything else in its place, verbs answer
+//! the same; the doctor compares it with the log.
 
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_core::cache::Keep;
+use piton_core::cache::{pack, unpack};
 use piton_core::claim::Takeover;
 use piton_core::ids::RunId;
 use piton_core::run::Run;
 use piton_engine::claims::{self, ClaimAsk};
 use piton_engine::log::Log;
 use piton_engine::project::Project;
-use piton_engine::{Access, Store, runs};
+use piton_engine::{Access, runs};
 use piton_testkit::Sandbox;
 use piton_testkit::runs::{data, fold_store, lay_plan, refused, sql, store_file};
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ fn long() -> Long {
         work_off(&project, &mut log);
         if n == DONE / 2 {
             half = Some(log.run().clone());
-            fs::copy(beside(&sandbox), aside(&sandbox)).expect("a copy");
+            fs::copy(cache_file(&sandbox), aside(&sandbox)).expect("a copy");
         }
     }
     assert_eq!(log.run().cursor.position.0, RECORDS);
@@ -82,25 +82,25 @@ fn aside(sandbox: &Sandbox) -> PathBuf {
     sandbox.root().join("aside")
 }
 
-/// The file beside the only log.
-fn beside(sandbox: &Sandbox) -> PathBuf {
+/// The cache of the only run.
+fn cache_file(sandbox: &Sandbox) -> PathBuf {
     let state = fs::read_dir(sandbox.path(".git/piton")).expect("a folder");
     let mut files = state.map(|entry| entry.expect("an entry").path());
-    files.find(|path| path.extension() == Some("kept".as_ref())).expect("a run is kept")
+    files.find(|path| path.extension() == Some("cache".as_ref())).expect("a cache")
 }
 
 impl Long {
-    /// Whether the run is read from what is kept.
-    fn is_kept(&self) -> bool {
-        let store: Arc<dyn Store> = self.project.store(Access::Look).expect("a store");
-        Log::load(store, self.run).expect("a run").run().has_file()
+    /// Whether the cache is of use.
+    fn is_cached(&self) -> bool {
+        let store = self.project.store(Access::Look).expect("a store");
+        store.cached(self.run).and_then(|bytes| unpack(&bytes)).is_some()
     }
 
     /// What verbs say; the store is then as it was before they were asked.
     fn answers(&self) -> Vec<Value> {
         let before = fs::read(store_file(&self.sandbox)).expect("a file");
-        let kept = beside(&self.sandbox);
-        let kept = (fs::read(&kept).expect("a file"), kept);
+        let cache = cache_file(&self.sandbox);
+        let cached = fs::read(&cache).expect("a file");
         let head = fs::read(self.sandbox.path(".git/piton/store.head")).expect("a file");
         let ask = |words: &[&str]| data(&self.sandbox, words);
         let mut claim = ask(&["claim", &self.handle, "--worktree", "."]);
@@ -115,7 +115,7 @@ impl Long {
         }
         fs::write(store_file(&self.sandbox), before).expect("a file");
         fs::write(self.sandbox.path(".git/piton/store.head"), head).expect("a file");
-        fs::write(kept.1, kept.0).expect("a file");
+        fs::write(cache, cached).expect("a file");
         answers
     }
 }
@@ -137,13 +137,13 @@ fn forget_times(value: &mut Value) {
 }
 
 #[test]
-fn verbs_answer_the_same_whatever_became_of_what_is_kept_beside_a_log() {
+fn verbs_answer_the_same_whatever_became_of_the_cache() {
     let long = long();
-    assert!(long.is_kept());
+    assert!(long.is_cached());
     let expected = long.answers();
     assert_eq!(expected[0]["step"], format!("s{DONE}"));
     assert_eq!(expected[0]["total_remaining"], STEPS - DONE);
-    let file = beside(&long.sandbox);
+    let file = cache_file(&long.sandbox);
     let newest = fs::read(&file).expect("a file");
     let put = |bytes: &[u8]| fs::write(&file, bytes).expect("a file");
 
@@ -151,15 +151,8 @@ fn verbs_answer_the_same_whatever_became_of_what_is_kept_beside_a_log() {
     let old = fs::read(aside(&long.sandbox)).expect("a copy");
     assert_ne!(old, newest);
     put(&old);
-    assert!(long.is_kept());
-    assert_eq!(long.answers(), expected, "what was kept when half was done");
-
-    // The first steps are lost and what says where they are is not: the log is asked for them.
-    let mut pages = newest.clone();
-    pages[..512].fill(0xff);
-    put(&pages);
-    assert!(long.is_kept());
-    assert_eq!(long.answers(), expected, "damaged pages");
+    assert!(long.is_cached());
+    assert_eq!(long.answers(), expected, "the cache of when half was done");
 
     let mut flipped = newest.clone();
     *flipped.last_mut().expect("bytes") ^= 1;
@@ -169,27 +162,27 @@ fn verbs_answer_the_same_whatever_became_of_what_is_kept_beside_a_log() {
         [("a flipped bit", &flipped[..]), ("cut", cut), ("other", &other), ("", b"")]
     {
         put(bytes);
-        assert!(!long.is_kept(), "{what}: it is of no use");
+        assert!(!long.is_cached(), "{what}: it is of no use");
         assert_eq!(long.answers(), expected, "{what}");
     }
-    sql(&store_file(&long.sandbox), "DELETE FROM cache; DELETE FROM names");
+    sql(&store_file(&long.sandbox), "DELETE FROM names");
     fs::remove_file(&file).expect("it is there");
-    assert!(!long.is_kept());
-    // Whoever folds everything keeps it again.
+    assert!(!long.is_cached());
+    // The next append writes it again.
     let claim = data(&long.sandbox, &["claim", &long.handle, "--worktree", "."]);
     assert_eq!(claim["step"], expected[0]["step"]);
-    assert!(long.is_kept());
+    assert!(long.is_cached());
 }
 
 #[test]
-fn nothing_is_kept_where_something_foreign_stands() {
+fn a_link_in_place_of_the_cache_is_not_followed() {
     let long = long();
-    let file = beside(&long.sandbox);
+    let file = cache_file(&long.sandbox);
     let elsewhere = long.sandbox.root().join("elsewhere");
     fs::rename(&file, &elsewhere).expect("it moves");
     std::os::unix::fs::symlink(&elsewhere, &file).expect("a link");
     let before = fs::read(&elsewhere).expect("a file");
-    assert!(!long.is_kept(), "a link is not followed");
+    assert!(!long.is_cached());
     for _ in 0..3 {
         data(&long.sandbox, &["claim", &long.handle, "--worktree", "."]);
     }
@@ -197,7 +190,7 @@ fn nothing_is_kept_where_something_foreign_stands() {
 }
 
 #[test]
-fn the_doctor_compares_what_is_kept_with_the_log() {
+fn the_doctor_compares_the_cache_with_the_log() {
     let long = long();
     long.sandbox.piton(&["doctor"]).output().success();
     // Nothing that happens by accident: a run as it was earlier, said to be the newest.
@@ -205,13 +198,9 @@ fn the_doctor_compares_what_is_kept_with_the_log() {
     let log = Log::load(Arc::clone(&store), long.run).expect("a run");
     let mut forged = long.half.clone();
     forged.cursor = log.run().cursor;
-    let kept = store.keep(long.run, &mut |_| match forged.pack(None) {
-        (Keep::Instead(bytes), _) => Keep::Instead(bytes),
-        (Keep::Behind(_), _) => panic!("there is no file to put it behind"),
-    });
-    assert!(kept.is_some());
+    store.cache(long.run, &pack(None, &forged));
     let told = long.sandbox.piton(&["doctor", "--json"]).output().expect_code(74);
-    assert!(told.stdout.contains("what is kept beside its log says something else"), "{told}");
+    assert!(told.stdout.contains("its cache differs from its log"), "{told}");
 }
 
 #[test]

@@ -43,15 +43,14 @@ impl Home {
         })
     }
 
-    /// What is kept beside the log of a run.
-    pub(super) fn beside(&self, run: RunId) -> PathBuf {
-        self.dir.join(format!("run-{run}.kept"))
+    pub(super) fn run_cache(&self, run: RunId) -> PathBuf {
+        self.dir.join(format!("run-{run}.cache"))
     }
 
-    /// The run beside whose log a file of this name is kept, or was about to be.
-    pub(super) fn beside_which(&self, name: &OsStr) -> Option<RunId> {
+    /// The run whose cache a file of this name is, or was about to become.
+    pub(super) fn run_of_cache(&self, name: &OsStr) -> Option<RunId> {
         let (run, kind) = name.to_str()?.strip_prefix("run-")?.split_once('.')?;
-        matches!(kind, "kept" | "new").then_some(())?;
+        matches!(kind, "cache" | "new").then_some(())?;
         Uuid::parse_str(run).ok().map(RunId)
     }
 

@@ -594,33 +594,6 @@ pub(super) fn text(conn: &Connection, hash: Hash) -> Result<Vec<u8>, Flaw> {
     }
 }
 
-/// Keeps what spares a fold of the run, in place of what was kept under the name.
-pub(super) fn keep_cached(
-    conn: &Connection,
-    log: &Log,
-    name: &str,
-    bytes: &[u8],
-) -> Result<(), Flaw> {
-    conn.prepare_cached(
-        "INSERT OR REPLACE INTO cache (run, name, bytes, seal) VALUES (?1, ?2, ?3, ?4)",
-    )?
-    .execute((log.seq, name, bytes, cache_seal(log, name, bytes)))?;
-    Ok(())
-}
-
-/// What was kept so; nothing where it is not what it was.
-pub(super) fn cached(conn: &Connection, log: &Log, name: &str) -> Result<Option<Vec<u8>>, Flaw> {
-    let found: Option<(Vec<u8>, Seal)> = conn
-        .prepare_cached("SELECT bytes, seal FROM cache WHERE run = ?1 AND name = ?2")?
-        .query_row((log.seq, name), |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?;
-    Ok(found.filter(|(bytes, seal)| cache_seal(log, name, bytes) == *seal).map(|found| found.0))
-}
-
-fn cache_seal(log: &Log, name: &str, bytes: &[u8]) -> Seal {
-    seal(&[log.run.0.as_bytes(), name.as_bytes(), bytes])
-}
-
 /// The names of all texts.
 pub(super) fn all_texts(conn: &Connection) -> Result<Vec<Hash>, Flaw> {
     let mut select = conn.prepare("SELECT hash FROM texts")?;

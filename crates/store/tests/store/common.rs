@@ -4,8 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use piton_core::cache::Packed;
-use piton_core::decided::{Decided, KeyFate, Lease};
+use piton_core::decided::{Decided, KeyChange, Lease};
 use piton_core::ids::{Fence, Hash, RunId};
 use piton_core::record::{Cursor, Record};
 use piton_core::time::{Millis, Moment};
@@ -46,7 +45,7 @@ pub(crate) fn fill(store: &dyn Store) {
     let mut dice = Dice::new(1);
     for number in 1..=RUNS {
         let text = format!("plan {number}").into_bytes();
-        let first = Decided::raw(vec![text.clone()], vec![], vec![text], KeyFate::Kept);
+        let first = Decided::raw(vec![text.clone()], vec![], vec![text], KeyChange::Kept);
         let created = store.create_run(&new_run(number, &format!("key-{number}")), &first).unwrap();
         assert!(matches!(created, Created::New(_)));
         for nth in 0..20 {
@@ -56,20 +55,13 @@ pub(crate) fn fill(store: &dyn Store) {
                 fence: Fence(u64::from(nth) + 1),
                 until: far_future().after(Duration::from_secs(u64::from(nth))),
             };
-            let mut batch = Decided::raw(vec![body], vec![lease], vec![], KeyFate::Kept);
-            if nth == 9 {
-                batch = batch.with_cache([Packed::raw("run", kept_beside(number))]);
-            }
+            let batch = Decided::raw(vec![body], vec![lease], vec![], KeyChange::Kept);
             store.transact(run_id(number), Cursor::START, &mut |_| Some(batch.clone())).unwrap();
         }
     }
-    let end = Decided::raw(vec![b"end".to_vec()], vec![], vec![LONG_TEXT.to_vec()], KeyFate::Freed);
+    let end =
+        Decided::raw(vec![b"end".to_vec()], vec![], vec![LONG_TEXT.to_vec()], KeyChange::Freed);
     store.transact(run_id(3), Cursor::START, &mut |_| Some(end.clone())).unwrap();
-}
-
-/// Of many sizes, so that some have pages of their own.
-fn kept_beside(number: u128) -> Vec<u8> {
-    vec![number as u8; 100 << number]
 }
 
 pub(crate) fn far_future() -> Moment {
@@ -86,7 +78,6 @@ pub(crate) struct Truth {
     pub(crate) leases: Vec<Vec<Lease>>,
     pub(crate) texts: Vec<Vec<u8>>,
     pub(crate) named: Vec<Vec<RunRow>>,
-    pub(crate) cached: Vec<Option<Vec<u8>>>,
 }
 
 impl Truth {
@@ -104,10 +95,6 @@ impl Truth {
         for (rows, known) in self.named.iter_mut().zip(&whole.named).filter(|(r, _)| r.is_empty()) {
             rows.clone_from(known);
         }
-        for (bytes, known) in self.cached.iter_mut().zip(&whole.cached).filter(|(b, _)| b.is_none())
-        {
-            bytes.clone_from(known);
-        }
         self
     }
 }
@@ -122,7 +109,6 @@ pub(crate) fn truth(store: &dyn Store) -> Result<Truth, StoreError> {
         leases: vec![],
         texts: vec![store.text(Hash::of(&LONG_TEXT))?],
         named: vec![],
-        cached: vec![],
     };
     for number in 1..=RUNS {
         let key = RunKey(format!("key-{number}"));
@@ -130,7 +116,6 @@ pub(crate) fn truth(store: &dyn Store) -> Result<Truth, StoreError> {
         truth.logs.push(store.read(run_id(number), Cursor::START)?);
         truth.leases.push(store.leases(run_id(number))?);
         truth.named.push(store.runs(&Runs::Named(format!("run-{number}")))?);
-        truth.cached.push(store.cached(run_id(number), "run")?);
         truth.texts.push(store.text(Hash::of(format!("plan {number}").as_bytes()))?);
     }
     Ok(truth)
@@ -174,10 +159,9 @@ pub(crate) fn fill_sample(store: &dyn Store) {
         vec![b"claimed".to_vec()],
         vec![lease],
         vec![b"a text".to_vec()],
-        KeyFate::Kept,
+        KeyChange::Kept,
     );
-    let claimed = claimed.with_cache([Packed::raw("run", b"a packed run".to_vec())]);
-    let ended = Decided::raw(vec![b"ended".to_vec()], vec![], vec![], KeyFate::Freed);
+    let ended = Decided::raw(vec![b"ended".to_vec()], vec![], vec![], KeyChange::Freed);
     for batch in [claimed, ended] {
         store.transact(run_id(1), Cursor::START, &mut |_| Some(batch.clone())).unwrap();
     }

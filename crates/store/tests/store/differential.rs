@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use piton_core::cache::Packed;
-use piton_core::decided::{Decided, KeyFate, Lease};
+use piton_core::decided::{Decided, KeyChange, Lease};
 use piton_core::ids::{Fence, Hash, RunId};
 use piton_core::record::{Cursor, Record};
 use piton_core::time::{Millis, Moment};
@@ -47,7 +46,6 @@ struct Batch {
     bodies: Vec<Vec<u8>>,
     leases: Vec<(u8, u64, u64)>,
     texts: Vec<u8>,
-    beside: Option<u8>,
     frees: bool,
 }
 
@@ -62,9 +60,8 @@ impl Batch {
             self.bodies.clone(),
             self.leases.iter().map(lease).collect(),
             self.texts.iter().map(|&text| text_of(text)).collect(),
-            if self.frees { KeyFate::Freed } else { KeyFate::Kept },
+            if self.frees { KeyChange::Freed } else { KeyChange::Kept },
         )
-        .with_cache(self.beside.map(|number| Packed::raw("run", text_of(number))))
     }
 }
 
@@ -88,15 +85,8 @@ const TEXTS: u8 = 4;
 fn batch() -> impl Strategy<Value = Batch> {
     let body = prop_oneof![4 => vec(any::<u8>(), 0..60), 1 => vec(any::<u8>(), 3_000..6_000)];
     let lease = (0..3_u8, 1..6_u64, 0..4_u64);
-    let beside = prop::option::weighted(0.3, any::<u8>());
-    (vec(body, 0..4), vec(lease, 0..3), vec(0..TEXTS, 0..2), beside, prop::bool::weighted(0.1))
-        .prop_map(|(bodies, leases, texts, beside, frees)| Batch {
-            bodies,
-            leases,
-            texts,
-            beside,
-            frees,
-        })
+    (vec(body, 0..4), vec(lease, 0..3), vec(0..TEXTS, 0..2), prop::bool::weighted(0.1))
+        .prop_map(|(bodies, leases, texts, frees)| Batch { bodies, leases, texts, frees })
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -185,8 +175,6 @@ fn portrait(store: &dyn Store) -> Vec<String> {
         let log = store.read(run, Cursor::START);
         lines.push(log.map_or_else(error, |log| format!("{:?}", plain(&log))));
         lines.push(store.leases(run).map_or_else(error, |leases| format!("{leases:?}")));
-        let beside = store.cached(run, "run");
-        lines.push(beside.map_or_else(error, |bytes| format!("{bytes:?}")));
     }
     for text in (0..TEXTS).map(text_of) {
         lines.push(

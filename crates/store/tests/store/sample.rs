@@ -52,8 +52,6 @@ fn opens(schema: &str, name: Option<&str>) {
         assert_eq!(leases[0].until, far_future());
         assert_eq!(store.text(Hash::of(b"a text")).unwrap(), b"a text");
         assert_eq!(runs[0].name.as_deref(), name);
-        let packed = store.cached(run_id(1), "run").unwrap();
-        assert_eq!(packed.as_deref(), name.map(|_| &b"a packed run"[..]));
     }
     let store = open(dir.path(), Access::Existing);
     assert_eq!(append(&store, run_id(2), Cursor::START, b"goes on").len(), 2);

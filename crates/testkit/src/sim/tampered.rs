@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use piton_core::cache::{File, Keep};
 use piton_core::decided::{Decided, Lease};
 use piton_core::event::Event;
 use piton_core::ids::{Fence, Hash, Position, RunId, StoreId};
@@ -15,9 +14,7 @@ use piton_core::record::{Cursor, Record};
 use piton_core::time::{Millis, Moment};
 use piton_store::mem::MemStore;
 use piton_store::sqlite::{Access, SqliteStore};
-use piton_store::{
-    Another, Created, Forgetting, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail,
-};
+use piton_store::{Created, Forgetting, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -296,28 +293,16 @@ impl Store for Tampered {
         }
     }
 
-    fn cached(&self, run: RunId, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.inner.cached(run, name)
+    fn cached(&self, run: RunId) -> Option<Vec<u8>> {
+        self.inner.cached(run)
     }
 
-    fn kept(&self, run: RunId) -> Option<Arc<dyn File>> {
-        self.inner.kept(run)
-    }
-
-    fn keep(
-        &self,
-        run: RunId,
-        pack: &mut dyn FnMut(Option<&dyn File>) -> Keep,
-    ) -> Option<Arc<dyn File>> {
-        self.inner.keep(run, pack)
+    fn cache(&self, run: RunId, bytes: &[u8]) {
+        self.inner.cache(run, bytes);
     }
 
     fn forget(&self, run: RunId, head: Cursor) -> Result<Forgetting, StoreError> {
         self.inner.forget(run, head)
-    }
-
-    fn another(&self) -> Another {
-        self.inner.another()
     }
 
     fn changed(&self, run: RunId, after: Position, timeout: Duration) -> Result<bool, StoreError> {

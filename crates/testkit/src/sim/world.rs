@@ -688,7 +688,7 @@ fn random_plan(rng: &mut Rng, outside: usize) -> (Plan, Vec<Size>) {
         groups: BTreeMap::new(),
         agents: BTreeMap::new(),
         locks: locks.collect(),
-        steps: steps.into(),
+        steps,
     };
     (plan, sizes)
 }

@@ -50,7 +50,7 @@ fn thousand_checkpoints(bench: &Bench) -> Row {
 
 /// Sizes of a store's files in KiB, after everything is in the database.
 struct Size {
-    /// With what is kept beside it.
+    /// With the run caches.
     database: f64,
     log: f64,
 }
@@ -62,9 +62,9 @@ impl Size {
         conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).expect("a checkpoint");
         let kib = |path: &Path| fs::metadata(path).map_or(0.0, |found| found.len() as f64 / 1024.0);
         let all = fs::read_dir(&lab.project.state).expect("the store's folder");
-        let beside = all.flatten().map(|entry| entry.path());
-        let kept = beside.filter(|path| path.extension() == Some("kept".as_ref()));
-        let kept: f64 = kept.map(|path| kib(&path)).sum();
-        Size { database: kib(&path) + kept, log: kib(&path.with_extension("db-wal")) }
+        let files = all.flatten().map(|entry| entry.path());
+        let caches = files.filter(|path| path.extension() == Some("cache".as_ref()));
+        let cached: f64 = caches.map(|path| kib(&path)).sum();
+        Size { database: kib(&path) + cached, log: kib(&path.with_extension("db-wal")) }
     }
 }

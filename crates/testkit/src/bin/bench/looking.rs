@@ -56,9 +56,9 @@ pub(crate) fn status(bench: &Bench) -> Vec<Row> {
         )
     };
     vec![
-        row("`piton status RUN`, 1,000 steps, none done", &fresh, 10.0),
-        row("`piton status RUN`, 1,000 steps, 500 done", &worked, 10.0),
-        row("`piton status`, 1,000 runs, 100 open", &open, 50.0),
+        row("`piton status RUN`, 1,000 steps, none done", &fresh, 15.0),
+        row("`piton status RUN`, 1,000 steps, 500 done", &worked, 15.0),
+        row("`piton status`, 1,000 runs, 100 open", &open, 60.0),
     ]
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn classify(bench: &Bench) -> Vec<Row> {
     let row = |what: &str, ours: &Samples| {
         Row::new(what, ours.shown()).beside(start.shown(), ours.p50() / start.p50()).ms_at_most(
             ours.p50(),
-            500.0,
+            600.0,
             start.p50(),
         )
     };

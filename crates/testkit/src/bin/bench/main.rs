@@ -66,9 +66,6 @@ const SUBJECTS: &[Subject] = &[
 /// How often a missed bar is measured again under `--check` before it is believed.
 const TRIES: usize = 3;
 
-/// Why some bars are open.
-const TAILS_FOLDED: &str = "every writer reads and folds what all the others wrote";
-
 struct Args {
     check: bool,
     short: bool,

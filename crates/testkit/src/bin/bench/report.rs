@@ -16,8 +16,6 @@ pub(crate) struct Row {
     ours: String,
     ratio: Option<f64>,
     bar: Option<Bar>,
-    /// Why the bar is not held yet: a miss is then told as open, and fails nothing.
-    open: Option<&'static str>,
     again: bool,
 }
 
@@ -40,8 +38,6 @@ enum Sense {
 pub(crate) enum Verdict {
     Met,
     Missed,
-    /// Missed, and known to be: what would meet it is not built yet.
-    Open,
     /// There is no bar.
     Told,
 }
@@ -54,7 +50,6 @@ impl Row {
             ours: ours.into(),
             ratio: None,
             bar: None,
-            open: None,
             again: false,
         }
     }
@@ -95,23 +90,16 @@ impl Row {
         self
     }
 
-    /// The bar is not held yet, for this reason.
-    pub(crate) fn open_because(mut self, why: &'static str) -> Row {
-        self.open = Some(why);
-        self
-    }
-
     pub(crate) fn measured_again(mut self) -> Row {
         self.again = true;
         self
     }
 
     pub(crate) fn verdict(&self) -> Verdict {
-        match (&self.bar, self.open) {
-            (None, _) => Verdict::Told,
-            (Some(bar), _) if bar.is_met() => Verdict::Met,
-            (Some(_), Some(_)) => Verdict::Open,
-            (Some(_), None) => Verdict::Missed,
+        match &self.bar {
+            None => Verdict::Told,
+            Some(bar) if bar.is_met() => Verdict::Met,
+            Some(_) => Verdict::Missed,
         }
     }
 
@@ -122,7 +110,6 @@ impl Row {
             Verdict::Met if self.again => "met (again)",
             Verdict::Met => "met",
             Verdict::Missed => "MISSED",
-            Verdict::Open => "open",
             Verdict::Told => "–",
         };
         [self.what.clone(), self.floor.clone(), self.ours.clone(), ratio, bar, verdict.to_owned()]
@@ -171,18 +158,8 @@ pub(crate) fn table(rows: &[Row]) -> io::Result<String> {
     Ok(text)
 }
 
-/// How many bars are met, and why the open ones are open.
+/// How many bars are met.
 pub(crate) fn closing(rows: &[Row]) -> String {
     let count = |verdict| rows.iter().filter(|row| row.verdict() == verdict).count();
-    let mut text = format!(
-        "{} bars met, {} missed, {} open",
-        count(Verdict::Met),
-        count(Verdict::Missed),
-        count(Verdict::Open)
-    );
-    for row in rows.iter().filter(|row| row.verdict() == Verdict::Open) {
-        let why = row.open.unwrap_or_default();
-        text.push_str(&format!("\nopen: {}: {why}", row.what));
-    }
-    text
+    format!("{} bars met, {} missed", count(Verdict::Met), count(Verdict::Missed))
 }

@@ -54,7 +54,7 @@ pub(crate) fn steps(bench: &Bench) -> Vec<Row> {
     vec![
         Row::new(format!("{count} steps in sequence, bookkeeping only"), shown(&ours))
             .beside(shown(&floors), ours.sum() / floors.sum())
-            .times_at_most(1.5),
+            .times_at_most(1.6),
         Row::new("the same: second half beside the first", format!("{second:.2} × its floor"))
             .beside(format!("{first:.2} × its floor"), second / first)
             .times_at_most(1.25),

@@ -1,5 +1,5 @@
-//! Durable verbs as whole processes: `claim`, `heartbeat`, `checkpoint` outside of git, `stop`; in a run
-//! of ten steps and in one of ten thousand, half of which are done. Beside them a program that opens the
+//! Durable verbs as whole processes: `claim`, `heartbeat`, `checkpoint` outside of git, `stop`; in runs
+//! of ten, a thousand and ten thousand steps, half of which are done. Beside them a program that opens the
 //! same database, commits one row and ends.
 
 use std::cell::RefCell;
@@ -42,7 +42,8 @@ impl Verb {
 }
 
 pub(crate) fn measure(bench: &Bench) -> Vec<Row> {
-    let (small, large) = (Half::done(bench, 10), Half::done(bench, 10_000));
+    let (small, middle, large) =
+        (Half::done(bench, 10), Half::done(bench, 1_000), Half::done(bench, 10_000));
     let many = Half::done(bench, 10);
     for n in 0..100 {
         many.lab.open(&plan_of(10), &format!("other-{n}"), None);
@@ -52,31 +53,33 @@ pub(crate) fn measure(bench: &Bench) -> Vec<Row> {
     let _open = Floor::open(&db);
     let mut rows = Vec::new();
     for verb in VERBS {
-        let [floor, ten, thousands, among] = in_turns(
+        let [floor, ten, thousand, thousands, among] = in_turns(
             bench.samples(40, 12),
             [
                 &mut || process(floor::commit(bench, &db)),
                 &mut || small.ask(verb),
+                &mut || middle.ask(verb),
                 &mut || large.ask(verb),
                 &mut || many.ask(verb),
             ],
         );
-        rows.extend(rows_of(verb, &floor, [&ten, &thousands, &among]));
+        rows.extend(rows_of(verb, &floor, [&ten, &thousand, &thousands, &among]));
         rows.push(flushes(&large, verb));
     }
     rows
 }
 
-fn rows_of(verb: Verb, floor: &Samples, [ten, thousands, among]: [&Samples; 3]) -> [Row; 3] {
+fn rows_of(verb: Verb, floor: &Samples, ours: [&Samples; 4]) -> [Row; 4] {
+    let [ten, thousand, thousands, among] = ours;
     let beside = |what: &str, ours: &Samples, base: &Samples| {
         Row::new(format!("{}{what}", verb.shown()), ours.shown())
             .beside(base.shown(), ours.p50() / base.p50())
-            .times_at_most(1.5)
     };
     [
-        beside(", 10 steps", ten, floor),
-        beside(", 10,000 steps, beside 10", thousands, ten),
-        beside(", among 100 runs, beside one", among, ten),
+        beside(", 10 steps", ten, floor).times_at_most(1.6),
+        beside(", 1,000 steps, beside 10", thousand, ten).times_at_most(1.5),
+        beside(", 10,000 steps, beside 10", thousands, ten).times_at_most(3.0),
+        beside(", among 100 runs, beside one", among, ten).times_at_most(1.5),
     ]
 }
 
@@ -118,7 +121,7 @@ impl Half {
         let plan = plan_of(steps);
         let (lab, run) = Lab::prepared(bench, |lab| {
             let mut log = lab.open(&plan, "plan", None);
-            log.remember(PlanFile::new(plan_text(steps).as_bytes(), plan.hash()).pack());
+            log.remember(PlanFile::new(plan_text(steps).as_bytes(), plan.hash()));
             (1..=steps / 2).for_each(|n| lab.work_off(&mut log, &step(n)));
             log.run().opened.run
         });
