@@ -29,9 +29,6 @@ use crate::runs::settings_of;
 use crate::undo::{Act, ActStage, Deed, Journal, NotUndone};
 use crate::worktree::Worktree;
 
-/// Steps that a hint speaks of, at most: more would not be read.
-const NAMED_MAX: usize = 3;
-
 /// What a run has outside its log. All of it stays when the run is abandoned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Belongings {
@@ -168,15 +165,6 @@ impl Living {
 
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty() && self.outside.is_empty()
-    }
-
-    /// What to type so that nobody works on the run any more. Whoever has claimed a step does not end by
-    /// being asked to.
-    pub fn ended_by(&self, run: &Handle) -> String {
-        let stop = (!self.kept.is_empty()).then(|| format!("`piton stop {run}`"));
-        let release = |step| format!("`piton release {run} {step} --force`");
-        let released = self.outside.iter().take(NAMED_MAX).map(release);
-        stop.into_iter().chain(released).collect::<Vec<_>>().join(", ")
     }
 }
 

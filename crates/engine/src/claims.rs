@@ -24,7 +24,7 @@ use crate::runs::settings_of;
 use crate::worktree::Worktree;
 use crate::{machine, outside_snapshots};
 
-use answer::{answer, blocked_for, given, in_words, passed_over};
+use answer::{answer, blocked_for, given, passed_over, refused};
 use owner::{Top, text, top};
 
 mod answer;
@@ -32,7 +32,9 @@ mod giving_back;
 mod owner;
 mod under;
 
-pub use answer::{ClaimAnswer, ClaimView, ReadyAnswer, ReadyStep, Reasons, Remaining, ready_steps};
+pub use answer::{
+    ClaimAnswer, ClaimView, ReadyAnswer, ReadyStep, Remaining, Unclaimable, ready_steps,
+};
 pub use giving_back::{ReleaseAnswer, ResetAnswer, release, reset};
 pub use owner::{Under, fence_of, lost};
 pub use under::{
@@ -112,8 +114,8 @@ pub fn claim(
     };
     match (ask.step, heard) {
         // A completed one, or one far behind.
-        (Some(step), Err(refusal)) if !told.left.blocked.has(step) => {
-            told.left.blocked.tell(step, in_words(log.run(), &refusal));
+        (Some(step), Err(refusal)) if !told.left.blocked.iter().any(|row| row.step == *step) => {
+            told.left.blocked.push(refused(log.run(), step, &refusal));
         }
         (None, Ok(_)) if ask.takeover == Takeover::Force => {
             told.passed_over = passed_over(project, log, &holder, told.claim.as_ref())?;

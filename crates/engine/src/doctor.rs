@@ -22,17 +22,19 @@ use crate::log::{Log, LogError};
 use crate::machine;
 use crate::observe::{Depth, observe};
 use crate::project::Project;
+use crate::remedy::Remedy;
 use crate::runs;
 use crate::snapshot_history::refuse_log_behind;
 
 /// One thing that was looked at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug)]
 pub struct Symptom {
     pub what: String,
     pub state: State,
     pub detail: String,
-    /// The next thing to type.
-    pub next: Option<String>,
+    pub remedy: Option<Remedy>,
+    /// The error that was met, which has remedies of its own.
+    pub error: Option<EngineError>,
 }
 
 /// How a thing was found.
@@ -62,7 +64,7 @@ pub fn examine(from: &Path) -> Vec<Symptom> {
             return symptoms;
         }
         Err(error) => {
-            symptoms.push(failed("repository", &error));
+            symptoms.push(failed("repository", error));
             return symptoms;
         }
     };
@@ -79,17 +81,17 @@ pub fn examine(from: &Path) -> Vec<Symptom> {
         Err(EngineError::Log(LogError::Store(StoreError::Missing { .. }))) => {
             symptoms.push(symptom("store", State::Note, "nothing was run here yet"));
         }
-        Err(error) => symptoms.push(failed("store", &error)),
+        Err(error) => symptoms.push(failed("store", error)),
     }
     symptoms
 }
 
 fn symptom(what: impl Into<String>, state: State, detail: impl Into<String>) -> Symptom {
-    Symptom { what: what.into(), state, detail: detail.into(), next: None }
+    Symptom { what: what.into(), state, detail: detail.into(), remedy: None, error: None }
 }
 
-fn failed(what: impl Into<String>, error: &EngineError) -> Symptom {
-    let corrupt = match error {
+fn failed(what: impl Into<String>, error: EngineError) -> Symptom {
+    let corrupt = match &error {
         EngineError::Log(LogError::Store(error)) => error.is_corrupt(),
         EngineError::Log(LogError::Refused(_)) => false,
         EngineError::Log(_)
@@ -99,15 +101,14 @@ fn failed(what: impl Into<String>, error: &EngineError) -> Symptom {
         _ => false,
     };
     let state = if corrupt { State::Damaged } else { State::Bad };
-    // Whoever reads this has asked the doctor already.
-    let next = error.hint().filter(|hint| !hint.contains("piton doctor"));
-    Symptom { what: what.into(), state, detail: chain(error), next }
+    let detail = chain(&error);
+    Symptom { error: Some(error), ..symptom(what, state, detail) }
 }
 
 fn git_program(from: &Path) -> Symptom {
     match Call::new(from).args(&["version"]).line() {
         Ok(version) => symptom("git", State::Good, version),
-        Err(error) => failed("git", &error.into()),
+        Err(error) => failed("git", error.into()),
     }
 }
 
@@ -124,8 +125,8 @@ fn settings(repository: Option<&Path>) -> Symptom {
             symptom("settings", State::Good, detail)
         }
         Err(error) => {
-            let next = error.hint();
-            Symptom { next, ..symptom("settings", State::Bad, chain(&error)) }
+            let remedy = error.hint().map(|text| Remedy::Text { text });
+            Symptom { remedy, ..symptom("settings", State::Bad, chain(&error)) }
         }
     }
 }
@@ -141,9 +142,9 @@ fn state_folder(path: &Path) -> Symptom {
     };
     let mode = found.mode() & 0o777;
     let shown = path.display();
-    let mut next = format!("`chmod 700 '{shown}'`");
+    let mut command = format!("chmod 700 '{shown}'");
     let why = if !found.is_dir() {
-        next = format!("see what is there: `ls -ld '{shown}'`");
+        command = format!("ls -ld '{shown}'");
         let link = found.file_type().is_symlink();
         if link { "it is a symbolic link" } else { "it is not a folder" }.to_owned()
     } else if mode & 0o500 != 0o500 {
@@ -155,7 +156,8 @@ fn state_folder(path: &Path) -> Symptom {
     } else {
         return symptom(what, State::Good, format!("{shown} (mode {mode:03o})"));
     };
-    Symptom { next: Some(next), ..symptom(what, State::Bad, format!("{shown}: {why}")) }
+    let remedy = Some(Remedy::Shell { command });
+    Symptom { remedy, ..symptom(what, State::Bad, format!("{shown}: {why}")) }
 }
 
 /// Every page, record, lease and text.
@@ -166,8 +168,8 @@ fn store_symptoms(state: &Path) -> Vec<Symptom> {
             let detail = format!("{}: all of it reads back as it was written", path.display());
             vec![symptom("store", State::Good, detail)]
         }
-        Ok(wrong) => wrong.into_iter().map(|error| failed("store", &error.into())).collect(),
-        Err(error) => vec![failed("store", &error.into())],
+        Ok(wrong) => wrong.into_iter().map(|error| failed("store", error.into())).collect(),
+        Err(error) => vec![failed("store", error.into())],
     }
 }
 
@@ -176,7 +178,7 @@ fn store_symptoms(state: &Path) -> Vec<Symptom> {
 fn runs_of(project: &Project, store: &Arc<dyn Store>, symptoms: &mut Vec<Symptom>) {
     let rows = match store.runs(&Runs::All) {
         Ok(rows) => rows,
-        Err(error) => return symptoms.push(failed("runs", &error.into())),
+        Err(error) => return symptoms.push(failed("runs", error.into())),
     };
     let (mut good, mut bad, mut records) = (0, 0, 0);
     let mut details = Vec::new();
@@ -192,7 +194,7 @@ fn runs_of(project: &Project, store: &Arc<dyn Store>, symptoms: &mut Vec<Symptom
             Err(LogError::Store(_)) => bad += 1,
             Err(error) => {
                 bad += 1;
-                details.push(failed(format!("run {}", row.run), &error.into()));
+                details.push(failed(format!("run {}", row.run), error.into()));
             }
         }
     }
@@ -226,10 +228,10 @@ fn run_symptoms(project: &Project, log: &Log) -> Vec<Symptom> {
     let mut symptoms = Vec::new();
     let handle = log.run().opened.handle.to_string();
     if let Err(error) = runs::settings_of(log) {
-        symptoms.push(failed(format!("run {handle}"), &error));
+        symptoms.push(failed(format!("run {handle}"), error));
     }
     if let Err(error) = refuse_log_behind(project, log) {
-        symptoms.push(failed(format!("run {handle}"), &error));
+        symptoms.push(failed(format!("run {handle}"), error));
     }
     let (kept, lost) = snapshots(project, log.run());
     for message in lost.iter().take(LISTED) {
@@ -279,8 +281,8 @@ fn dead_attempts(project: &Project, log: &Log) -> Vec<Symptom> {
     dead.map(|(step, cause)| {
         let detail =
             format!("the attempt of step {step} is dead ({cause}); its work is in the tree");
-        let next = Some(format!("`piton resume {handle}` keeps it and goes on"));
-        Symptom { next, ..symptom(format!("run {handle}"), State::Note, detail) }
+        let remedy = Some(Remedy::Resume { run: handle.clone() });
+        Symptom { remedy, ..symptom(format!("run {handle}"), State::Note, detail) }
     })
     .collect()
 }
@@ -290,7 +292,7 @@ fn worktrees(project: &Project, log: &Log) -> Vec<Symptom> {
     let what = format!("run {}", log.run().opened.handle);
     let found = match condition::of_run(project, log) {
         Ok(found) => found,
-        Err(error) => return vec![failed(what, &error)],
+        Err(error) => return vec![failed(what, error)],
     };
     let told = |(step, condition): (StepRef, Condition)| {
         let state = match condition.state.needs_person() {
@@ -298,9 +300,9 @@ fn worktrees(project: &Project, log: &Log) -> Vec<Symptom> {
             false => State::Note,
         };
         let Condition { found, then, next, .. } = condition;
-        let next = next.map(|next| format!("`{next}`"));
-        let detail = format!("step {step}: {found}: `piton resume` {then}");
-        Symptom { next, ..symptom(what.clone(), state, detail) }
+        let remedy = next.map(|command| Remedy::Shell { command });
+        let detail = format!("step {step}: {found}: resuming {then}");
+        Symptom { remedy, ..symptom(what.clone(), state, detail) }
     };
     let rows = found.into_iter().flat_map(|(step, conditions)| {
         conditions.into_iter().map(move |condition| (step.clone(), condition))
@@ -325,8 +327,8 @@ fn leftovers(project: &Project, run: &Run) -> Vec<Symptom> {
             return None;
         }
         let detail = format!("processes of a finished attempt are alive: {}", pids.join(" "));
-        let next = Some(format!("look at them: `ps -fp {}`", pids.join(",")));
-        Some(Symptom { next, ..symptom(format!("run {handle}"), State::Bad, detail) })
+        let remedy = Some(Remedy::Shell { command: format!("ps -fp {}", pids.join(",")) });
+        Some(Symptom { remedy, ..symptom(format!("run {handle}"), State::Bad, detail) })
     });
     rows.take(LISTED).collect()
 }

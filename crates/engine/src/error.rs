@@ -1,12 +1,11 @@
-//! What can go wrong between a verb and the machine, each with the next thing to type where the
-//! engine knows it.
+//! What can go wrong between a verb and the machine. What can be done about it is for surfaces to say.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use piton_core::event::{Cause, Failure};
 use piton_core::ids::{AgentName, Handle, Position, StepId};
-use piton_core::plan::{PlanError, nearest};
+use piton_core::plan::PlanError;
 use piton_core::refusal::Refusal;
 use piton_store::StoreError;
 
@@ -198,148 +197,9 @@ impl EngineError {
 
     /// Whether what is behind this is a disk without space.
     pub fn is_full_disk(&self) -> bool {
-        chain(self).contains("No space left on device")
-    }
-
-    /// The next thing to type.
-    pub fn hint(&self) -> Option<String> {
-        if self.is_full_disk() {
-            return Some("the disk is full: free some space, then try again".into());
-        }
-        match self {
-            EngineError::Git(error) => error.hint(),
-            EngineError::Log(LogError::Store(error)) => Some(error.hint()),
-            EngineError::Log(LogError::Damaged { .. } | LogError::Plan { .. } | LogError::Empty(_)) => {
-                Some("`piton doctor` says what is damaged; the work itself is in git: `git for-each-ref refs/piton`".into())
-            }
-            // Whoever tells these knows the run they are about, and the claim.
-            EngineError::Log(LogError::Refused(_))
-            | EngineError::NotOwner { .. }
-            | EngineError::NothingToStart { .. }
-            | EngineError::PlanChanged { .. }
-            | EngineError::Unverified { .. }
-            | EngineError::VerifyEnded { .. }
-            | EngineError::Unlanded(_)
-            | EngineError::Unmerged(_)
-            | EngineError::NoTree { .. }
-            | EngineError::NoRecords { .. }
-            | EngineError::OtherHost { .. }
-            | EngineError::NewerEdits { .. }
-            | EngineError::KeeperLost { .. } => None,
-            EngineError::Plan { path, .. } => {
-                Some(format!("correct it, then `piton plan check '{}'`", path.display()))
-            }
-            EngineError::PlanFile { path, source } => Some(match source.kind() {
-                io::ErrorKind::NotFound => missing_plan(path),
-                _ => format!("see what is there: `ls -l '{}'`", path.display()),
-            }),
-            EngineError::PlanThere { path } => Some(format!(
-                "look at it: `piton plan check '{}'`; or name another file",
-                path.display()
-            )),
-            EngineError::PlanOutside { .. } => {
-                Some("put the plan inside the repository it is about".into())
-            }
-            EngineError::NoSuchRun { near, .. } => Some(match near.as_slice() {
-                [] => "`piton status --all` lists the runs".into(),
-                near => format!("did you mean {}?", names(near)),
-            }),
-            EngineError::AmbiguousRun { .. } => Some("name one of them".into()),
-            EngineError::Worktree { .. } => {
-                Some("name a folder that is there; a claim can also be named by its --fence".into())
-            }
-            EngineError::NoRuns => Some("`piton init` writes a first plan; `piton run --help` says how to run one".into()),
-            EngineError::StillAlive { handle, living } => Some(format!(
-                "first {}; or give the whole run up: `piton abandon {handle} --yes`; or go on with it: \
-                 leave --fresh out",
-                living.ended_by(handle)
-            )),
-            EngineError::UnknownInput { known, .. } => Some(match known.as_slice() {
-                [] => "the plan has no [inputs]".into(),
-                known => format!("its inputs: {}", known.join(", ")),
-            }),
-            EngineError::UnknownAgent { agent, known, .. } => Some(format!(
-                "add [agent.{agent}] with a command to piton.toml or the plan{}",
-                match known.as_slice() {
-                    [] => String::new(),
-                    known => format!(
-                        "; defined are {}",
-                        known.iter().map(AgentName::as_str).collect::<Vec<_>>().join(", ")
-                    ),
-                }
-            )),
-            EngineError::LostStore { path } => Some(format!(
-                "put {} back from a backup; or go on without the records, with the snapshots under \
-                 refs/lost-piton: `git for-each-ref --format='create \
-                 refs/lost-%(refname:lstrip=1) %(objectname)%0adelete %(refname)' refs/piton | git \
-                 update-ref --stdin`",
-                path.display()
-            )),
-            EngineError::LogBehind { handle, store, .. } => Some(format!(
-                "put the newest copy of {} (with its -wal file) back; if there is none, leave this run \
-                 aside: `piton abandon {handle} --yes` (its branches, worktrees and snapshots stay)",
-                store.display()
-            )),
-            EngineError::Settings(_) => Some("`piton doctor`".into()),
-            EngineError::Stays { .. } => Some("`piton clean` says what can go".into()),
-            EngineError::NotUndone(why) => not_undone_hint(why),
-            EngineError::NotPurged { handle, .. } => {
-                Some(format!("once that is settled: `piton abandon {handle} --purge`"))
-            }
-            EngineError::Io { .. } | EngineError::Unstarted { .. } => None,
-            EngineError::TreeInUse { handle, step, .. } => Some(format!(
-                "stop it first: `piton stop {handle} {step}`"
-            )),
-            EngineError::TreeOfOther { handle, other, .. } => {
-                Some(format!("let step {other} finish first: `piton resume {handle}`"))
-            }
-            EngineError::NotPutBack { before, source } => Some(match source {
-                PutError::TakenBack(_) => {
-                    format!("everything is as it was, and also kept as {before}")
-                }
-                PutError::Torn { .. } => {
-                    format!("what was there is kept as {before}; say it again to go on")
-                }
-            }),
-        }
-    }
-}
-
-fn not_undone_hint(why: &NotUndone) -> Option<String> {
-    Some(match why {
-        NotUndone::Nothing | NotUndone::Unknown { .. } | NotUndone::Already { .. } => {
-            "`piton undo --list` shows what was done".into()
-        }
-        NotUndone::InTheWay { act, .. } => {
-            format!("move it away, then `piton undo {act}`; nothing was changed")
-        }
-        NotUndone::UsedSince { next, .. } => format!("{next}; nothing was changed"),
-        NotUndone::Purged { handle, .. } => {
-            format!("its records are gone; its work stays: `piton snapshot list {handle}`")
-        }
-        NotUndone::Expired { .. } => "`piton undo --list` shows what can still be undone".into(),
-        NotUndone::Unreadable { .. } => {
-            "it may be of a newer piton, and is left alone; `piton undo \
-             --list` shows the others, `piton undo NUMBER` undoes one of them"
-                .into()
-        }
-    })
-}
-
-/// What may have been meant by a plan that is not there.
-fn missing_plan(path: &Path) -> String {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let listed = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let names = listed.filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<String> = names.filter(|name| name.ends_with(".toml")).collect();
-    names.sort();
-    let asked = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    match nearest(asked, names.iter().map(String::as_str)) {
-        Some(near) => format!("did you mean {}?", path.with_file_name(near).display()),
-        None => format!("a plan is a TOML file; look for it: `ls '{}'`", folder.display()),
+        let store =
+            matches!(self, EngineError::Log(LogError::Store(error)) if error.is_full_disk());
+        store || chain(self).contains("No space left on device")
     }
 }
 
@@ -352,34 +212,5 @@ impl From<StoreError> for EngineError {
 impl From<Refusal> for EngineError {
     fn from(refusal: Refusal) -> EngineError {
         EngineError::Log(LogError::Refused(refusal))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_disk_is_told_as_one() {
-        let full = || io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error());
-        let errors: [EngineError; 3] = [
-            EngineError::Io { what: "the attempt's folder".into(), source: full() },
-            StoreError::Io { doing: "writing", source: full() }.into(),
-            StoreError::CannotOpen { path: "store.db".into(), source: full() }.into(),
-        ];
-        for error in errors {
-            let hint = error.hint().expect("a remedy");
-            assert!(hint.contains("free some space") && !hint.contains("doctor"), "{hint}");
-        }
-    }
-
-    #[test]
-    fn a_plan_that_is_not_there_has_neighbours() {
-        let home = tempfile::tempdir().expect("a temporary folder");
-        std::fs::write(home.path().join("release.toml"), "").expect("written");
-        let near = missing_plan(&home.path().join("relaese.toml"));
-        assert!(near.contains("did you mean") && near.contains("/release.toml?"), "{near}");
-        let far = missing_plan(&home.path().join("other.toml"));
-        assert!(far.contains("`ls '"), "{far}");
     }
 }

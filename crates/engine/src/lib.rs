@@ -30,6 +30,7 @@ pub mod places;
 pub mod project;
 pub mod purge;
 pub mod questions;
+pub mod remedy;
 pub mod retention;
 pub mod runs;
 pub mod shell;
@@ -49,4 +50,4 @@ pub use error::EngineError;
 
 // Surfaces name stores through the engine: they depend on it alone.
 pub use piton_store::sqlite::Access;
-pub use piton_store::{RunRow, Runs, Store, StoreError};
+pub use piton_store::{ALLOW_NETWORK_FS, Damage, RunRow, Runs, Store, StoreError, Unsafe};

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::exit::ExitStatus;
 use crate::ui::unwritten;
-use crate::{text, verb};
+use crate::{remedy, text, verb};
 
 macro_rules! kinds {
     ($($name:ident, $code:literal, $exit:ident, $meaning:literal;)*) => {
@@ -235,7 +235,7 @@ impl From<io::Error> for Problem {
 
 impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Problem {
-        let (kind, hint) = (kind_of(&error), error.hint());
+        let (kind, hint) = (kind_of(&error), remedy::of(&error));
         let details = details_of(&error);
         Problem::from_error(kind, &error).hinted(hint).with_details(details)
     }

@@ -22,6 +22,7 @@ use piton_engine::shell::word;
 use crate::claiming::ByClaim;
 use crate::error::Problem;
 use crate::reference::accepts;
+use crate::remedy::ended_by;
 use crate::text::plain;
 use crate::verb::{from_here, plan_from_here};
 
@@ -78,7 +79,7 @@ impl<'a> About<'a> {
         };
         let first = match living.is_empty() {
             true => String::new(),
-            false => format!("{}, then ", living.ended_by(run)),
+            false => format!("{}, then ", ended_by(living, run)),
         };
         let over = start_over(self.project, self.run);
         Problem::from(changed.refused()).hint(format!(

@@ -17,6 +17,7 @@ mod describe;
 mod drive;
 mod hints;
 mod progress;
+mod remedy;
 mod screen;
 mod text;
 mod trusting;

@@ -1,5 +1,5 @@
-//! Everything that can go wrong with a store, each with its name, its code and the next thing to
-//! type. Knows nothing of surfaces: it gives them words, not output.
+//! Everything that can go wrong with a store, each with its name and its code. What can be done about it
+//! is for surfaces to say.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -116,74 +116,18 @@ impl StoreError {
         }
     }
 
+    /// Whether the disk has no room.
+    pub fn is_full_disk(&self) -> bool {
+        let full = Some(rusqlite::ErrorCode::DiskFull);
+        matches!(self, StoreError::Sqlite(error) if error.sqlite_error_code() == full)
+    }
+
     /// Whether bytes that were kept are not what they were: exit status 74, not 69.
     pub fn is_corrupt(&self) -> bool {
         match self {
             StoreError::Damaged { damage, .. } => !matches!(damage, Damage::Newer { .. }),
             StoreError::CursorNotInChain { .. } | StoreError::MissingText { .. } => true,
             _ => false,
-        }
-    }
-
-    /// The next thing to type.
-    pub fn hint(&self) -> String {
-        match self {
-            StoreError::Missing { .. } => {
-                "`piton init` writes a first plan; `piton run --help` says how to run one"
-                    .to_owned()
-            }
-            StoreError::Damaged { damage: Damage::Newer { .. }, .. } => {
-                "use the newer piton that wrote it; `piton doctor` shows which store is used"
-                    .to_owned()
-            }
-            StoreError::Damaged { damage, path } if damage.code() == "E046" => {
-                let dir = path.parent().unwrap_or(path).display();
-                format!(
-                    "put the newest copy of {} (with its -wal file) back; if there is none, go on \
-                     without the records: `mv '{dir}' '{dir}.damaged'` (branches, worktrees and \
-                     snapshots are in git)",
-                    path.display()
-                )
-            }
-            StoreError::CannotOpen { path, source }
-                if source.kind() == std::io::ErrorKind::PermissionDenied =>
-            {
-                let dir = path.parent().unwrap_or(path).display();
-                format!(
-                    "give yourself the rights again: `chmod u+rwX '{dir}' '{}'`",
-                    path.display()
-                )
-            }
-            StoreError::NetworkFileSystem { .. } => format!(
-                "keep the repository on a local disk, or accept the risk: `{ALLOW_NETWORK_FS}=1 piton status`"
-            ),
-            StoreError::Unsafe { path, why } => why.hint(path),
-            StoreError::Busy { holder: Some(pid), .. } => {
-                format!(
-                    "see what process {pid} is doing (`ps -p {pid}`), then try again: `piton status`"
-                )
-            }
-            StoreError::Busy { holder: None, .. } => {
-                "another program has the database locked; close it, then: `piton status`".to_owned()
-            }
-            StoreError::UnknownRun { .. }
-            | StoreError::RunExists { .. }
-            | StoreError::KeyHeld { .. } => "list the runs: `piton status --all`".to_owned(),
-            StoreError::Sqlite(error)
-                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) =>
-            {
-                "the disk is full: free some space, then try again".to_owned()
-            }
-            StoreError::Damaged { .. }
-            | StoreError::EngineTooOld { .. }
-            | StoreError::SettingRefused { .. }
-            | StoreError::CannotOpen { .. }
-            | StoreError::LookOnly
-            | StoreError::CursorNotInChain { .. }
-            | StoreError::MissingText { .. }
-            | StoreError::Full { .. }
-            | StoreError::Io { .. }
-            | StoreError::Sqlite(_) => "find out what is wrong: `piton doctor`".to_owned(),
         }
     }
 }
@@ -199,23 +143,6 @@ impl Damage {
             | Damage::BrokenLog
             | Damage::RolledBack => "E046",
             Damage::Chain { .. } | Damage::Seal(_) | Damage::Sqlite(_) => "E047",
-        }
-    }
-}
-
-impl Unsafe {
-    fn hint(&self, path: &std::path::Path) -> String {
-        let path = path.display();
-        match self {
-            Unsafe::WritableByOthers { .. } => {
-                format!("take their rights away: `chmod go-rwx '{path}'`")
-            }
-            Unsafe::ForeignOwner { owner, .. } => {
-                format!("run piton as user {owner}, or look at the owner: `ls -ld '{path}'`")
-            }
-            Unsafe::Symlink | Unsafe::WrongKind { .. } => {
-                format!("see what is there: `ls -ld '{path}'`")
-            }
         }
     }
 }

@@ -10,7 +10,7 @@ use piton_core::plan::PlanStep;
 use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Run, Step};
 use piton_core::time::timestamp;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::{ClaimAsk, observed_by};
 use crate::error::EngineError;
@@ -18,7 +18,7 @@ use crate::log::Log;
 use crate::observe::{Depth, observe};
 use crate::outside_snapshots::Kept;
 use crate::project::Project;
-use crate::shell::word;
+use crate::remedy::Remedy;
 
 /// The most steps that are listed with why they cannot be had: nobody reads more.
 const LISTED: usize = 100;
@@ -35,8 +35,8 @@ pub struct ClaimAnswer {
     #[serde(flatten)]
     pub left: Remaining,
     /// What force passed over: steps in front of the one it took, and why.
-    #[serde(skip_serializing_if = "Reasons::is_empty")]
-    pub passed_over: Reasons,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<Unclaimable>,
 }
 
 /// What is left of a run, and what stands against having it.
@@ -48,8 +48,8 @@ pub struct Remaining {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub barred: Option<String>,
     /// Why steps that are not completed could not be had, and one that was asked for by name.
-    #[serde(skip_serializing_if = "Reasons::is_empty")]
-    pub blocked: Reasons,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blocked: Vec<Unclaimable>,
     /// How many more there are than those.
     #[serde(skip_serializing_if = "is_zero")]
     pub blocked_more: usize,
@@ -67,44 +67,13 @@ impl Remaining {
     }
 }
 
-/// Steps in plan order, each with why it was not had.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reasons(Vec<(StepId, String)>);
-
-impl Reasons {
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (&StepId, &str)> {
-        self.0.iter().map(|(step, why)| (step, why.as_str()))
-    }
-
-    pub(super) fn tell(&mut self, step: &StepId, why: String) {
-        self.0.push((step.clone(), why));
-    }
-
-    pub(super) fn has(&self, step: &StepId) -> bool {
-        self.iter().any(|(told, _)| told == step)
-    }
-}
-
-impl FromIterator<(StepId, String)> for Reasons {
-    fn from_iter<T: IntoIterator<Item = (StepId, String)>>(rows: T) -> Reasons {
-        Reasons(rows.into_iter().collect())
-    }
-}
-
-/// As rows: the members of an object have no order, and steps do.
-impl Serialize for Reasons {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Row<'a> {
-            step: &'a StepId,
-            why: &'a str,
-        }
-        to.collect_seq(self.iter().map(|(step, why)| Row { step, why }))
-    }
+/// A step that could not be had: why, and what can be done about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unclaimable {
+    pub step: StepId,
+    pub why: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remedies: Vec<Remedy>,
 }
 
 /// A claim that was given.
@@ -136,7 +105,7 @@ pub(super) fn passed_over(
     log: &Log,
     holder: &Holder,
     claim: Option<&ClaimView>,
-) -> Result<Reasons, EngineError> {
+) -> Result<Vec<Unclaimable>, EngineError> {
     let run = log.run();
     let leases = log.store().leases(run.opened.run)?;
     let (observed, now) = (observed_by(project, log, holder), log.now()?);
@@ -144,11 +113,11 @@ pub(super) fn passed_over(
     let index = claim.map_or(0, |claim| claim.index);
     let earlier = run.remaining().take_while(|(plan, _)| run.index_of(&plan.id) < Some(index));
     let row = |(plan, state): (&PlanStep, &Step)| {
-        let why = match why_not(run, (plan, state), &asker, Takeover::Forbid) {
-            Some(why) => why,
-            None => "free; what a dead or silent holder left comes first".to_owned(),
-        };
-        (plan.id.clone(), why)
+        why_not(run, (plan, state), &asker, Takeover::Forbid).unwrap_or_else(|| Unclaimable {
+            step: plan.id.clone(),
+            why: "free; what a dead or silent holder left comes first".to_owned(),
+            remedies: Vec::new(),
+        })
     };
     Ok(earlier.take(LISTED).map(row).collect())
 }
@@ -198,14 +167,14 @@ pub(super) fn answer(
         claim,
         remaining_ready: count_ready(run, &asker) - again,
         left: Remaining::of(run, Blocked::default()),
-        passed_over: Reasons::default(),
+        passed_over: Vec::new(),
     })
 }
 
 /// Steps that cannot be had, each with why.
 #[derive(Default)]
 pub(super) struct Blocked {
-    pub(super) listed: Reasons,
+    pub(super) listed: Vec<Unclaimable>,
     /// How many are not listed.
     pub(super) more: usize,
 }
@@ -231,11 +200,10 @@ pub(super) fn blocked_for(
 
 /// Steps that are not completed and that whoever asks cannot have: the first of them in plan order.
 fn blocked(run: &Run, asker: &Asker<'_>, takeover: impl Fn(&StepId) -> Takeover) -> Blocked {
-    let why = |(plan, state): (&PlanStep, &Step)| {
-        Some((plan.id.clone(), why_not(run, (plan, state), asker, takeover(&plan.id))?))
-    };
-    let listed: Reasons = run.remaining().filter_map(why).take(LISTED).collect();
-    let more = (run.count_remaining() - count_ready(run, asker)).saturating_sub(listed.0.len());
+    let why =
+        |(plan, state): (&PlanStep, &Step)| why_not(run, (plan, state), asker, takeover(&plan.id));
+    let listed: Vec<Unclaimable> = run.remaining().filter_map(why).take(LISTED).collect();
+    let more = (run.count_remaining() - count_ready(run, asker)).saturating_sub(listed.len());
     Blocked { listed, more }
 }
 
@@ -245,7 +213,7 @@ fn why_not(
     (plan, state): (&PlanStep, &Step),
     asker: &Asker<'_>,
     takeover: Takeover,
-) -> Option<String> {
+) -> Option<Unclaimable> {
     let step = StepRef::first(plan.id.clone());
     let refusal = in_the_way(run, &step, asker, takeover)?;
     let held = match &refusal {
@@ -260,38 +228,38 @@ fn why_not(
         Refusal::TreeBusy { by } => by,
         _ => &plan.id,
     };
-    Some(match held.map(|attempt| (attempt, &attempt.holder)) {
+    let (why, remedies) = match held.map(|attempt| (attempt, &attempt.holder)) {
         Some((attempt, Holder::External { worktree, host })) => {
-            let until = believed_until(&step, attempt, asker.leases).wall;
-            let until = timestamp(until);
-            format!("claimed from {worktree} on {host} until {until}")
+            let until = timestamp(believed_until(&step, attempt, asker.leases).wall);
+            (format!("claimed from {worktree} on {host} until {until}"), Vec::new())
         }
         Some((_, Holder::Keeper { host, .. })) => {
-            let run = &run.opened.handle;
-            let from = match asker.holder {
-                Holder::External { worktree, .. } if !worktree.is_empty() => word(worktree),
+            let (run, step) = (run.opened.handle.clone(), by.clone());
+            let worktree = match asker.holder {
+                Holder::External { worktree, .. } if !worktree.is_empty() => worktree.clone(),
                 _ => ".".to_owned(),
             };
-            format!(
-                "{refusal}: a keeper on {host} has it; `piton resume {run}` watches it, \
-                 `piton stop {run} {by}` stops it, `piton claim {run} --step {by} --worktree \
-                 {from} --force` takes it"
-            )
+            let ways = vec![
+                Remedy::Resume { run: run.clone() },
+                Remedy::Stop { run: run.clone(), step: step.clone() },
+                Remedy::TakeOver { run, step, worktree },
+            ];
+            (format!("{refusal}: a keeper on {host} has it"), ways)
         }
-        None => in_words(run, &refusal),
-    })
+        None => return Some(refused(run, &plan.id, &refusal)),
+    };
+    Some(Unclaimable { step: plan.id.clone(), why, remedies })
 }
 
-pub(super) fn in_words(run: &Run, refusal: &Refusal) -> String {
-    match refusal {
-        Refusal::StepStopped(_) => {
-            format!("{refusal}; `piton resume {}` goes on", run.opened.handle)
-        }
-        Refusal::RetriesUsed(step) => {
-            format!("{refusal}; `piton reset {} {step}` makes it pending again", run.opened.handle)
-        }
-        _ => refusal.to_string(),
-    }
+/// A refusal that is about the step itself, whoever asks.
+pub(super) fn refused(run: &Run, step: &StepId, refusal: &Refusal) -> Unclaimable {
+    let run = run.opened.handle.clone();
+    let remedies = match refusal {
+        Refusal::StepStopped(_) => vec![Remedy::Resume { run }],
+        Refusal::RetriesUsed(step) => vec![Remedy::Reset { run, step: step.clone() }],
+        _ => Vec::new(),
+    };
+    Unclaimable { step: step.clone(), why: refusal.to_string(), remedies }
 }
 
 /// What `ready` answers.

@@ -8,7 +8,7 @@ use piton_core::claim::Takeover;
 use piton_core::event::Holder;
 use piton_core::ids::StepId;
 use piton_engine::Access;
-use piton_engine::claims::{self, ClaimAnswer, ClaimAsk, Reasons};
+use piton_engine::claims::{self, ClaimAnswer, ClaimAsk, Unclaimable};
 use piton_engine::log::Log;
 use piton_engine::project::Project;
 
@@ -16,6 +16,7 @@ use crate::accepting::Accepting;
 use crate::claiming::{self, Inside, is_run, tell_kept};
 use crate::error::{Kind, Problem};
 use crate::hints::{About, again};
+use crate::remedy::why;
 use crate::text::{bold, count, plain, table};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, run::lease, stop::step_of};
@@ -196,9 +197,9 @@ fn titled(title: &str, id: &str) -> String {
 }
 
 /// Steps, each with why it was not had.
-fn reasons(ui: &Ui, why: &Reasons) -> Result<(), Problem> {
-    let row = |(step, why)| vec![format!("  {step}"), plain(why)];
-    for line in table(&why.iter().map(row).collect::<Vec<Vec<String>>>()) {
+fn reasons(ui: &Ui, rows: &[Unclaimable]) -> Result<(), Problem> {
+    let row = |reason: &Unclaimable| vec![format!("  {}", reason.step), why(reason)];
+    for line in table(&rows.iter().map(row).collect::<Vec<Vec<String>>>()) {
         ui.line(line)?;
     }
     Ok(())

@@ -1,10 +1,11 @@
 //! `piton doctor`: looks at everything piton relies on and says what is wrong. Repairs nothing.
 
-use piton_engine::doctor::{State, examine};
+use piton_engine::doctor::{State, Symptom, examine};
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
 use crate::exit::ExitStatus;
+use crate::remedy;
 use crate::text::{green, plain, red, table, yellow};
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
@@ -26,14 +27,13 @@ pub(crate) fn run(_args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         State::Note => yellow("! note"),
         State::Bad | State::Damaged => red("✗ bad"),
     };
-    let row = |symptom: &piton_engine::doctor::Symptom| {
-        vec![sign(symptom.state), symptom.what.clone(), plain(&symptom.detail)]
-    };
+    let row =
+        |symptom: &Symptom| vec![sign(symptom.state), symptom.what.clone(), plain(&symptom.detail)];
     for line in table(&symptoms.iter().map(row).collect::<Vec<_>>()) {
         ui.line(line)?;
     }
     for symptom in &symptoms {
-        if let Some(next) = &symptom.next {
+        if let Some(next) = next(symptom) {
             ui.hint(format!("{}: {next}", symptom.what));
         }
     }
@@ -46,8 +46,17 @@ pub(crate) fn run(_args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     if ui.is_json() {
         for bad in symptoms.iter().filter(|symptom| symptom.state >= State::Bad) {
             let message = format!("{}: {}", bad.what, bad.detail);
-            ui.report(&Problem::new(Kind::Unwell, message).hinted(bad.next.clone()));
+            ui.report(&Problem::new(Kind::Unwell, message).hinted(next(bad)));
         }
     }
-    Ok(Answer::new(json!({ "symptoms": symptoms })).exiting(exit))
+    let row = |Symptom { what, state, detail, .. }: &Symptom, next| json!({ "what": what, "state": state, "detail": detail, "next": next });
+    let rows: Vec<_> = symptoms.iter().map(|symptom| row(symptom, next(symptom))).collect();
+    Ok(Answer::new(json!({ "symptoms": rows })).exiting(exit))
+}
+
+/// What can be done about a symptom. Its reader has asked the doctor already.
+fn next(symptom: &Symptom) -> Option<String> {
+    let met = || remedy::of(symptom.error.as_ref()?);
+    let way = symptom.remedy.as_ref().map(remedy::words).or_else(met);
+    way.filter(|way| !way.contains("piton doctor"))
 }

@@ -10,6 +10,7 @@ use piton_engine::runs;
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
+use crate::remedy;
 use crate::text::{count, green, plain};
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
@@ -71,7 +72,7 @@ fn check_agents(ui: &Ui, plan: &Plan) {
         }
     };
     if let Err(error) = runs::check_agents(plan, &settings) {
-        let hint = error.hint();
+        let hint = remedy::of(&error);
         ui.warn(Kind::Noticed, error.to_string(), hint);
     }
     for missing in runs::missing_programs(plan, &settings) {

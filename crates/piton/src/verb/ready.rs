@@ -6,6 +6,7 @@ use piton_engine::{Access, claims};
 use crate::claiming;
 use crate::error::Problem;
 use crate::hints::About;
+use crate::remedy::why;
 use crate::text::{bold, dim, plain, table};
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         .left
         .blocked
         .iter()
-        .map(|(step, why)| vec![step.to_string(), "not now".to_owned(), plain(why)]);
+        .map(|row| vec![row.step.to_string(), "not now".to_owned(), why(row)]);
     for line in table(&ready.chain(blocked).collect::<Vec<_>>()) {
         ui.line(line)?;
     }

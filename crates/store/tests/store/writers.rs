@@ -128,7 +128,7 @@ fn a_busy_store_names_who_holds_it() {
         }
         other => panic!("{other:?}"),
     }
-    assert!(error.hint().contains(&holder.pid().to_string()) && error.code() == "E047");
+    assert!(error.to_string().contains(&holder.pid().to_string()) && error.code() == "E047");
     assert_eq!(store.read(run_id(1), Cursor::START).unwrap().len(), 1, "readers do not wait");
     let (said, status) = holder.release();
     assert_eq!(said, ["done"]);
