@@ -1,9 +1,7 @@
-//! Cleaning up: which worktrees of piton's are there, which of them can go and why, and taking those away
-//! so that every byte can be put back. Nothing goes without a proof; what cannot be proven stays, with
-//! the reason. Only what piton made is ever touched, and nothing is deleted that was not read back from
-//! its copy first.
+//! Cleaning up: which worktrees of piton's are there, which of them can go and why, and removing those.
+//! Nothing goes without a proof; what cannot be proven stays, with the reason. Only what piton made is
+//! touched. A snapshot holds whatever goes, ignored files excepted, and is read back first.
 
-mod expiry;
 mod proof;
 mod removal;
 mod survey;
@@ -25,7 +23,6 @@ use crate::project::Project;
 use crate::purge;
 use crate::undo::{Act, ActStage, Deed, Journal};
 
-pub use expiry::{ExpiredAct, expired};
 pub(crate) use removal::put_back;
 pub use survey::list;
 
@@ -110,13 +107,12 @@ pub struct TreeCounts {
     /// Tracked files that differ from HEAD.
     pub dirty: u64,
     pub untracked: u64,
-    /// Ignored files and folders: one that is ignored as a whole counts once.
+    /// Ignored files, which no snapshot holds.
     pub ignored: u64,
+    pub ignored_bytes: u64,
     /// Commits that the branch has not got which the run's work is for.
     pub unmerged: u64,
     pub bytes: u64,
-    /// Repositories of their own below it.
-    pub nested: u64,
 }
 
 /// Which worktrees may go, if they can be proven to be safe.
@@ -164,27 +160,28 @@ pub struct JudgedTree {
     pub verdict: TreeVerdict,
 }
 
-/// A worktree that was taken away, and all it takes to put it back. Written before it is touched.
+/// A worktree that was removed, and all it takes to make it again. Written before it is touched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovedTree {
-    /// Names its folder and its ref.
-    pub row: u64,
     pub run: RunId,
     pub handle: Handle,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub step: Option<StepId>,
+    pub step: StepId,
     pub path: PathBuf,
-    pub entry: String,
     pub branch: String,
     pub head: Oid,
-    /// The branch is deleted with it.
-    pub branch_goes: bool,
     /// Everything in it that was not ignored.
     pub snapshot: Oid,
-    /// The ref that keeps it.
+    /// Its ref.
     pub kept_as: String,
     #[serde(flatten)]
     pub proof: Proof,
+}
+
+impl RemovedTree {
+    /// Whether its branch is deleted with it: others have its commits, or their changes.
+    fn branch_goes(&self) -> bool {
+        !matches!(self.proof, Proof::Snapshotted { .. })
+    }
 }
 
 /// What a clean-up did.
@@ -195,8 +192,6 @@ pub struct Cleaned {
     pub removed: Vec<RemovedTree>,
     /// Rows that were to go and did not.
     pub failed: Vec<Unremoved>,
-    /// Acts whose time was over: what they had kept is deleted.
-    pub expired: Vec<ExpiredAct>,
 }
 
 /// A worktree that was to go and stays.
@@ -236,7 +231,7 @@ pub fn apply(
     let judged = judge(project, Some(store), root, ask)?;
     for JudgedTree { row, verdict } in &judged {
         let TreeVerdict::Goes { proof } = verdict else { continue };
-        match removal::take_away(project, store, &journal, &mut act, (row, proof)) {
+        match removal::take_away(project, store, &journal, &mut act, (row, Some(proof))) {
             Ok(removed) => cleaned.removed.push(removed),
             // One that cannot go keeps no other from going.
             Err(error) => {
@@ -246,23 +241,15 @@ pub fn apply(
         }
     }
     cleaned.act = end(&journal, act)?;
-    for act in expiry::expired(project, store.now()?.wall)? {
-        match expiry::expire(project, &journal, act.act) {
-            Ok(()) => cleaned.expired.push(act),
-            Err(error) => {
-                let path = journal.kept_by(act.act);
-                cleaned.failed.push(Unremoved { path, why: chain(&error) });
-            }
-        }
-    }
     crash::point("clean.done");
     Ok((judged, cleaned))
 }
 
-/// A worktree of a run that is deleted, and why that loses nothing.
+/// A worktree of a run that is deleted.
 pub(crate) struct Doomed {
     row: TreeRow,
-    proof: Proof,
+    /// Without one its snapshot is the proof.
+    proof: Option<Proof>,
 }
 
 impl Doomed {
@@ -271,13 +258,12 @@ impl Doomed {
     }
 }
 
-/// The worktrees of a run: all of them go, proven to be safe or kept under the ref that `lasting` names.
-/// Where somebody or something is at work in one, the answer is who, and none goes.
+/// The worktrees of a run: all of them go. Where somebody or something is at work in one, or one holds what
+/// no snapshot can, the answer is what, and none goes.
 pub(crate) fn doomed(
     project: &Project,
     store: &Arc<dyn Store>,
     (root, run): (&str, RunId),
-    lasting: &mut dyn FnMut(&TreeRow) -> String,
 ) -> Result<Result<Vec<Doomed>, Vec<String>>, EngineError> {
     let mut rows = list(project, Some(store), root)?;
     let other =
@@ -287,13 +273,12 @@ pub(crate) fn doomed(
     let (mut doomed, mut in_use) = (Vec::new(), Vec::new());
     for JudgedTree { row, verdict } in proof::judge_all(project, Some(store), rows, ask)? {
         let its_own = row.handle.as_ref().zip(row.branch.as_ref());
-        let its_own =
-            its_own.is_some_and(|(handle, name)| name.starts_with(&format!("piton/{handle}/")));
+        let its_own = its_own
+            .is_some_and(|(handle, name)| name.starts_with(&format!("piton/{handle}/step/")));
         match verdict {
-            TreeVerdict::Goes { proof } => doomed.push(Doomed { row, proof }),
+            TreeVerdict::Goes { proof } => doomed.push(Doomed { row, proof: Some(proof) }),
             TreeVerdict::Stays { .. } if row.obstacle.is_none() && its_own => {
-                let refname = lasting(&row);
-                doomed.push(Doomed { row, proof: Proof::Snapshotted { refname } });
+                doomed.push(Doomed { row, proof: None });
             }
             TreeVerdict::Stays { why } => in_use.push(format!("{}: {why}", row.path.display())),
         }
@@ -301,36 +286,28 @@ pub(crate) fn doomed(
     Ok(if in_use.is_empty() { Ok(doomed) } else { Err(in_use) })
 }
 
-/// Takes those away. One that cannot go after all keeps the others that were not reached, too.
+/// Removes those; says which act undoes it. One that cannot go after all keeps the others that were not
+/// reached, too.
 pub(crate) fn take_all(
     project: &Project,
     store: &Arc<dyn Store>,
     journal: &Journal,
     doomed: &[Doomed],
-) -> Result<Vec<RemovedTree>, EngineError> {
+) -> Result<Option<u64>, EngineError> {
     let mut act = unfinished(journal)?;
     if let Some(act) = &mut act {
         removal::finish(project, journal, act)?;
     }
-    let mut removed = Vec::new();
     let taken = doomed.iter().try_for_each(|Doomed { row, proof }| {
         // Gone with what was cut short.
         if !row.path.exists() {
             return Ok(());
         }
-        removed.push(removal::take_away(project, store, journal, &mut act, (row, proof))?);
-        Ok(())
+        let row = (row, proof.as_ref());
+        removal::take_away(project, store, journal, &mut act, row).map(drop)
     });
-    end(journal, act)?;
-    taken.map(|()| removed)
-}
-
-/// The ref that keeps what was in a worktree, where that is its proof.
-pub(crate) fn kept_under(proof: &Proof) -> Option<&str> {
-    match proof {
-        Proof::Snapshotted { refname } => Some(refname),
-        Proof::Empty | Proof::Merged { .. } | Proof::PatchEquivalent { .. } => None,
-    }
+    let act = end(journal, act)?;
+    taken.map(|()| act)
 }
 
 /// Writes down that a clean-up is over; says which act undoes it.

@@ -18,20 +18,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::abandon::{self, end_dead};
 use crate::attempt::Folder;
-use crate::clean::{self, Doomed, RemovedTree};
+use crate::clean::{self, Doomed};
 use crate::crash;
 use crate::error::EngineError;
 use crate::git::keep::HELD;
-use crate::git::{Git, GitError, Moved};
+use crate::git::{Git, GitError};
 use crate::log::Log;
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::snapshot;
 use crate::undo::{Act, ActStage, Deed, Journal};
 use crate::worker::worker_log;
-
-/// Where the work of a deleted run stays that nothing else has.
-pub(crate) const LASTING: &str = "refs/piton/purged";
 
 /// A run that is deleted, as it is written down: all it takes to finish that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,12 +95,11 @@ pub fn purge(project: &Project, log: &mut Log) -> Result<Purged, EngineError> {
     may_forget(log.run())?;
     let mut act = begin(&journal, log)?;
     crash::point("purge.recorded");
-    let removed = clean::take_all(project, log.store(), &journal, &doomed(project, log)?)?;
-    keep_lasting(project, &journal, purge.run)?;
+    clean::take_all(project, log.store(), &journal, &doomed(project, log)?)?;
     crash::point("purge.trees-gone");
-    // What was begun by somebody who was killed counts as well.
+    // What was begun by a process that was killed counts as well.
     let away = journal.acts()?.into_iter().rfind(|act| has_tree_of(act, purge.run));
-    let after = survey(project, log.run(), removed.iter().map(|tree| tree.path.clone()).collect())?;
+    let after = survey(project, log.run(), Vec::new())?;
     purge.branches.retain(|tip| !after.kept_branches.contains(tip));
     for tip in &after.branches {
         drop_branch(&project.git, tip)?;
@@ -166,21 +162,7 @@ fn attempts(run: &Run) -> Vec<AttemptId> {
 fn doomed(project: &Project, log: &Log) -> Result<Vec<Doomed>, EngineError> {
     let (run, handle) = (log.run().opened.run, &log.run().opened.handle);
     let root = settings_of(log)?.worktree_root;
-    let mut named = Vec::new();
-    let doomed = clean::doomed(project, log.store(), (&root, run), &mut |row| {
-        let part = row.step.as_ref().map_or("run".to_owned(), |step| format!("step/{step}"));
-        let numbered = |n: u32| match n {
-            1 => format!("{LASTING}/{handle}/{part}"),
-            n => format!("{LASTING}/{handle}/{part}-{n}"),
-        };
-        let free = |name: &String| {
-            !named.contains(name) && matches!(project.git.ref_target(name), Ok(None))
-        };
-        let name = (1..).map(numbered).find(free).expect("numbers do not end");
-        named.push(name.clone());
-        name
-    })?;
-    match doomed {
+    match clean::doomed(project, log.store(), (&root, run))? {
         Ok(doomed) => Ok(doomed),
         Err(what) => Err(EngineError::NotPurged { handle: handle.clone(), what }),
     }
@@ -199,8 +181,7 @@ fn survey(project: &Project, run: &Run, worktrees: Vec<PathBuf>) -> Result<Purge
         out.filter(move |place| !place.starts_with(&own)).collect::<Vec<_>>()
     };
     let kept_files = within.chain(folders.iter().flat_map(elsewhere)).collect();
-    let mut kept_snapshots = project.git.refs_under(&format!("refs/piton/{handle}/"))?;
-    kept_snapshots.extend(project.git.refs_under(&format!("{LASTING}/{handle}/"))?);
+    let kept_snapshots = project.git.refs_under(&format!("refs/piton/{handle}/"))?;
     let mut kept_refs = project.git.refs_under(&format!("refs/piton/unlanded/{handle}/"))?;
     kept_refs.extend(project.git.refs_under(&format!("{HELD}/piton/{handle}/"))?);
     Ok(Purge {
@@ -252,30 +233,7 @@ fn drop_branch(git: &Git, tip: &Tip) -> Result<(), GitError> {
 }
 
 fn has_tree_of(act: &Act, run: RunId) -> bool {
-    !matches!(act.stage, ActStage::Undone | ActStage::Expired)
-        && act.deed.trees().iter().any(|tree| tree.run == run)
-}
-
-/// Gives what was in a worktree, and nowhere else, the ref that stays: an act is undone or lapses, and
-/// takes its own with it.
-fn keep_lasting(project: &Project, journal: &Journal, run: RunId) -> Result<(), EngineError> {
-    let acts = journal.acts()?;
-    let trees = acts.iter().filter(|act| has_tree_of(act, run)).flat_map(|act| act.deed.trees());
-    let lasting = |tree: &RemovedTree| {
-        let name = clean::kept_under(&tree.proof)?;
-        name.starts_with(LASTING).then(|| (name.to_owned(), tree.snapshot.clone()))
-    };
-    for (name, snapshot) in trees.filter_map(lasting) {
-        match project.git.move_ref(&name, &snapshot, None, "piton: purge")? {
-            Moved::Moved => {}
-            Moved::Lost { current } if current.as_ref() == Some(&snapshot) => {}
-            Moved::Lost { current: Some(current) } => {
-                return Err(GitError::RefTaken { refname: name, current }.into());
-            }
-            Moved::Lost { current: None } => return Err(GitError::NoRef { refname: name }.into()),
-        }
-    }
-    Ok(())
+    act.stage != ActStage::Undone && act.deed.trees().iter().any(|tree| tree.run == run)
 }
 
 /// The files of a run that its store does not know any more, and the acts that were about it.

@@ -5,7 +5,9 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use piton_core::limits::ACT;
 use piton_core::retention::{Aging, Retention, expendable};
+use piton_core::time::Millis;
 use piton_store::{Runs, Store};
 
 use crate::error::EngineError;
@@ -39,8 +41,9 @@ pub fn old_snapshots(project: &Project, log: &Log) -> Result<Vec<KnownSnapshot>,
     let aging: Vec<Aging> = all.iter().map(aging).collect();
     let keep = settings.snapshot_keep as usize;
     let retention = Retention { keep, keep_for: settings.snapshot_keep_for };
-    let gone = expendable(log.run(), &aging, retention, log.now()?.wall);
-    let needed = needed_to_undo(project);
+    let now = log.now()?.wall;
+    let gone = expendable(log.run(), &aging, retention, now);
+    let needed = needed_to_undo(project, now);
     let goes = |kept: &KnownSnapshot| {
         gone.iter().any(|gone| gone.refname == kept.refname)
             && !needed
@@ -69,13 +72,16 @@ pub fn prune(project: &Project, old: &[KnownSnapshot]) -> Result<u64, EngineErro
 }
 
 /// What was written down for undoing and can still be undone, as far as that is known: whatever is named
-/// there stays, whoever wrote it.
-fn needed_to_undo(project: &Project) -> Vec<String> {
+/// there stays for its time.
+fn needed_to_undo(project: &Project, now: Millis) -> Vec<String> {
     let list = fs::read_dir(project.state.join("undo")).into_iter().flatten().flatten();
     let texts = list.filter_map(|entry| fs::read_to_string(entry.path()).ok());
     let is_over = |text: &String| {
         let read: Result<serde_json::Value, _> = serde_json::from_str(text);
-        read.is_ok_and(|act| act["stage"] == "undone" || act["stage"] == "expired")
+        read.is_ok_and(|act| {
+            let is_old = |at: i64| now.since(Millis(at)) > ACT;
+            act["stage"] == "undone" || act["at"].as_i64().is_some_and(is_old)
+        })
     };
     texts.filter(|text| !is_over(text)).collect()
 }

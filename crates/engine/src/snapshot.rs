@@ -25,6 +25,7 @@ mod branch;
 mod compare;
 mod export;
 mod glob;
+mod held;
 mod ignore;
 mod keep;
 mod nofollow;
@@ -45,6 +46,7 @@ pub use compare::{
     ChangeKind, Difference, FileChange, between, changed_paths, unkept_edits, with_files,
 };
 pub use export::{export, has_path};
+pub(crate) use held::{Beyond, beyond, held_by, unsnapshotable};
 pub use keep::keep;
 pub(crate) use keep::{newest, numbered};
 pub use operation::Begun;

@@ -46,8 +46,6 @@ pub enum ActStage {
     Done,
     Undoing,
     Undone,
-    /// Too old to be undone: what it kept is deleted, or about to be.
-    Expired,
 }
 
 /// What was done, with what it takes to reverse it. Each kind is reversed by the module that does it.
@@ -133,8 +131,6 @@ pub enum NotUndone {
     InTheWay { act: u64, what: Vec<String> },
     #[error("act {act} cannot be undone: {why}")]
     UsedSince { act: u64, why: String, next: String },
-    #[error("act {act} has expired: what it kept was deleted")]
-    Expired { act: u64 },
     #[error("act {act} cannot be undone: {handle} was purged")]
     Purged { act: u64, handle: Handle },
     #[error("{} was written down for undoing and cannot be read", path.display())]
@@ -193,11 +189,6 @@ impl Journal {
             .map_err(EngineError::io(format!("cannot remove {}", path.display())))?;
         Ok(flush::sync(&self.folder)?)
     }
-
-    /// Where an act keeps what it has taken away.
-    pub fn kept_by(&self, act: u64) -> PathBuf {
-        self.folder.join(act.to_string())
-    }
 }
 
 /// Every act: looks, and waits for nobody.
@@ -205,19 +196,12 @@ pub fn acts(project: &Project) -> Result<Acts, EngineError> {
     read_all(&folder(project))
 }
 
-/// Where an act keeps what it has taken away.
-pub fn kept_by(project: &Project, act: u64) -> PathBuf {
-    folder(project).join(act.to_string())
-}
-
 /// Reverses an act, or the last one that was not undone. Said again after a kill, it goes on.
 pub fn undo(project: &Project, which: Option<u64>) -> Result<Undone, EngineError> {
     let journal = Journal::lock(project)?;
     let mut act = chosen(read_all(&journal.folder)?, which)?;
-    match act.stage {
-        ActStage::Undone => return Err(NotUndone::Already { act: act.act }.into()),
-        ActStage::Expired => return Err(NotUndone::Expired { act: act.act }.into()),
-        ActStage::Intended | ActStage::Done | ActStage::Undoing => {}
+    if act.stage == ActStage::Undone {
+        return Err(NotUndone::Already { act: act.act }.into());
     }
     let put_back = match &act.deed {
         Deed::Clean { .. } => clean::put_back(project, &journal, &mut act)?,
@@ -238,9 +222,7 @@ pub fn undo(project: &Project, which: Option<u64>) -> Result<Undone, EngineError
 
 /// The act that is meant. Where the last one cannot be read, nobody knows whether it is that one.
 fn chosen(Acts { acts, unreadable }: Acts, which: Option<u64>) -> Result<Act, NotUndone> {
-    let open = |act: &Act| {
-        !matches!(act.stage, ActStage::Undone | ActStage::Expired) && !act.deed.is_final()
-    };
+    let open = |act: &Act| act.stage != ActStage::Undone && !act.deed.is_final();
     let found = match which {
         Some(asked) => acts.into_iter().find(|act| act.act == asked),
         None => acts.into_iter().rfind(open),

@@ -38,7 +38,7 @@ pub(crate) use aside::{Aside, shift};
 pub(crate) use branch::Fate;
 pub use create::Made;
 pub(crate) use create::{is_unfinished, persons_lock};
-pub(crate) use link::{Link, link as link_of, place_of};
+pub(crate) use link::{Link, link as link_of};
 pub(crate) use listed::{Listed, listed, obstacle_in};
 pub(crate) use position::forget_positions;
 pub(crate) use scratch::Bench;

@@ -259,7 +259,7 @@ fn kind_of(error: &EngineError) -> Kind {
                 Kind::NoSuchAct
             }
             NotUndone::InTheWay { .. } | NotUndone::UsedSince { .. } => Kind::InTheWay,
-            NotUndone::Purged { .. } | NotUndone::Expired { .. } => Kind::Refused,
+            NotUndone::Purged { .. } => Kind::Refused,
             NotUndone::Unreadable { .. } => Kind::JournalDamaged,
         },
         EngineError::NoSuchRun { .. } | EngineError::AmbiguousRun { .. } | EngineError::NoRuns => {

@@ -203,7 +203,6 @@ fn not_undone_hint(why: &NotUndone) -> Option<String> {
         NotUndone::Purged { handle, .. } => {
             format!("its records are gone; its work stays: `piton snapshot list {handle}`")
         }
-        NotUndone::Expired { .. } => "`piton undo --list` shows what can still be undone".into(),
         NotUndone::Unreadable { .. } => {
             "it may be of a newer piton, and is left alone; `piton undo \
              --list` shows the others, `piton undo NUMBER` undoes one of them"

@@ -1,27 +1,24 @@
 //! What can go, and why: each worktree gets a proof that nothing is lost with it, or the reason why it
 //! stays. Unknown is no proof.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::Arc;
 
-use piton_core::ids::Oid;
-use piton_core::run::{KeptSnapshot, Run};
+use piton_core::event::Omission;
+use piton_core::ids::{Fence, Oid};
+use piton_core::run::Run;
 use piton_core::time::Millis;
 use piton_core::view::run_branch;
 use piton_store::Store;
 
-use super::{CleanAsk, JudgedTree, Proof, TreeRow, TreeStatus, TreeVerdict};
+use super::{CleanAsk, JudgedTree, Proof, TreeRow, TreeStatus, TreeVerdict, removal};
 use crate::error::EngineError;
-use crate::git::hash::{Format, Id, blob};
 use crate::git::status::Depth;
-use crate::git::{Git, GitError, names};
+use crate::git::{Git, GitError};
 use crate::log::Log;
 use crate::merge;
 use crate::project::Project;
+use crate::snapshot;
+use crate::step_snapshot;
 use crate::worktree::Worktree;
 
 /// How many worktrees are judged at the same time: each costs a few processes of git.
@@ -108,23 +105,47 @@ fn candidate(
         }
         Some(_) => {}
     }
-    let kept = uncommitted(project, row, log.run())?;
-    match (commits, kept) {
-        (Commits::Unmerged { count }, kept) => {
-            // What is not over has its branch, which stays, and its snapshot.
-            let given_up =
-                matches!(row.status, TreeStatus::Interrupted { .. } | TreeStatus::Abandoned);
-            match kept.or_else(|| snapshot_at(project, log.run(), row.head.as_ref())) {
-                Some(refname) if given_up => Ok(Proof::Snapshotted { refname }),
-                _ => Err(match count {
-                    1 => "one commit of it is on no other branch".to_owned(),
-                    count => format!("{count} commits of it are on no other branch"),
-                }
-                .into()),
+    let step = removal::step_on(&log, row.branch.as_deref().unwrap_or_default());
+    let step = step.ok_or("the branch of no step is checked out in it")?;
+    let tree = Worktree::at(&project.git, &row.path);
+    let failed = |error: GitError| error.to_string();
+    if let Some(Omission { path, why }) = snapshot::unsnapshotable(&tree).map_err(failed)? {
+        let why = format!("no snapshot can hold {path}: {why}");
+        row.obstacle = Some(why.clone());
+        return Err(why.into());
+    }
+    let folder = step_snapshot::folder(&log, &step, Fence(0));
+    let held = || snapshot::held_by(&tree, snapshot::step_of(&folder)).map_err(failed);
+    let uncommitted = uncommitted(&tree, row)?;
+    // What is not over keeps its branch.
+    let given_up = matches!(row.status, TreeStatus::Interrupted { .. } | TreeStatus::Abandoned);
+    match (commits, uncommitted) {
+        (Commits::Proven(proof), 0) => Ok(proof),
+        (Commits::Unmerged { count }, _) if !given_up => Err(on_no_branch(count).into()),
+        (commits, uncommitted) => match (held()?, commits) {
+            (Some(refname), _) => Ok(Proof::Snapshotted { refname }),
+            (None, Commits::Unmerged { count }) if uncommitted == 0 => {
+                Err(on_no_branch(count).into())
             }
-        }
-        (_, Some(refname)) => Ok(Proof::Snapshotted { refname }),
-        (Commits::Proven(proof), None) => Ok(proof),
+            (None, _) if uncommitted == 1 => Err("1 file is in no snapshot".into()),
+            (None, _) => Err(format!("{uncommitted} files are in no snapshot").into()),
+        },
+    }
+}
+
+fn on_no_branch(count: u64) -> String {
+    match count {
+        1 => "1 commit is on no other branch".to_owned(),
+        count => format!("{count} commits are on no other branch"),
+    }
+}
+
+/// How many files are not as HEAD has them.
+fn uncommitted(tree: &Worktree, row: &TreeRow) -> Result<usize, Reason> {
+    let seen = tree.status(Depth::Files).map_err(|error| error.to_string())?;
+    match seen.head == row.head && seen.branch == row.branch {
+        true => Ok(seen.tracked.len() + seen.untracked.len()),
+        false => Err("it changes while it is looked at".into()),
     }
 }
 
@@ -170,80 +191,59 @@ enum Commits {
 /// the same changes, nor part of what was brought there as one.
 fn unmerged(project: &Project, log: &Log, head: &Oid) -> Result<u64, EngineError> {
     let (git, run) = (&project.git, log.run());
-    let into = merge::target(project, log).map(|name| format!("refs/heads/{name}"));
-    let into = into.unwrap_or_else(|_| run.opened.base.to_string());
-    let words = ["rev-list", "--count", head.as_str(), "--not"];
-    let line = git.call().args(&words).arg(&into).arg(run.opened.base.as_str()).line()?;
-    let count: u64 = line.parse().map_err(|_| GitError::unexpected("git rev-list", line))?;
-    if count == 0 {
-        return Ok(0);
-    }
+    let target = merge::target(project, log).ok();
     if let Some(merged) = &run.merged
-        && into.ends_with(&format!("/{}", merged.into))
+        && Some(&merged.into) == target.as_ref()
         && git.is_ancestor(head, &merged.tip)?
     {
         return Ok(0);
     }
+    let into = target.map(|name| format!("refs/heads/{name}"));
+    let into = into.unwrap_or_else(|| run.opened.base.to_string());
     let answer = git.call().args(&["cherry", &into, head.as_str()]).run()?;
-    let other = answer.text("git cherry")?.lines().filter(|line| line.starts_with("- ")).count();
-    Ok(count.saturating_sub(other as u64))
+    let lines = answer.text("git cherry")?.lines();
+    Ok(lines.filter(|line| line.starts_with("+ ")).count() as u64)
 }
 
 fn commits(git: &Git, run: &Run, head: &Oid) -> Result<Commits, GitError> {
     if git.is_ancestor(head, &run.opened.base)? {
         return Ok(Commits::Proven(Proof::Empty));
     }
-    let own = run_branch(&run.opened.handle);
-    let lasting = lasting_branches(git, &own)?;
-    let format = "--format=%(refname)";
-    let places = ["refs/heads", "refs/remotes", "refs/tags"];
-    let asked = git.call().args(&["for-each-ref", format, "--contains", head.as_str(), "--"]);
-    let answer = asked.args(&places).run()?;
-    let having: BTreeSet<&str> = answer.text("git for-each-ref")?.lines().collect();
-    if let Some(into) = lasting.iter().find(|name| having.contains(name.as_str())) {
+    let main = crate::git::plain::head(git.common_dir(), git.common_dir());
+    let main = main.and_then(|(_, name)| name).unwrap_or_default();
+    let own = format!("refs/heads/{}", run_branch(&run.opened.handle));
+    let having = lasting(git, Some(head))?;
+    let likeliest = [&main, &own].into_iter().find(|name| having.contains(name));
+    if let Some(into) = likeliest.or(having.first()) {
         return Ok(Commits::Proven(Proof::Merged { into: short(into) }));
     }
-    // The likeliest places first; what is on none of them by its changes stays.
-    for into in lasting.iter().filter(|name| name.starts_with("refs/heads/")).take(CHERRY_MAX) {
+    let all = lasting(git, None)?;
+    for into in [&main, &own].into_iter().filter(|name| all.contains(name)) {
         if is_equivalent(git, into, head)? {
             return Ok(Commits::Proven(Proof::PatchEquivalent { into: short(into) }));
         }
     }
-    let mut call = git.call().args(&["rev-list", "--count", head.as_str(), "--not"]);
-    for name in &lasting {
-        call = call.arg(name);
-    }
-    let line = call.line()?;
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let call = git.call().args(&["rev-list", "--count", head.as_str(), "--not"]);
+    let line = call.args(&all).line()?;
     let count = line.parse().map_err(|_| GitError::unexpected("git rev-list", line))?;
     Ok(Commits::Unmerged { count })
 }
 
-/// How many branches are searched for commits with the same changes.
-const CHERRY_MAX: usize = 8;
-
-/// Refs that no clean-up takes away: branches of people, of remotes, tags, and those that runs land on.
-/// What the main worktree is on comes first, then the run's own.
-fn lasting_branches(git: &Git, own: &str) -> Result<Vec<String>, GitError> {
-    let format = "--format=%(refname)";
-    let places = ["refs/heads", "refs/remotes", "refs/tags"];
-    let answer = git.call().args(&["for-each-ref", format, "--"]).args(&places).run()?;
-    let main = crate::git::plain::head(git.common_dir(), git.common_dir());
-    let main = main.and_then(|(_, name)| name).unwrap_or_default();
-    let own = format!("refs/heads/{own}");
-    let passing = |name: &str| {
+/// Refs that no clean-up takes away, all or those that have a commit: branches of people and of remotes,
+/// tags, and the branches that runs land on.
+fn lasting(git: &Git, having: Option<&Oid>) -> Result<Vec<String>, GitError> {
+    let mut call = git.call().args(&["for-each-ref", "--format=%(refname)"]);
+    if let Some(commit) = having {
+        call = call.args(&["--contains", commit.as_str()]);
+    }
+    let answer = call.args(&["--", "refs/heads", "refs/remotes", "refs/tags"]).run()?;
+    let is_passing = |name: &str| {
         let rest = name.strip_prefix("refs/heads/piton/");
         rest.is_some_and(|rest| !rest.ends_with("/run") || rest.contains("/step/"))
     };
-    let rank = |name: &String| match name.as_str() {
-        name if name == main => 0,
-        name if name == own => 1,
-        name if name.starts_with("refs/heads/piton/") => 3,
-        _ => 2,
-    };
     let names = answer.text("git for-each-ref")?.lines().map(str::to_owned);
-    let mut names: Vec<String> = names.filter(|name| !passing(name)).collect();
-    names.sort_by_key(|name| (rank(name), name.clone()));
-    Ok(names)
+    Ok(names.filter(|name| !is_passing(name)).collect())
 }
 
 fn short(refname: &str) -> String {
@@ -261,134 +261,4 @@ fn is_equivalent(git: &Git, branch: &str, head: &Oid) -> Result<bool, GitError> 
     let lines: Vec<&str> = answer.text("git cherry")?.lines().collect();
     let same = lines.iter().filter(|line| line.starts_with("- ")).count();
     Ok(same == lines.len() && count == same.to_string())
-}
-
-/// The snapshot that has everything uncommitted in a worktree; none where there is nothing.
-fn uncommitted(project: &Project, row: &TreeRow, run: &Run) -> Result<Option<String>, Reason> {
-    let tree = Worktree::at(&project.git, &row.path);
-    let seen = tree.status(Depth::Files).map_err(|error| error.to_string())?;
-    if seen.head != row.head || seen.branch != row.branch {
-        return Err("it changes while it is looked at".into());
-    }
-    if seen.tracked.is_empty() && seen.untracked.is_empty() {
-        return Ok(None);
-    }
-    let on_disk: BTreeSet<Vec<u8>> =
-        seen.tracked.iter().map(|entry| entry.path.clone()).chain(seen.untracked).collect();
-    let recorded = snapshots(run, row.head.as_ref())
-        .map(|kept| (kept.snapshot.refname.clone(), kept.snapshot.commit.clone()));
-    let by_ref = found_by_ref(&project.git, run, row.head.as_ref());
-    let by_ref = by_ref.map_err(|error| error.to_string())?;
-    for (refname, commit) in recorded.chain(by_ref) {
-        let same =
-            holds(&tree, (&refname, &commit), &on_disk).map_err(|error| error.to_string())?;
-        if same {
-            return Ok(Some(refname));
-        }
-    }
-    let told = |count: usize, what: &str| match count {
-        0 => None,
-        1 => Some(format!("one {what} file")),
-        count => Some(format!("{count} {what} files")),
-    };
-    let untracked = on_disk.len() - seen.tracked.len();
-    let parts = [told(seen.tracked.len(), "changed"), told(untracked, "untracked")];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    Err(format!("{} in no snapshot", parts.join(" and ")).into())
-}
-
-/// Snapshots of a run that were taken with this commit checked out.
-fn snapshots<'run>(
-    run: &'run Run,
-    head: Option<&'run Oid>,
-) -> impl Iterator<Item = &'run KeptSnapshot> {
-    let kept = run.steps().filter_map(|(_, state)| state.snapshot.as_ref());
-    kept.filter(move |kept| head.is_some() && kept.snapshot.head.as_ref() == head)
-}
-
-/// How many snapshots that only refs name are compared with what is on disk: the newest are likeliest.
-const BY_REF_MAX: usize = 20;
-
-/// Snapshots that were taken with this commit checked out, as their refs tell, the newest first: of a step
-/// that was swapped out, say, or before something was put back.
-fn found_by_ref(git: &Git, run: &Run, head: Option<&Oid>) -> Result<Vec<(String, Oid)>, GitError> {
-    let Some(head) = head else { return Ok(Vec::new()) };
-    let format = "--format=%(refname) %(objectname) %(parent)";
-    let folder = format!("refs/piton/{}/", run.opened.handle);
-    let words = ["for-each-ref", "--sort=-creatordate", format, "--"];
-    let answer = git.call().args(&words).arg(folder).run()?;
-    let read = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        let &[name, commit, parent, ..] = words.as_slice() else { return None };
-        (parent == head.as_str()).then_some(())?;
-        Some((name.to_owned(), Oid::new(commit).ok()?))
-    };
-    Ok(answer.text("git for-each-ref")?.lines().filter_map(read).take(BY_REF_MAX).collect())
-}
-
-/// A snapshot, which is still there, of a worktree with this commit and nothing uncommitted.
-fn snapshot_at(project: &Project, run: &Run, head: Option<&Oid>) -> Option<String> {
-    let tree = project.git.tree_of(head?).ok()?;
-    let mut kept = snapshots(run, head).filter(|kept| kept.snapshot.tree == tree);
-    let held = |kept: &&KeptSnapshot| {
-        let target = project.git.ref_target(&kept.snapshot.refname);
-        target.is_ok_and(|target| target.as_ref() == Some(&kept.snapshot.commit))
-    };
-    kept.find(held).map(|kept| kept.snapshot.refname.clone())
-}
-
-/// Whether a snapshot has exactly what is on disk and not in HEAD: the same paths, the same bytes, and
-/// the same index.
-fn holds(
-    tree: &Worktree,
-    (refname, commit): (&str, &Oid),
-    on_disk: &BTreeSet<Vec<u8>>,
-) -> Result<bool, GitError> {
-    let git = tree.git();
-    if git.ref_target(refname)?.as_ref() != Some(commit) {
-        return Ok(false);
-    }
-    let words = ["rev-parse", "--verify", "--quiet", "--end-of-options"];
-    let asked = git.call().args(&words).arg(format!("{commit}^2")).accept(&[0, 1, 128]).run()?;
-    let index = if asked.code == 0 { format!("{commit}^2") } else { format!("{commit}^1") };
-    let dir = tree.git_dir()?;
-    let words = ["diff-index", "--cached", "--quiet"];
-    let asked = tree.call_in(&dir).args(&words).arg(&index).arg("--").accept(&[0, 1]).run()?;
-    if asked.code != 0 {
-        return Ok(false);
-    }
-    let words = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--no-ext-diff"];
-    let head = format!("{commit}^1");
-    let answer = git.call().args(&words).args(&[&head, commit.as_str(), "--"]).run()?;
-    let fields: Vec<&[u8]> = answer.parts().collect();
-    let mut paths = BTreeSet::new();
-    for pair in fields.chunks_exact(2) {
-        let row = String::from_utf8_lossy(pair[0]).into_owned();
-        let words: Vec<&str> = row.trim_start_matches(':').split(' ').collect();
-        let &[_, mode, _, id, _] = words.as_slice() else { return Ok(false) };
-        if !is_as_kept(&tree.path().join(names::path(pair[1])), mode, id) {
-            return Ok(false);
-        }
-        paths.insert(pair[1].to_vec());
-    }
-    Ok(paths == *on_disk)
-}
-
-/// Whether a file is as a tree has it, byte for byte; `000000`: it is gone.
-pub(super) fn is_as_kept(path: &Path, mode: &str, id: &str) -> bool {
-    let found = fs::symlink_metadata(path);
-    let Some(wanted) = Id::parse(id.as_bytes()) else { return false };
-    let format = if id.len() == 40 { Format::Sha1 } else { Format::Sha256 };
-    let same = |bytes: &[u8]| blob(format, bytes).is_ok_and(|found| found == wanted);
-    match (mode, found) {
-        ("000000", found) => found.is_err(),
-        ("120000", Ok(found)) if found.is_symlink() => {
-            fs::read_link(path).is_ok_and(|target| same(target.as_os_str().as_bytes()))
-        }
-        ("100644" | "100755", Ok(found)) if found.is_file() => {
-            let is_program = found.permissions().mode() & 0o100 != 0;
-            is_program == (mode == "100755") && fs::read(path).is_ok_and(|bytes| same(&bytes))
-        }
-        _ => false,
-    }
 }

@@ -23,6 +23,7 @@ use super::{TreeCounts, TreeRow, TreeStatus};
 use crate::attempt::Lock;
 use crate::condition::{self, Condition};
 use crate::error::EngineError;
+use crate::git::names;
 use crate::git::status::Depth;
 use crate::log::Log;
 use crate::machine;
@@ -425,14 +426,12 @@ impl Present<'_> {
         let elsewhere = |entry: &&Listed| entry.branch == row.branch && entry.place != row.path;
         let shared = self.entries.iter().find(elsewhere).filter(|_| row.branch.is_some());
         let busy = self.at_work.iter().find(|(_, folder)| folder.starts_with(&row.path));
-        let nested = row.counts.is_some_and(|counts| counts.nested > 0);
         let obstacle = match (obstacle_in(dir), busy, shared) {
             (Some(why), _, _) => Some(why),
             (None, Some((pid, _)), _) => Some(format!("process {pid} works in it")),
             (None, None, Some(other)) => {
                 Some(format!("its branch is also checked out in {}", other.place.display()))
             }
-            (None, None, None) if nested => Some("it holds a repository of its own".into()),
             (None, None, None) => None,
         };
         row.obstacle = row.obstacle.take().or(obstacle);
@@ -564,42 +563,44 @@ fn step_named(owner: &Owner, name: &str) -> Option<StepId> {
 
 fn counts(tree: &Worktree) -> Result<TreeCounts, EngineError> {
     let seen = tree.status(Depth::Everything)?;
-    let size = Size::of(tree.path());
+    let mut ignored = Size::default();
+    for path in &seen.ignored {
+        ignored.add(&tree.path().join(names::path(path)));
+    }
+    let mut all = Size::default();
+    all.add(tree.path());
     Ok(TreeCounts {
         dirty: seen.tracked.len() as u64,
         untracked: seen.untracked.len() as u64,
-        ignored: seen.ignored.len() as u64,
+        ignored: ignored.files,
+        ignored_bytes: ignored.bytes,
         unmerged: 0,
-        bytes: size.bytes,
-        nested: size.nested,
+        bytes: all.bytes,
     })
 }
 
-/// What a folder takes on disk, and how many repositories are below it.
+/// What files take on disk.
 #[derive(Default)]
-pub(super) struct Size {
-    pub(super) bytes: u64,
-    nested: u64,
+struct Size {
+    files: u64,
+    bytes: u64,
 }
 
 impl Size {
     /// Links are not followed; what cannot be looked at counts for nothing.
-    pub(super) fn of(root: &Path) -> Size {
+    fn add(&mut self, path: &Path) {
         const BLOCK: u64 = 512;
-        let mut size = Size::default();
-        let mut folders = vec![root.to_owned()];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-                let Ok(found) = entry.metadata() else { continue };
-                size.bytes += found.blocks() * BLOCK;
-                if entry.file_name() == ".git" && folder != root {
-                    size.nested += 1;
+        let mut left = vec![path.to_owned()];
+        while let Some(path) = left.pop() {
+            let Ok(found) = fs::symlink_metadata(&path) else { continue };
+            self.bytes += found.blocks() * BLOCK;
+            match found.is_dir() {
+                true => {
+                    let list = fs::read_dir(&path).into_iter().flatten().flatten();
+                    left.extend(list.map(|entry| entry.path()));
                 }
-                if found.is_dir() {
-                    folders.push(entry.path());
-                }
+                false => self.files += 1,
             }
         }
-        size
     }
 }

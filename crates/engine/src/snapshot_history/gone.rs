@@ -1,65 +1,40 @@
 //! The snapshots of a run whose records are gone: their refs and messages are all that is known of it.
 
-use piton_core::ids::{Fence, Handle, StepId, StepRef};
+use piton_core::ids::{Fence, Handle, StepRef};
 use piton_core::time::Millis;
 
 use super::{KnownBy, KnownSnapshot, base_in_git, in_order};
 use crate::error::EngineError;
 use crate::project::Project;
-use crate::purge::LASTING;
 use crate::snapshot;
 use crate::step_snapshot::reason_in;
 
-/// Every snapshot that has a ref with the run's name, oldest first: taken while it was worked on, or when
-/// it was purged.
+/// Every snapshot that has a ref with the run's name, oldest first.
 pub fn list_gone(project: &Project, handle: &Handle) -> Result<Vec<KnownSnapshot>, EngineError> {
-    let folders = [format!("refs/piton/{handle}/"), format!("{LASTING}/{handle}/")];
     let mut found = Vec::new();
-    for folder in folders {
-        for (refname, commit, seconds) in project.git.commits_under(&folder)? {
-            let (message, omitted) = snapshot::told(&project.git, &commit)?;
-            let n = refname.rsplit('/').next().unwrap_or_default().to_owned();
-            let Some((step, fence)) = told_in(project, &message, &n)? else { continue };
-            let base = base_in_git(project, &commit);
-            found.push(KnownSnapshot {
-                step,
-                fence,
-                n,
-                at: Millis(seconds.saturating_mul(1000)),
-                reason: reason_in(&message),
-                changed: snapshot::changed_paths(&project.git, &base, &commit)?.len() as u64,
-                omitted,
-                commit,
-                refname,
-                known_by: KnownBy::Ref,
-            });
-        }
+    for (refname, commit, seconds) in project.git.commits_under(&format!("refs/piton/{handle}/"))? {
+        let (message, omitted) = snapshot::told(&project.git, &commit)?;
+        let n = refname.rsplit('/').next().unwrap_or_default().to_owned();
+        let Some((step, fence)) = of_step(&message) else { continue };
+        let base = base_in_git(project, &commit);
+        found.push(KnownSnapshot {
+            step,
+            fence,
+            n,
+            at: Millis(seconds.saturating_mul(1000)),
+            reason: reason_in(&message),
+            changed: snapshot::changed_paths(&project.git, &base, &commit)?.len() as u64,
+            omitted,
+            commit,
+            refname,
+            known_by: KnownBy::Ref,
+        });
     }
     in_order(&mut found);
     Ok(found)
 }
 
-/// Whose work a snapshot is, by what it says itself; one that was taken of a worktree before it was
-/// removed, by the snapshot that it names as the one before it, else by what the worktree was called.
-fn told_in(
-    project: &Project,
-    message: &str,
-    name: &str,
-) -> Result<Option<(StepRef, Fence)>, EngineError> {
-    if let Some(told) = of_step(message) {
-        return Ok(Some(told));
-    }
-    if let Some(previous) = trailer(message, "Piton-Previous")
-        && let Ok(previous) = project.git.commit(previous)
-    {
-        let (earlier, _) = snapshot::told(&project.git, &previous)?;
-        if let Some(told) = of_step(&earlier) {
-            return Ok(Some(told));
-        }
-    }
-    Ok(StepId::new(name).ok().map(|step| (StepRef::first(step), Fence(0))))
-}
-
+/// Whose work a snapshot is, by what it says itself.
 fn of_step(message: &str) -> Option<(StepRef, Fence)> {
     let (name, fence) = (trailer(message, "Piton-Step")?, trailer(message, "Piton-Fence")?);
     Some((name.parse().ok()?, Fence(fence.parse().ok()?)))

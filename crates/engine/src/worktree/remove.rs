@@ -1,12 +1,14 @@
 //! Takes a worktree away that holds nothing of its own any more. What cannot be proven to be elsewhere
 //! stays where it is, for people and for `clean`.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use piton_core::ids::Oid;
 
+use super::link::place_of;
 use super::{TreeState, Worktree};
-use crate::git::{GitError, names};
+use crate::git::{GitError, locks, names};
 
 impl Worktree {
     /// Removes the worktree if its commits are in `landed` and nothing else is in it: nothing changed,
@@ -33,6 +35,40 @@ impl Worktree {
             Err(GitError::Failed { .. }) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Removes the worktree with all that is in it, and finishes a removal that was cut short. Whatever is
+    /// worth it is kept elsewhere, and nothing may run in it.
+    pub(crate) fn remove(&self) -> Result<(), GitError> {
+        let _alone = self.lock_list()?;
+        let Some(entry) = self.listed_entry() else { return Ok(()) };
+        self.repoint(&entry)?;
+        let call = self.git.without_hooks(self.git.call_in(self.git.common_dir()))?;
+        let call = call.args(&["worktree", "remove", "--force", "--"]);
+        match call.arg(self.path()).run() {
+            // A git that was killed may have left half an entry.
+            Err(_) if fs::symlink_metadata(&self.path).is_err() && entry.exists() => {
+                locks::set_aside(&self.git, &entry).map(drop)
+            }
+            removed => removed.map(drop),
+        }
+    }
+
+    /// Git's entry for this path, whole or not.
+    pub(crate) fn listed_entry(&self) -> Option<PathBuf> {
+        let list = fs::read_dir(self.git.common_dir().join("worktrees"));
+        let mut entries = list.into_iter().flatten().flatten().map(|entry| entry.path());
+        entries.find(|entry| place_of(entry).is_some_and(|place| place == self.path))
+    }
+
+    /// A git that was killed while it removed the worktree may have taken the `.git` file first.
+    pub(crate) fn repoint(&self, entry: &Path) -> Result<(), GitError> {
+        let pointer = self.path.join(".git");
+        if !self.path.is_dir() || fs::symlink_metadata(&pointer).is_ok() {
+            return Ok(());
+        }
+        let line = [b"gitdir: ", names::bytes(entry), b"\n"].concat();
+        fs::write(&pointer, line).map_err(|source| GitError::io("write", &pointer, source))
     }
 
     /// Ignored files are in no commit and in no snapshot.

@@ -1,12 +1,10 @@
-//! `piton clean`: lists what can go, with the proof, and what stays, with the reason; `--apply` takes it
-//! away, so that `piton undo` can put it back.
+//! `piton clean`: lists what can go, with the proof, and what stays, with the reason; `--apply` removes it,
+//! and `piton undo` makes it again.
 
 use std::time::Duration;
 
 use piton_engine::Access;
-use piton_engine::clean::{
-    self, CleanAsk, Cleaned, ExpiredAct, JudgedTree, Proof, TreeCounts, TreeVerdict,
-};
+use piton_engine::clean::{self, CleanAsk, Cleaned, JudgedTree, Proof, TreeCounts, TreeVerdict};
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::project::Project;
 use piton_engine::{EngineError, retention, snapshot, undo};
@@ -14,7 +12,7 @@ use serde_json::json;
 
 use crate::error::{Detail, Kind, Problem};
 use crate::hints::again;
-use crate::text::{ago, bold, count, dim, green, now, plain, table};
+use crate::text::{bold, count, dim, green, plain, table};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, from_here};
 
@@ -23,18 +21,18 @@ use crate::verb::{self, Answer, from_here};
 #[command(after_help = "\
 Examples:
   piton clean                            what would go, and why
-  piton clean --apply                    take it away
+  piton clean --apply                    remove it
   piton clean --interrupted --apply      of runs that were interrupted, too
   piton clean --older-than 7d --apply
-  piton undo                             put it back
+  piton undo                             make it again
 
 A worktree goes only with a proof: it is empty (nothing was added), merged (its
 commits are on another branch), patch-equivalent (their changes are), or
 snapshotted (everything in it is in a kept snapshot). Worktrees that somebody
 works in, that are locked, or that hold anything else stay, and so does
 everything that piton did not make. Before anything goes, a snapshot of it is
-taken and read back; ignored files are moved aside. All of it comes back with
-`piton undo`.")]
+kept and read back, and `piton undo` makes the worktree again from it. Ignored
+files are in no snapshot: they go for good, and are counted.")]
 pub(crate) struct Args {
     /// Worktrees of interrupted, stopped and failed runs and steps
     #[arg(long)]
@@ -48,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = age)]
     older_than: Option<Duration>,
 
-    /// Take them away, instead of only listing them
+    /// Remove them, instead of only listing them
     #[arg(long)]
     apply: bool,
 }
@@ -88,11 +86,7 @@ fn list(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer,
     let store = verb::store_for_looking(project)?;
     let judged = clean::judge(project, store.as_ref(), root, ask)?;
     tell_unreadable(ui, project)?;
-    let now = store.as_ref().map(|store| store.now()).transpose().map_err(EngineError::from)?;
-    let expired = now.map(|now| clean::expired(project, now.wall)).transpose()?;
-    let expired = expired.unwrap_or_default();
-    let rows = judged.iter().map(row).chain(expired.iter().map(expired_row));
-    for line in table(&rows.collect::<Vec<_>>()) {
+    for line in table(&judged.iter().map(row).collect::<Vec<_>>()) {
         ui.line(line)?;
     }
     let (goes, stays) = counted(&judged);
@@ -108,29 +102,10 @@ fn list(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer,
     if old > 0 {
         ui.line(dim(&format!("{} of completed steps can go.", count(old, "old snapshot"))))?;
     }
-    if !expired.is_empty() {
-        let acts = count(expired.len() as u64, "act");
-        ui.line(dim(&format!("{acts} expired: what was moved aside can be deleted.")))?;
+    if goes > 0 {
+        ui.hint(format!("remove them: `{}`; `piton undo` makes them again", again("--apply")));
     }
-    let apply = again("--apply");
-    match (goes, expired.is_empty()) {
-        (0, true) => {}
-        (0, false) => {
-            ui.hint(format!("delete what has expired: `{apply}`; that cannot be undone"));
-        }
-        (_, true) => ui.hint(format!("take them away: `{apply}`; `piton undo` puts them back")),
-        (_, false) => ui.hint(format!(
-            "take them away: `{apply}`; `piton undo` puts worktrees back, and not what has expired"
-        )),
-    }
-    let data = || {
-        json!({
-            "applied": false,
-            "worktrees": judged,
-            "old_snapshots": old,
-            "expired_acts": expired,
-        })
-    };
+    let data = || json!({ "applied": false, "worktrees": judged, "old_snapshots": old });
     Ok(Answer::on_demand(ui, data))
 }
 
@@ -141,7 +116,7 @@ fn apply(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer
     let store = project.store(Access::Existing)?;
     tell_unreadable(ui, project)?;
     let (judged, cleaned) = clean::apply(project, &store, root, ask)?;
-    let Cleaned { act, removed, failed, expired } = &cleaned;
+    let Cleaned { act, removed, failed } = &cleaned;
     for tree in removed {
         // It is done, whoever still listens.
         let path = from_here(&tree.path);
@@ -152,20 +127,7 @@ fn apply(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer
     let _ =
         ui.line(dim(&format!("{} removed, {stays} stay", count(removed.len() as u64, "worktree"))));
     if let Some(act) = act {
-        let kept = from_here(&undo::kept_by(project, *act));
-        ui.hint(format!(
-            "put them back: `piton undo {act}`; what was ignored in them is kept in {}",
-            kept.display()
-        ));
-    }
-    for act in expired {
-        let freed = size(act.bytes);
-        let _ = ui.line(format!(
-            "{} act {} ({}) expired: {freed} deleted",
-            green("✓"),
-            act.act,
-            act.deed
-        ));
+        ui.hint(format!("make them again: `piton undo {act}`"));
     }
     // After the worktrees: what was written down to put them back names what it needs.
     let old = retention::all_old_snapshots(project, &store)?;
@@ -181,7 +143,6 @@ fn apply(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer
         "failed": failed,
         "worktrees": judged,
         "old_snapshots": pruned,
-        "expired_acts": expired,
     });
     if failed.is_empty() {
         return Ok(Answer::new(data));
@@ -206,19 +167,6 @@ fn tell_unreadable(ui: &Ui, project: &Project) -> Result<(), Problem> {
     Ok(())
 }
 
-fn expired_row(act: &ExpiredAct) -> Vec<String> {
-    let trees = match act.worktrees {
-        0 => String::new(),
-        trees => format!(" of {}", count(trees as u64, "worktree")),
-    };
-    vec![
-        green("goes"),
-        bold(&format!("act {}", act.act)),
-        size(act.bytes),
-        format!("expired: {}{trees} {}, kept for 30 days", act.deed, ago(act.at, now())),
-    ]
-}
-
 fn counted(judged: &[JudgedTree]) -> (u64, u64) {
     let goes = judged.iter().filter(|row| matches!(row.verdict, TreeVerdict::Goes { .. })).count();
     (goes as u64, (judged.len() - goes) as u64)
@@ -230,13 +178,20 @@ fn row(judged: &JudgedTree) -> Vec<String> {
     let size = row.counts.map(|counts| size(counts.bytes)).unwrap_or_default();
     match verdict {
         TreeVerdict::Goes { proof } => {
-            let aside = match row.counts.map_or(0, |counts| counts.ignored) {
-                0 => String::new(),
-                ignored => format!("; {ignored} ignored moved aside"),
-            };
-            vec![green("goes"), bold(&path), size, told(proof) + &aside]
+            vec![green("goes"), bold(&path), size, told(proof) + &ignored(row.counts.as_ref())]
         }
         TreeVerdict::Stays { why } => vec![dim("stays"), path, size, plain(why)],
+    }
+}
+
+/// What no snapshot holds, and goes for good.
+fn ignored(counts: Option<&TreeCounts>) -> String {
+    match counts.map_or(0, |counts| counts.ignored) {
+        0 => String::new(),
+        files => {
+            let bytes = size(counts.map_or(0, |counts| counts.ignored_bytes));
+            format!("; {} ({bytes}) for good", count(files, "ignored file"))
+        }
     }
 }
 

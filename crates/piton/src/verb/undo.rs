@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     }
     let Undone { act, deed, put_back } = undo::undo(&project, args.act)?;
     // It is done, whoever still listens.
-    let _ = ui.line(format!("{} act {act} ({deed}) undone", green("✓")));
+    let _ = ui.line(format!("{} undid #{act}: {deed}", green("✓")));
     for what in &put_back {
         let _ = ui.line(format!("  {what}"));
     }
@@ -70,7 +70,6 @@ fn row(act: &Act) -> Vec<String> {
         ActStage::Done => "",
         ActStage::Undoing => "undoing it was cut short",
         ActStage::Undone => "undone",
-        ActStage::Expired => "expired: what it kept is deleted",
     };
     let told = match &act.deed {
         Deed::Clean { trees } => count(trees.len() as u64, "worktree"),

@@ -1,4 +1,4 @@
-//! `piton worktree`: places to work in for those who claim, made, found, listed and removed.
+//! `piton worktree`: places to work in for those who claim, made, found and listed.
 
 use piton_core::ids::StepId;
 use piton_engine::clean::{self as engine, CleanAsk, TreeRow, TreeStatus};
@@ -17,7 +17,7 @@ use crate::text::{self, dim, now, table, yellow};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, clean, snapshot::is_file, stop::step_of};
 
-/// Make, find, list and remove worktrees
+/// Make, find and list worktrees
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -57,9 +57,6 @@ Examples:
 Interrupted ones are marked with `!`. Looks only: nothing is written, no lock of
 git's is taken.")]
     List,
-
-    /// Remove worktrees that are provably safe to remove: `piton clean`
-    Clean(clean::Args),
 }
 
 /// Which worktree is meant.
@@ -79,7 +76,6 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         Verb::Create(which) => create(which, ui),
         Verb::Path(which) => path(which, ui),
         Verb::List => list(ui),
-        Verb::Clean(args) => clean::run(args, ui),
     }
 }
 

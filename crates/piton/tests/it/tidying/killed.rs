@@ -1,15 +1,15 @@
-//! Killed at each durable action of cleaning, abandoning, expiring and undoing; said again, it ends the
-//! same.
+//! Killed at each durable action of cleaning, abandoning and undoing; said again, it ends the same.
+
+use std::fs;
 
 use piton_engine::crash::{POINTS, Who};
-use piton_testkit::runs::refused;
 
-use super::{assert_back, cleaned, kill_at, small, stopped};
+use super::{assert_back, kill_at, small, stopped};
 
 fn killed_while_cleaning(point: &str, nth: u32) {
     let why = format!("{point}:{nth}");
     let (lab, safe, prints) = small();
-    let (refs, worktrees) = (lab.refs(), lab.worktrees());
+    let (branches, worktrees) = (lab.branches(), lab.worktrees());
     // Said again, it ends as if nothing had happened; one undo puts all of it back.
     kill_at(&lab, &["clean", "--apply"], point, nth);
     lab.data(&["clean", "--apply"]);
@@ -17,22 +17,22 @@ fn killed_while_cleaning(point: &str, nth: u32) {
     lab.sandbox.git(&["gc", "--quiet", "--prune=now"]);
     lab.data(&["undo"]);
     assert_back(&lab, &safe, &prints, &why);
-    assert_eq!((lab.refs(), lab.worktrees()), (refs, worktrees), "{why}");
-    // Undone where it was cut short.
+    assert_eq!((lab.branches(), lab.worktrees()), (branches, worktrees), "{why}");
+    // Undone where it was cut short; refused where nothing had gone yet.
     kill_at(&lab, &["clean", "--apply"], point, nth);
-    lab.data(&["undo"]);
+    lab.sandbox.piton(&["undo"]).output();
     assert_back(&lab, &safe, &prints, &why);
 }
 
 fn killed_while_undoing(point: &str, nth: u32) {
     let why = format!("{point}:{nth}");
     let (lab, safe, prints) = small();
-    let (refs, worktrees) = (lab.refs(), lab.worktrees());
+    let (branches, worktrees) = (lab.branches(), lab.worktrees());
     lab.data(&["clean", "--apply"]);
     kill_at(&lab, &["undo"], point, nth);
     lab.data(&["undo"]);
     assert_back(&lab, &safe, &prints, &why);
-    assert_eq!((lab.refs(), lab.worktrees()), (refs, worktrees), "{why}");
+    assert_eq!((lab.branches(), lab.worktrees()), (branches, worktrees), "{why}");
 }
 
 #[test]
@@ -44,6 +44,24 @@ fn a_lock_that_a_killed_clean_up_left_on_all_refs_is_moved_aside() {
     assert!(!lab.sandbox.exists(".git/packed-refs.lock"));
     lab.data(&["undo"]);
     assert_back(&lab, &safe, &prints, "after all");
+}
+
+#[test]
+fn a_removal_that_git_left_half_done_is_finished_or_undone() {
+    for again in [&["clean", "--apply"][..], &["undo"]] {
+        let (lab, safe, prints) = small();
+        kill_at(&lab, &["clean", "--apply"], "clean.recorded", 1);
+        // As a killed git leaves it: files go in any order.
+        for name in [".git", "src/lib.txt"] {
+            fs::remove_file(safe[0].join(name)).expect("it was there");
+        }
+        lab.data(again);
+        if again[0] == "clean" {
+            assert!(safe.iter().all(|path| !path.exists()));
+            lab.data(&["undo"]);
+        }
+        assert_back(&lab, &safe, &prints, again[0]);
+    }
 }
 
 fn killed_while_abandoning(point: &str, nth: u32) {
@@ -71,23 +89,13 @@ fn killed_while_reopening(point: &str, nth: u32) {
     assert_eq!(lab.status(&handle), "stopped");
 }
 
-fn killed_while_expiring(point: &str, nth: u32) {
-    let lab = cleaned();
-    lab.age(1, 31);
-    kill_at(&lab, &["clean", "--apply"], point, nth);
-    let (code, ..) = refused(&lab.sandbox, &["undo", "1"]);
-    assert_eq!(code, 1, "{point}: nobody gets half of it back");
-    assert_eq!(lab.expired(&["--apply"]), [1], "{point}");
-    lab.assert_expired(1, point);
-}
-
 macro_rules! killed {
     ($($test:ident: $act:ident $point:literal,)*) => {
         $(
             #[test]
             fn $test() {
                 // The first row, and one in the middle of the act.
-                let once = ["expire.recorded", "expire.refs-gone", "clean.done", "undo.intended", "undo.reopening"];
+                let once = ["clean.done", "undo.intended", "undo.reopening"];
                 let once = |point: &str| once.contains(&point) || point.starts_with("abandon.");
                 for nth in if once($point) { 1..=1 } else { 1..=2 } {
                     $act($point, nth);
@@ -107,19 +115,12 @@ macro_rules! killed {
 killed! {
     killed_at_clean_snapshot_kept: killed_while_cleaning "clean.snapshot-kept",
     killed_at_clean_recorded: killed_while_cleaning "clean.recorded",
-    killed_at_clean_moved_out: killed_while_cleaning "clean.moved-out",
-    killed_at_clean_unlisted: killed_while_cleaning "clean.unlisted",
-    killed_at_clean_emptied: killed_while_cleaning "clean.emptied",
+    killed_at_clean_removed: killed_while_cleaning "clean.removed",
     killed_at_clean_branch_gone: killed_while_cleaning "clean.branch-gone",
-    killed_at_expire_recorded: killed_while_expiring "expire.recorded",
-    killed_at_expire_refs_gone: killed_while_expiring "expire.refs-gone",
     killed_at_clean_done: killed_while_cleaning "clean.done",
     killed_at_abandon_recorded: killed_while_abandoning "abandon.recorded",
     killed_at_abandon_abandoned: killed_while_abandoning "abandon.abandoned",
     killed_at_undo_intended: killed_while_undoing "undo.intended",
-    killed_at_undo_branch_back: killed_while_undoing "undo.branch-back",
-    killed_at_undo_filled: killed_while_undoing "undo.filled",
-    killed_at_undo_listed: killed_while_undoing "undo.listed",
     killed_at_undo_tree_back: killed_while_undoing "undo.tree-back",
     killed_at_undo_reopening: killed_while_reopening "undo.reopening",
 }

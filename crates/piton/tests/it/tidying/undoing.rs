@@ -1,43 +1,11 @@
-//! What went comes back, until its time is over; what is newer is never undone over.
+//! What went comes back; what is newer is never undone over.
 
 use std::fs;
 use std::path::PathBuf;
 
 use piton_testkit::runs::{OnDisk, refused};
 
-use super::{Print, assert_back, cleaned, small, stopped};
-
-#[test]
-fn what_was_moved_aside_goes_when_its_time_is_over_and_not_before() {
-    let lab = cleaned();
-    lab.age(1, 29);
-    assert_eq!(lab.expired(&["--apply"]), Vec::<u64>::new());
-    assert!(lab.sandbox.exists(".git/piton/undo/1"));
-    lab.age(1, 2);
-    let before = OnDisk::of(&lab.sandbox.path(".git/piton/undo"));
-    let out = lab.sandbox.piton(&["clean"]).output().success();
-    assert!(out.stdout.contains("act 1") && out.stdout.contains("expired: clean"), "{out}");
-    assert!(out.stderr.contains("--apply") && out.stderr.contains("cannot be undone"), "{out}");
-    let after = OnDisk::of(&lab.sandbox.path(".git/piton/undo"));
-    assert_eq!(before.differences(&after), Vec::<PathBuf>::new(), "looking deletes nothing");
-    assert_eq!(lab.expired(&["--apply"]), [1]);
-    lab.assert_expired(1, "applied");
-    assert!(lab.sandbox.exists("src/lib.txt"), "links were not followed");
-    let listed = lab.sandbox.piton(&["undo", "--list"]).output().success();
-    assert!(listed.stdout.contains("expired"), "{listed}");
-    let (code, error, _) = refused(&lab.sandbox, &["undo"]);
-    assert_eq!((code, error.as_str()), (2, "E100"));
-}
-
-#[test]
-fn a_run_that_was_given_up_can_be_reopened_however_long_ago_that_was() {
-    let (lab, handle) = stopped();
-    lab.data(&["abandon", &handle, "--yes"]);
-    lab.age(1, 400);
-    assert_eq!(lab.expired(&["--apply"]), Vec::<u64>::new());
-    lab.data(&["undo", "1"]);
-    assert_eq!(lab.status(&handle), "stopped");
-}
+use super::{Print, assert_back, small};
 
 #[test]
 fn an_act_that_cannot_be_read_stands_in_nobodys_way() {
@@ -112,18 +80,29 @@ fn who_comes_in_at_the_last_moment_keeps_the_worktree() {
 }
 
 #[test]
-fn what_is_written_while_it_goes_is_not_lost() {
-    let (lab, safe, _) = small();
-    let crash = lab.sandbox.crash_point("clean.moved-out", 1);
-    let running = lab.sandbox.piton(&["clean", "--apply"]).crash_at(&crash).spawn();
+fn what_is_written_after_the_snapshot_keeps_the_worktree() {
+    let (lab, safe, prints) = small();
+    let crash = lab.sandbox.crash_point("clean.recorded", 1);
+    let running = lab.sandbox.piton(&["clean", "--apply", "--json"]).crash_at(&crash).spawn();
     crash.wait_hit();
-    // An editor that had the folder open writes on, wherever it is by now.
-    let away = lab.sandbox.path(".git/piton/undo/1/1/tree");
-    lab.sandbox.write(away.join("src/lib.txt"), "written at the last moment\n");
-    lab.sandbox.write(away.join("late.txt"), "late\n");
+    lab.sandbox.write(safe[0].join("late.txt"), "late\n");
     crash.release();
-    running.wait().expect_code(0);
-    lab.data(&["undo"]);
-    assert_eq!(lab.sandbox.read(safe[0].join("src/lib.txt")), "written at the last moment\n");
+    let out = running.wait().expect_code(1).json();
+    let why = out["issues"][0]["message"].as_str().expect("text").to_owned();
+    assert_eq!(out["data"]["removed"].as_array().expect("rows").len(), 2, "{out:#} {why}");
     assert_eq!(lab.sandbox.read(safe[0].join("late.txt")), "late\n");
+    lab.data(&["undo"]);
+    assert_back(&lab, &safe[1..], &prints[1..], "the others");
+    assert_eq!(lab.sandbox.read(safe[0].join("late.txt")), "late\n");
+}
+
+#[test]
+fn ignored_files_are_counted_and_go_for_good() {
+    let (lab, safe, prints) = small();
+    let out = lab.sandbox.piton(&["clean"]).output().success();
+    assert!(out.stdout.contains("; 2 ignored files ("), "{out}");
+    lab.data(&["clean", "--apply"]);
+    lab.data(&["undo"]);
+    assert_back(&lab, &safe, &prints, "but for them");
+    assert!(!safe[1].join("src/secret.tmp").exists());
 }
