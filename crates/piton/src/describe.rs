@@ -1,5 +1,6 @@
 //! A run's view in words: the rows and lines that `status`, `show` and the overview have in common.
 
+use std::path::Path;
 use std::time::Duration;
 
 use piton_core::event::{Omission, Priority, Report, Stage, Truth};
@@ -9,8 +10,10 @@ use piton_core::view::{
     StepView, WorkAtRisk,
 };
 use piton_engine::condition::Condition;
+use piton_engine::merge::{Merge, Way};
 
 use crate::hints;
+use crate::start::from_here;
 use crate::text::{TEXT_SHOWN, ago, bold, clipped, count, dim, green, plain, red, span, yellow};
 
 /// The longest title in a table.
@@ -510,5 +513,37 @@ fn took(step: &StepView) -> String {
         (Some(total), 1) => format!(" in {}", span(total)),
         (Some(total), n) => format!(" in {} over {n} attempts", span(total)),
         (None, _) => String::new(),
+    }
+}
+
+/// What was asked of a merge, as far as the words depend on it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct MergeWords {
+    pub(crate) squash: bool,
+    pub(crate) dry_run: bool,
+}
+
+/// What a merge did, or would do.
+pub(crate) fn merge_line(handle: &str, done: &Merge, asked: MergeWords) -> String {
+    let (handle, into) = (bold(handle), bold(&done.into));
+    let would = if asked.dry_run { "would be " } else { "" };
+    let updated = if asked.dry_run { "would be updated" } else { "was updated" };
+    let along = match &done.checkout {
+        Some(place) if from_here(place) == Path::new(".") => {
+            format!("; your working tree {updated}")
+        }
+        Some(place) => format!("; the working tree {} {updated}", from_here(place).display()),
+        None => format!("; it is not checked out: `git switch {}` shows it", done.into),
+    };
+    match &done.way {
+        Way::Nothing => format!("{handle}: already merged into {into}"),
+        Way::FastForward => {
+            format!("{handle}: {into} {would}moved forward to {}{along}", done.tip.short())
+        }
+        Way::Commit(commit) => {
+            let what = if asked.squash { "one commit" } else { "a merge commit" };
+            let id = commit.as_ref().map(|id| format!(" {}", id.short())).unwrap_or_default();
+            format!("{handle}: {would}merged into {into} by {what}{id}{along}")
+        }
     }
 }

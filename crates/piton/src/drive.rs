@@ -14,13 +14,15 @@ use piton_engine::project::Project;
 use piton_engine::worker::{self, Going, Outcome, WorkOptions};
 use serde_json::json;
 
+use crate::answer::Answer;
 use crate::describe::{answer_commands, open_questions};
-use crate::error::{Detail, Kind, Problem};
+use crate::error::{Detail, Kind, Problem, interrupted};
 use crate::hints::{About, start_over_shown};
+use crate::next::next_commands;
 use crate::progress::Progress;
+use crate::start::from_here;
 use crate::text::{bold, green, plain, span};
 use crate::ui::Ui;
-use crate::verb::{Answer, from_here, interrupted, next_commands};
 
 /// What run and resume are asked in the same words.
 #[derive(Debug, clap::Args)]

@@ -5,6 +5,7 @@
 use std::error::Error;
 use std::io;
 
+use piton_core::event::Cause;
 use piton_core::plan::PlanError;
 use piton_core::refusal::Refusal;
 use piton_engine::StoreError;
@@ -18,8 +19,7 @@ use piton_engine::undo::NotUndone;
 use serde::Serialize;
 
 use crate::exit::ExitStatus;
-use crate::ui::unwritten;
-use crate::{remedy, text, verb};
+use crate::{remedy, text};
 
 macro_rules! kinds {
     ($($name:ident, $code:literal, $exit:ident, $meaning:literal;)*) => {
@@ -223,6 +223,12 @@ impl Problem {
     }
 }
 
+pub(crate) fn unwritten(error: &io::Error) -> Problem {
+    Problem::new(Kind::Io, "the answer could not be written")
+        .because(error)
+        .hint("what was asked for may be done: `piton status --all` says what is")
+}
+
 /// `piton … | head` is a normal way to use it.
 impl From<io::Error> for Problem {
     fn from(error: io::Error) -> Problem {
@@ -281,7 +287,7 @@ fn kind_of(error: &EngineError) -> Kind {
             }
         },
         EngineError::Unverified { .. } => Kind::VerifyFailed,
-        EngineError::VerifyEnded { cause, .. } => verb::interrupted(*cause),
+        EngineError::VerifyEnded { cause, .. } => interrupted(*cause),
         EngineError::Settings(_) => Kind::StoreCorrupt,
         EngineError::Io { .. } | EngineError::Unstarted { .. } => Kind::Io,
         EngineError::KeeperLost { .. } => Kind::SetupFailed,
@@ -292,6 +298,15 @@ fn kind_of(error: &EngineError) -> Kind {
         | EngineError::OtherHost { .. } => Kind::TreeInUse,
         EngineError::NewerEdits { .. } => Kind::NewerEdits,
         EngineError::NotPutBack { .. } => Kind::NotRestored,
+    }
+}
+
+/// The kind of an interruption, which has the exit status of its signal.
+pub(crate) fn interrupted(cause: Cause) -> Kind {
+    match cause {
+        Cause::Termination => Kind::Terminated,
+        Cause::HangUp => Kind::HungUp,
+        _ => Kind::Interrupted,
     }
 }
 

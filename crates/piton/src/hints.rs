@@ -19,12 +19,11 @@ use piton_engine::project::Project;
 use piton_engine::runs::Changed;
 use piton_engine::shell::word;
 
-use crate::claiming::ByClaim;
 use crate::error::Problem;
-use crate::reference::accepts;
 use crate::remedy::ended_by;
+use crate::start::{from_here, plan_from_here};
 use crate::text::plain;
-use crate::verb::{from_here, plan_from_here};
+use crate::typed::{again, has, is_verb};
 
 const ACCEPT: &str = "--accept-plan";
 /// What stands for words that nobody else can say.
@@ -36,7 +35,15 @@ const NAMED_MAX: usize = 3;
 pub(crate) struct About<'a> {
     project: &'a Project,
     run: &'a Run,
-    claim: Option<(&'a StepId, &'a ByClaim)>,
+    claim: Option<NamedClaim<'a>>,
+}
+
+/// A claim as a command names it: by its fence, or by the worktree it was made from.
+#[derive(Clone, Copy)]
+pub(crate) struct NamedClaim<'a> {
+    pub(crate) step: &'a StepId,
+    pub(crate) fence: Option<u64>,
+    pub(crate) worktree: Option<&'a Path>,
 }
 
 impl<'a> About<'a> {
@@ -44,11 +51,7 @@ impl<'a> About<'a> {
         About { project, run: log.run(), claim: None }
     }
 
-    pub(crate) fn claim(
-        project: &'a Project,
-        log: &'a Log,
-        claim: (&'a StepId, &'a ByClaim),
-    ) -> About<'a> {
+    pub(crate) fn claim(project: &'a Project, log: &'a Log, claim: NamedClaim<'a>) -> About<'a> {
         About { claim: Some(claim), ..About::run(project, log) }
     }
 
@@ -90,7 +93,7 @@ impl<'a> About<'a> {
     /// What was typed where it may accept a plan, else what does nothing but that.
     fn accepting(&self) -> String {
         let typed = again(ACCEPT);
-        match accepts_here(ACCEPT) {
+        match is_verb(&["run", "resume", "open", "claim"]) && !has("--dry-run") {
             true => typed,
             false => {
                 let plan = plan_from_here(self.project, &self.run.opened.plan_path);
@@ -230,7 +233,7 @@ impl<'a> About<'a> {
     }
 
     fn unlanded(&self, why: &Unlanded) -> Option<String> {
-        let (step, _) = self.claim?;
+        let NamedClaim { step, .. } = self.claim?;
         let complete =
             || format!("`{} --commit \"$(git rev-parse HEAD)\"`", self.write("complete", step));
         Some(match why {
@@ -317,7 +320,7 @@ impl<'a> About<'a> {
 
     /// The claim that asks for a step: from the worktree that the command was about.
     fn ask_for(&self, step: &StepId, given: Option<Fence>) -> String {
-        let named = self.claim.and_then(|(_, by)| by.worktree.as_deref());
+        let named = self.claim.and_then(|claim| claim.worktree);
         let from = named.map(Path::display).map(|path| path.to_string());
         let from = from.or_else(|| self.place_of(step, given?));
         let from = from.map_or_else(|| ".".to_owned(), |path| word(&path));
@@ -341,7 +344,7 @@ impl<'a> About<'a> {
     }
 
     fn write_with(&self, verb: &str, step: &StepId, words: &str) -> String {
-        let claim = match self.claim.map(|(_, by)| (by.fence, by.worktree.as_deref())) {
+        let claim = match self.claim.map(|claim| (claim.fence, claim.worktree)) {
             Some((Some(fence), _)) => format!("--fence {fence}"),
             Some((None, Some(path))) => format!("--worktree {}", word(&path.display().to_string())),
             Some((None, None)) | None => String::new(),
@@ -389,33 +392,4 @@ fn begin(project: &Project, run: &Run) -> String {
 fn begin_as(project: &Project, plan_path: &str, by_hand: bool) -> String {
     let verb = if by_hand { "open" } else { "run" };
     format!("piton {verb} {}", plan_from_here(project, plan_path))
-}
-
-/// Whether what was typed is still a command with one more word.
-fn accepts_here(more: &str) -> bool {
-    let typed = std::env::args_os().map(|text| text.to_string_lossy().into_owned());
-    let words: Vec<String> = typed.chain([more.to_owned()]).collect();
-    accepts(&words).is_ok()
-}
-
-/// What was typed, with more words behind it.
-pub(crate) fn again(more: &str) -> String {
-    let typed = std::env::args_os().skip(1);
-    let words = typed.map(|text| word(&text.to_string_lossy())).chain([more.to_owned()]);
-    let words: Vec<String> = words.filter(|word| !word.is_empty()).collect();
-    format!("piton {}", words.join(" "))
-}
-
-/// What was typed with other words in the place of one; none where that is no command.
-pub(crate) fn instead(of: &str, others: &[&str]) -> Option<String> {
-    let mut words = vec!["piton".to_owned()];
-    for typed in std::env::args_os().skip(1) {
-        let typed = typed.to_string_lossy().into_owned();
-        match typed == of {
-            true => words.extend(others.iter().map(|&other| other.to_owned())),
-            false => words.push(typed),
-        }
-    }
-    accepts(&words).ok()?;
-    Some(words.iter().map(|typed| word(typed)).collect::<Vec<_>>().join(" "))
 }

@@ -9,19 +9,23 @@ pub mod error;
 pub mod exit;
 pub mod reference;
 
-mod accepting;
-mod choosing;
-mod claiming;
+mod answer;
 mod cli;
 mod describe;
 mod drive;
 mod hints;
+mod next;
+mod plan_drift;
 mod progress;
 mod remedy;
 mod screen;
+mod start;
+mod target;
 mod text;
 mod trusting;
+mod typed;
 mod ui;
+mod unfinished_menu;
 mod verb;
 
 /// The whole program.

@@ -10,8 +10,8 @@ use piton_engine::shell::word;
 use piton_engine::trust::{Agreements, Asked, Trust};
 
 use crate::error::{Detail, Kind, Problem};
-use crate::hints::again;
 use crate::text::{bold, green, plain, red};
+use crate::typed::again;
 use crate::ui::{Said, Ui};
 
 /// How trust may be given.

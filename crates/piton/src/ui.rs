@@ -11,7 +11,7 @@ use indicatif::{MultiProgress, ProgressDrawTarget};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::error::{Issue, Kind, Problem, Severity};
+use crate::error::{Detail, Issue, Kind, Problem, Severity, unwritten};
 use crate::exit::ExitStatus;
 use crate::screen::Screen;
 use crate::text::{self, harmless};
@@ -46,6 +46,21 @@ pub(crate) enum Said {
     No,
     /// There is no terminal to ask on.
     Nobody,
+}
+
+impl Said {
+    /// The command to type where a person did not agree to what would be done.
+    pub(crate) fn or_refuse(self, would: Vec<String>, command: &str) -> Result<(), Problem> {
+        let message = match self {
+            Said::Yes => return Ok(()),
+            Said::No => "nothing was changed",
+            Said::Nobody => "it ends a run, and there is no terminal to confirm it on",
+        };
+        let row = |message| Detail { message, hint: None };
+        let details = would.into_iter().map(row).collect();
+        let problem = Problem::new(Kind::Unconfirmed, message).with_details(details);
+        Err(problem.hint(format!("`{command}`")))
+    }
 }
 
 #[derive(Serialize)]
@@ -313,12 +328,6 @@ impl Ui {
         // Whoever stopped reading does not want the rest; the exit status says it all the same.
         let _ = self.noted(written);
     }
-}
-
-pub(crate) fn unwritten(error: &io::Error) -> Problem {
-    Problem::new(Kind::Io, "the answer could not be written")
-        .because(error)
-        .hint("what was asked for may be done: `piton status --all` says what is")
 }
 
 /// A text with its colours, or without them where they are not shown. Taken out beforehand: a stream that

@@ -15,7 +15,7 @@ use piton_engine::runs;
 use piton_engine::{Access, Store};
 use serde_json::json;
 
-use crate::error::{Detail, Kind, Problem};
+use crate::error::{Kind, Problem};
 use crate::text::{bold, count};
 use crate::ui::{Said, Ui};
 use crate::verb::stop::{self, BEYOND_GRACE};
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             ui.talk(format!("  {line}"));
         }
         let agreed = ui.ask(&format!("Abandon {}?", bold(handle.as_str())));
-        refuse_unless(agreed, told, &format!("piton abandon {handle} --yes"))?;
+        agreed.or_refuse(told, &format!("piton abandon {handle} --yes"))?;
     }
     end_all(ui, &project, &mut log)?;
     let act = abandon::abandon(&project, &mut log)?;
@@ -107,7 +107,7 @@ fn purge(
             Said::Yes => ui.ask("Sure? Its log and its transcripts cannot be brought back."),
             other => other,
         };
-        refuse_unless(agreed, told, &format!("piton abandon {handle} --purge --yes"))?;
+        agreed.or_refuse(told, &format!("piton abandon {handle} --purge --yes"))?;
     }
     let done = purge::purge(project, &mut log)?;
     // It is done, whoever still listens.
@@ -160,17 +160,6 @@ fn fates(goes: &str, of: &Purge) -> Vec<String> {
         ),
     ]));
     told
-}
-
-/// What a person has to agree to, and did not.
-pub(crate) fn refuse_unless(agreed: Said, told: Vec<String>, command: &str) -> Result<(), Problem> {
-    let details = told.into_iter().map(|message| Detail { message, hint: None }).collect();
-    let message = match agreed {
-        Said::Yes => return Ok(()),
-        Said::No => "nothing was changed",
-        Said::Nobody => "it ends a run, and nobody is there to agree",
-    };
-    Err(Problem::new(Kind::Unconfirmed, message).with_details(details).hint(format!("`{command}`")))
 }
 
 /// What is ended and what stays.

@@ -9,12 +9,12 @@ use piton_engine::shell::word;
 use piton_engine::{Access, questions};
 use serde_json::{Value, json};
 
-use crate::claiming;
 use crate::error::{Kind, Problem};
 use crate::hints::{About, YOUR_WORDS};
+use crate::target;
 use crate::text::plain;
 use crate::ui::Ui;
-use crate::verb::{self, Answer, stop::step_of};
+use crate::verb::{self, Answer, step_of};
 
 /// Answer what a step has asked
 #[derive(Debug, clap::Args)]
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         return Err(Problem::new(Kind::Usage, message).hint("write it between the quotes"));
     }
     let project = verb::project()?;
-    let mut log = claiming::run_of(&project, Access::Existing, run)?;
+    let mut log = target::run_of(&project, Access::Existing, run)?;
     // A step may be called `q12` too; a question of that name comes first.
     let is_asked = |question| log.run().questions().any(|(_, known)| known.id == question);
     let which = match asked.parse() {

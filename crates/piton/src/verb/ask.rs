@@ -10,10 +10,10 @@ use piton_engine::config;
 use piton_engine::questions::{self, Waited};
 use serde_json::{Value, json};
 
-use crate::claiming::{ByClaim, Target, Which};
 use crate::describe::question_lines;
 use crate::error::{Kind, Problem};
 use crate::hints;
+use crate::target::{ByClaim, Target, Which};
 use crate::text::plain;
 use crate::ui::Ui;
 use crate::verb::{self, Answer};

@@ -5,8 +5,8 @@ use piton_core::ids::ItemRef;
 use piton_engine::claims;
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Inside, Target, Which, words};
 use crate::error::{Kind, Problem};
+use crate::target::{ByClaim, Inside, Target, Which, words};
 use crate::ui::Ui;
 use crate::verb::Answer;
 

@@ -8,8 +8,8 @@ use piton_engine::claims;
 use piton_engine::shell::word;
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Target, Which, within};
 use crate::error::{Kind, Problem};
+use crate::target::{ByClaim, Target, Which, within};
 use crate::text::{count, plain};
 use crate::ui::Ui;
 use crate::verb::Answer;

@@ -12,14 +12,15 @@ use piton_engine::claims::{self, ClaimAnswer, ClaimAsk, Unclaimable};
 use piton_engine::log::Log;
 use piton_engine::project::Project;
 
-use crate::accepting::Accepting;
-use crate::claiming::{self, Inside, is_run, tell_kept};
 use crate::error::{Kind, Problem};
-use crate::hints::{About, again};
+use crate::hints::About;
+use crate::plan_drift::Accepting;
 use crate::remedy::why;
+use crate::target::{self, Inside, is_run, tell_kept};
 use crate::text::{bold, count, plain, table};
+use crate::typed::again;
 use crate::ui::Ui;
-use crate::verb::{self, Answer, run::lease, stop::step_of};
+use crate::verb::{self, Answer, run::lease, step_of};
 
 /// Take a step, to work on it in a worktree of your own
 #[derive(Debug, clap::Args)]
@@ -73,7 +74,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             .hint(format!("in the folder you are in: `{}`", again("--worktree ."))));
     };
     let on_change = args.accepting.on_change();
-    let mut log = claiming::open_or_find(ui, &project, args.run.as_deref(), on_change)?;
+    let mut log = target::open_or_find(ui, &project, args.run.as_deref(), on_change)?;
     let step = args.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
     let takeover = if args.force { Takeover::Force } else { Takeover::Forbid };
     let ask = ClaimAsk { step: step.as_ref(), worktree, lease: args.lease, takeover };
@@ -104,7 +105,7 @@ fn own(project: &Project, args: &Args) -> Result<Option<(Log, ClaimAnswer)>, Pro
     if args.step.is_some() && args.step != inside.step {
         return Ok(None);
     }
-    let log = claiming::run_of(project, Access::Existing, None)?;
+    let log = target::run_of(project, Access::Existing, None)?;
     let same = match &args.run {
         Some(asked) if is_run(&log, asked) => true,
         Some(asked) => verb::find(project, log.store(), Some(asked))

@@ -11,8 +11,8 @@ use piton_engine::{EngineError, retention, snapshot, undo};
 use serde_json::json;
 
 use crate::error::{Detail, Kind, Problem};
-use crate::hints::again;
 use crate::text::{bold, count, dim, green, plain, table};
+use crate::typed::again;
 use crate::ui::Ui;
 use crate::verb::{self, Answer, from_here};
 

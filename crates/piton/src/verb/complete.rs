@@ -7,9 +7,9 @@ use piton_engine::claims;
 use piton_engine::complete::{Delivered, complete_with, delivered, is_due};
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Target, Which, tell_kept, words};
 use crate::describe::omission;
 use crate::error::{Kind, Problem};
+use crate::target::{ByClaim, Target, Which, tell_kept, words};
 use crate::trusting::Consent;
 use crate::ui::Ui;
 use crate::verb::Answer;

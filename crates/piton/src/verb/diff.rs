@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::error::Problem;
 use crate::ui::Ui;
-use crate::verb::{self, Answer, stop::step_of};
+use crate::verb::{self, Answer, step_of};
 
 /// Show what a run or a step has changed
 #[derive(Debug, clap::Args)]

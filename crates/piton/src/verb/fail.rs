@@ -3,8 +3,8 @@
 use piton_engine::claims;
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Target, Which, tell_kept, tell_stopped, words};
 use crate::error::Problem;
+use crate::target::{ByClaim, Target, Which, tell_kept, tell_stopped, words};
 use crate::ui::Ui;
 use crate::verb::Answer;
 

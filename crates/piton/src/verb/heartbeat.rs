@@ -7,8 +7,8 @@ use piton_engine::claims::{self, Pulse};
 use piton_engine::error::EngineError;
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Target, Which};
 use crate::error::Problem;
+use crate::target::{ByClaim, Target, Which};
 use crate::ui::Ui;
 use crate::verb::{Answer, run::lease};
 

@@ -4,9 +4,9 @@ use piton_core::event::Priority;
 use piton_engine::claims;
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Target, words};
 use crate::describe::priority_word;
 use crate::error::{Kind, Problem};
+use crate::target::{ByClaim, Target, words};
 use crate::text::{TEXT_SHOWN, clipped};
 use crate::ui::Ui;
 use crate::verb::Answer;
@@ -15,11 +15,11 @@ use crate::verb::Answer;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    verb: Verb,
+    verb: ItemVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum ItemVerb {
     /// Add an item that was found missing at work
     #[command(after_help = "\
 Examples:
@@ -46,7 +46,7 @@ struct Add {
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let Verb::Add(args) = &args.verb;
+    let ItemVerb::Add(args) = &args.verb;
     let (mut target, text) = Target::behind(&args.words, &args.by, "text")?;
     let text = words(&text).map_err(|why| {
         Problem::new(Kind::Usage, format!("the item: {why}"))

@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::error::{Kind, Problem};
 use crate::text::{bold, plain};
 use crate::ui::Ui;
-use crate::verb::{self, Answer, stop::step_of};
+use crate::verb::{self, Answer, step_of};
 
 /// Show what a step's agent printed
 #[derive(Debug, clap::Args)]

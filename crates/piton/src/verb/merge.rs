@@ -1,16 +1,14 @@
 //! `piton merge`: brings what a run has landed into the branch that it began from.
 
-use std::path::Path;
-
 use piton_engine::Access;
 use piton_engine::merge::{self, How, Merge, MergeAsk, OpenSteps, Way};
 use serde_json::{Value, json};
 
+use crate::describe::{MergeWords, merge_line};
 use crate::error::{Kind, Problem};
 use crate::hints::About;
-use crate::text::bold;
 use crate::ui::Ui;
-use crate::verb::{self, Answer, from_here};
+use crate::verb::{self, Answer};
 
 /// Bring what a run has landed into its base branch
 #[derive(Debug, clap::Args)]
@@ -69,10 +67,10 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let done = done.map_err(|error| About::run(&project, &log).problem(error))?;
     // It is merged, whoever still listens.
     let handle = log.run().opened.handle.clone();
-    let _ = ui.line(told(
+    let _ = ui.line(merge_line(
         handle.as_str(),
         &done,
-        Telling { squash: args.squash, dry_run: args.dry_run },
+        MergeWords { squash: args.squash, dry_run: args.dry_run },
     ));
     if let Some(folder) = &done.aside {
         let message = format!(
@@ -86,37 +84,6 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         true => Answer::new(data),
         false => Answer::new(data).after_writing(log.store()),
     })
-}
-
-/// What was asked for, as far as the words depend on it.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Telling {
-    pub(crate) squash: bool,
-    pub(crate) dry_run: bool,
-}
-
-/// What a merge did, or would do.
-pub(crate) fn told(handle: &str, done: &Merge, asked: Telling) -> String {
-    let (handle, into) = (bold(handle), bold(&done.into));
-    let would = if asked.dry_run { "would be " } else { "" };
-    let along = match &done.checkout {
-        Some(place) if from_here(place) == Path::new(".") => {
-            "; this checkout comes along".to_owned()
-        }
-        Some(place) => format!("; the checkout {} comes along", from_here(place).display()),
-        None => format!("; it is not checked out: `git switch {}` shows it", done.into),
-    };
-    match &done.way {
-        Way::Nothing => format!("{handle}: {into} has it already"),
-        Way::FastForward => {
-            format!("{handle}: {into} {would}moved forward to {}{along}", done.tip.short())
-        }
-        Way::Commit(commit) => {
-            let what = if asked.squash { "one commit" } else { "a merge commit" };
-            let id = commit.as_ref().map(|id| format!(" {}", id.short())).unwrap_or_default();
-            format!("{handle}: {would}merged into {into} by {what}{id}{along}")
-        }
-    }
 }
 
 fn data(log: &piton_engine::log::Log, done: &Merge, args: &Args) -> Value {

@@ -4,9 +4,9 @@ use piton_engine::observe::{Depth, look};
 use piton_engine::runs::OpenedRun;
 use serde_json::json;
 
-use crate::accepting::Accepting;
-use crate::claiming;
 use crate::error::Problem;
+use crate::plan_drift::Accepting;
+use crate::target;
 use crate::text::{bold, count};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, run::Begin};
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let given = args.begin.inputs()?;
     let project = verb::project()?;
     let how = (args.accepting.on_change(), args.begin.unfinished());
-    let (log, opened) = match claiming::open(ui, &project, (plan, given), how)? {
+    let (log, opened) = match target::open(ui, &project, (plan, given), how)? {
         OpenedRun::New(log) => (log, true),
         OpenedRun::Existing(log) | OpenedRun::Changed(log, _) => (log, false),
     };

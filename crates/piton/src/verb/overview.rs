@@ -10,7 +10,7 @@ use crate::error::{Kind, Problem};
 use crate::exit::ExitStatus;
 use crate::text::{bold, now, table};
 use crate::ui::Ui;
-use crate::verb::status::{Which, survey};
+use crate::verb::status::{WhichRuns, survey};
 use crate::verb::{self, Answer, next_commands};
 
 const NEW_HERE: [(&str, &str); 4] = [
@@ -42,7 +42,7 @@ fn nothing(ui: &Ui, place: &str) -> Result<Answer, Problem> {
 }
 
 fn inside(ui: &Ui, project: &Project) -> Result<Answer, Problem> {
-    let mut found = survey(project, Which::All)?;
+    let mut found = survey(project, WhichRuns::All)?;
     let exit = if found.damaged.is_empty() { ExitStatus::Ok } else { ExitStatus::Corrupt };
     if found.views.is_empty() && found.damaged.is_empty() {
         return nothing(ui, "no runs");

@@ -19,11 +19,11 @@ use crate::verb::{self, Answer};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    verb: Verb,
+    verb: PlanVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum PlanVerb {
     /// Check a plan file: every mistake with its line and a remedy
     #[command(after_help = "\
 Example:
@@ -37,7 +37,7 @@ Exit status: 0 when the plan can be used, 65 when it cannot.")]
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let Verb::Check { file } = &args.verb;
+    let PlanVerb::Check { file } = &args.verb;
     check(file, ui)
 }
 

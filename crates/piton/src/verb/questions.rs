@@ -5,13 +5,13 @@ use piton_engine::Access;
 use piton_engine::observe::{Depth, look};
 use serde_json::{Value, json};
 
-use crate::claiming;
 use crate::describe::{answer_commands, question_lines};
 use crate::error::Problem;
 use crate::exit::ExitStatus;
+use crate::target;
 use crate::text::bold;
 use crate::ui::Ui;
-use crate::verb::status::{Which, survey};
+use crate::verb::status::{WhichRuns, survey};
 use crate::verb::{self, Answer};
 
 /// Show what waits for an answer
@@ -35,11 +35,11 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     let (views, damaged) = match &args.run {
         Some(asked) => {
-            let log = claiming::run_of(&project, Access::Look, Some(asked))?;
+            let log = target::run_of(&project, Access::Look, Some(asked))?;
             (vec![look(&project, &log, Depth::Locks)?], Vec::new())
         }
         None => {
-            let which = if args.all { Which::All } else { Which::Unfinished };
+            let which = if args.all { WhichRuns::All } else { WhichRuns::Unfinished };
             let found = survey(&project, which)?;
             (found.views, found.damaged)
         }

@@ -3,10 +3,10 @@
 
 use piton_engine::{Access, claims};
 
-use crate::claiming;
 use crate::error::Problem;
 use crate::hints::About;
 use crate::remedy::why;
+use crate::target;
 use crate::text::{bold, dim, plain, table};
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
-    let log = claiming::run_of(&project, Access::Look, args.run.as_deref())?;
+    let log = target::run_of(&project, Access::Look, args.run.as_deref())?;
     let answer = claims::ready_steps(&project, &log)?;
     if let Some(why) = answer.left.barred.as_ref().filter(|_| !answer.left.all_completed) {
         let handle = bold(answer.handle.as_str());

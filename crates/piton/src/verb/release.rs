@@ -6,10 +6,10 @@ use piton_core::refusal::Refusal;
 use piton_core::run::Attempt;
 use piton_engine::claims::{self, ReleaseAnswer};
 
-use crate::claiming::{ByClaim, Target, Which, tell_kept, tell_stopped};
 use crate::error::{Kind, Problem};
-use crate::hints::again;
+use crate::target::{ByClaim, Target, Which, tell_kept, tell_stopped};
 use crate::text::plain;
+use crate::typed::again;
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
 

@@ -3,8 +3,8 @@
 use piton_engine::claims::{self, ResetAnswer};
 use serde_json::json;
 
-use crate::claiming::{Target, Which, tell_stopped, words};
 use crate::error::{Kind, Problem};
+use crate::target::{Target, Which, tell_stopped, words};
 use crate::ui::Ui;
 use crate::verb::Answer;
 

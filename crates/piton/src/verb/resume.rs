@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 
 use piton_engine::worker::Going;
 
-use crate::accepting::{self, OnChange};
 use crate::describe::condition_lines;
 use crate::drive::{Drive, Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
 use crate::hints::{About, start_over};
+use crate::plan_drift::{self, OnChange};
 use crate::text::{bold, clipped, dim, plain, table};
 use crate::trusting::{self, Consent};
 use crate::ui::Ui;
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let consent = Consent::asked(args.work.trust);
     if let Some(changed) = runs::drift(&project, log.run())? {
         let on_change = OnChange::asked(args.work.accept_plan, consent);
-        accepting::settle(ui, &project, &mut log, changed, (on_change, &loaded))?;
+        plan_drift::settle(ui, &project, &mut log, changed, (on_change, &loaded))?;
     }
     if let Err(nothing) = runs::check_rest_startable(log.run()) {
         // Others claim what is left: for them it goes on once the stop is lifted.

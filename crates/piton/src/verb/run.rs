@@ -15,13 +15,13 @@ use piton_engine::shell::word;
 use piton_engine::snapshot_history::refuse_log_behind;
 use piton_engine::worker::Going;
 
-use crate::accepting::{self, OnChange};
-use crate::choosing::{self, Chosen, Wish};
 use crate::drive::{Drive, Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
+use crate::plan_drift::{self, OnChange};
 use crate::text::{bold, count};
 use crate::trusting::{self, Consent};
 use crate::ui::Ui;
+use crate::unfinished_menu::{self, Chosen, Wish};
 use crate::verb::{self, Answer, resume};
 
 /// Run a plan; asks what becomes of its unfinished run, if there is one
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let found = runs::unended(&store, &opening)?;
     let (place, jobs) = (args.work.place(), args.work.jobs);
     let on = Drive { going: Going::On { confirmed: false }, place, jobs };
-    let unfinished = match choosing::choose(ui, &project, found, &wish)? {
+    let unfinished = match unfinished_menu::choose(ui, &project, found, &wish)? {
         Chosen::Own(unfinished) => unfinished,
         Chosen::Near(log) => {
             continued(ui, &project, &log, &Continued { given, loaded, consent })?;
@@ -154,7 +154,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         }
         OpenedRun::Changed(mut log, changed) => {
             let on_change = OnChange::asked(args.work.accept_plan, consent);
-            accepting::settle(ui, &project, &mut log, changed, (on_change, &loaded))?;
+            plan_drift::settle(ui, &project, &mut log, changed, (on_change, &loaded))?;
             continued(ui, &project, &log, &Continued { given, loaded, consent })?;
             log
         }

@@ -18,7 +18,7 @@ use crate::describe::{
 use crate::error::Problem;
 use crate::text::{bold, count, dim, now, plain, span};
 use crate::ui::Ui;
-use crate::verb::{self, Answer, json as to_json, next_commands, stop::step_of};
+use crate::verb::{self, Answer, json as to_json, next_commands, step_of};
 
 /// Show everything about a run
 #[derive(Debug, clap::Args)]

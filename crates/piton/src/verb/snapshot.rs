@@ -17,20 +17,20 @@ use piton_engine::{Access, EngineError, config};
 use serde_json::{Value, json};
 
 use crate::error::{Kind, Problem};
-use crate::hints::again;
 use crate::text::{ago, bold, count, dim, green, now, plain, red, table};
+use crate::typed::again;
 use crate::ui::{Said, Ui};
-use crate::verb::{self, Answer, json as to_json, stop::step_of};
+use crate::verb::{self, Answer, is_file, json as to_json, step_of};
 
 /// Look at the snapshots of a run, and get files back from them
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    verb: Verb,
+    verb: SnapshotVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum SnapshotVerb {
     /// List what is kept
     #[command(after_help = "\
 Examples:
@@ -40,7 +40,7 @@ Examples:
 What a holder kept after it had lost its claim, and what was there before something was put back, is
 known by its ref alone, and listed too. So is everything of a run that was purged:
 name it by its whole handle.")]
-    List(Which),
+    List(WhichSnapshot),
 
     /// Show what is in a snapshot: its message, its files, what was left out
     #[command(after_help = "\
@@ -50,7 +50,7 @@ Examples:
   piton snapshot show auth-calm-otter --at 4f3a9c")]
     Show {
         #[command(flatten)]
-        which: Which,
+        which: WhichSnapshot,
         #[command(flatten)]
         one: One,
     },
@@ -64,7 +64,7 @@ Examples:
   piton snapshot diff auth-calm-otter/jwt --at 14:05 src/auth.ts")]
     Diff {
         #[command(flatten)]
-        which: Which,
+        which: WhichSnapshot,
         #[command(flatten)]
         one: One,
 
@@ -97,7 +97,7 @@ while anybody works there. Files that changed since the last snapshot are listed
 restore that fails is taken back; one that was killed is finished by saying it again, or by resume.")]
     Restore {
         #[command(flatten)]
-        which: Which,
+        which: WhichSnapshot,
         #[command(flatten)]
         one: One,
 
@@ -117,7 +117,7 @@ restore that fails is taken back; one that was killed is finished by saying it a
 
 /// Which run and step.
 #[derive(Debug, clap::Args)]
-struct Which {
+struct WhichSnapshot {
     /// The run, and perhaps a step of it: the run's handle, id, the beginning of either, or its plan
     /// [default: the unfinished one]
     #[arg(value_name = "RUN[/STEP]")]
@@ -135,21 +135,21 @@ struct One {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     match &args.verb {
-        Verb::List(which) => list(which, ui),
-        Verb::Show { which, one } => show(which, one, ui),
-        Verb::Diff { which, one, base, worktree, stat, paths } => {
+        SnapshotVerb::List(which) => list(which, ui),
+        SnapshotVerb::Show { which, one } => show(which, one, ui),
+        SnapshotVerb::Diff { which, one, base, worktree, stat, paths } => {
             let against = match (base, worktree) {
                 (true, _) => Against::Base,
                 (false, true) => Against::Files,
                 (false, false) => Against::Previous,
             };
-            let form = if *stat { Form::Names } else { Form::Patch };
+            let form = if *stat { DiffForm::Names } else { DiffForm::Patch };
             diff(which, one, (against, form), &meant(paths)?, ui)
         }
-        Verb::Restore { which, one, to: Some(to), paths, .. } => {
+        SnapshotVerb::Restore { which, one, to: Some(to), paths, .. } => {
             export(which, one, to, &meant(paths)?, ui)
         }
-        Verb::Restore { which, one, to: None, yes, paths } => {
+        SnapshotVerb::Restore { which, one, to: None, yes, paths } => {
             let edits = if *yes { NewerEdits::Replace } else { NewerEdits::Refuse };
             restore(which, one, edits, &meant(paths)?, ui)
         }
@@ -167,7 +167,7 @@ struct Found {
 }
 
 impl Found {
-    fn of(which: &Which, access: Access) -> Result<Found, Problem> {
+    fn of(which: &WhichSnapshot, access: Access) -> Result<Found, Problem> {
         let project = verb::project()?;
         let asked = which.run.as_deref();
         // A plan's path has slashes, too: a step is what stands behind the last one of something else.
@@ -243,10 +243,6 @@ impl Found {
     }
 }
 
-pub(crate) fn is_file(asked: Option<&str>) -> bool {
-    asked.is_some_and(|text| Path::new(text).is_file())
-}
-
 /// A time, or how long ago.
 fn time(text: &str) -> Result<Millis, Problem> {
     if let Ok(since) = config::duration(text) {
@@ -300,7 +296,7 @@ fn meant(paths: &[OsString]) -> Result<Vec<Vec<u8>>, Problem> {
     Ok(paths?.into_iter().filter(|path| !path.is_empty()).collect())
 }
 
-fn list(which: &Which, ui: &Ui) -> Result<Answer, Problem> {
+fn list(which: &WhichSnapshot, ui: &Ui) -> Result<Answer, Problem> {
     let found = Found::of(which, Access::Look)?;
     let all = &found.listed.snapshots;
     let now = now();
@@ -379,7 +375,7 @@ fn under_way(begun: &Begun) -> String {
     }
 }
 
-fn show(which: &Which, one: &One, ui: &Ui) -> Result<Answer, Problem> {
+fn show(which: &WhichSnapshot, one: &One, ui: &Ui) -> Result<Answer, Problem> {
     let found = Found::of(which, Access::Look)?;
     let kept = found.choose(one)?;
     let contents = snapshot_history::contents(&found.project, found.log.as_ref(), kept)?;
@@ -442,15 +438,15 @@ fn left_out_lines(omitted: &[Omission], ui: &Ui) -> Result<(), Problem> {
 
 /// How a difference is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum DiffForm {
     Names,
     Patch,
 }
 
 fn diff(
-    which: &Which,
+    which: &WhichSnapshot,
     one: &One,
-    (against, form): (Against, Form),
+    (against, form): (Against, DiffForm),
     paths: &[Vec<u8>],
     ui: &Ui,
 ) -> Result<Answer, Problem> {
@@ -461,17 +457,17 @@ fn diff(
     let compared = snapshot_history::compare(&found.project, log, among, against, paths)?;
     let difference = &compared.difference;
     match form {
-        Form::Names => file_lines(&difference.files, ui)?,
-        Form::Patch if !ui.is_json() => ui.patch(&difference.patch)?,
-        Form::Patch => {}
+        DiffForm::Names => file_lines(&difference.files, ui)?,
+        DiffForm::Patch if !ui.is_json() => ui.patch(&difference.patch)?,
+        DiffForm::Patch => {}
     }
     if difference.files.is_empty() {
         ui.talk(format!("nothing differs between {} and {}", compared.from, compared.to));
     }
     Ok(Answer::on_demand(ui, || {
         let patch = match form {
-            Form::Patch => Value::from(String::from_utf8_lossy(&difference.patch)),
-            Form::Names => Value::Null,
+            DiffForm::Patch => Value::from(String::from_utf8_lossy(&difference.patch)),
+            DiffForm::Names => Value::Null,
         };
         json!({
             "snapshot": kept,
@@ -484,7 +480,7 @@ fn diff(
 }
 
 fn export(
-    which: &Which,
+    which: &WhichSnapshot,
     one: &One,
     to: &Path,
     paths: &[Vec<u8>],
@@ -532,7 +528,7 @@ fn elsewhere(error: EngineError, handle: &Handle, kept: &KnownSnapshot) -> Probl
 }
 
 fn restore(
-    which: &Which,
+    which: &WhichSnapshot,
     one: &One,
     edits: NewerEdits,
     paths: &[Vec<u8>],

@@ -4,9 +4,9 @@ use piton_core::view::{QuestionView, question_view};
 use piton_engine::claims;
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Target, Which};
 use crate::describe::question_lines;
 use crate::error::Problem;
+use crate::target::{ByClaim, Target, Which};
 use crate::ui::Ui;
 use crate::verb::Answer;
 

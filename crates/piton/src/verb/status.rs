@@ -70,7 +70,7 @@ fn one(ui: &Ui, project: &Project, asked: &str) -> Result<Answer, Problem> {
 }
 
 fn many(ui: &Ui, project: &Project, all: bool) -> Result<Answer, Problem> {
-    let found = survey(project, if all { Which::All } else { Which::Unfinished })?;
+    let found = survey(project, if all { WhichRuns::All } else { WhichRuns::Unfinished })?;
     let now = now();
     let head = ["RUN", "STATUS", "STEPS", "CHANGED", ""].map(dim).to_vec();
     let rows: Vec<Vec<String>> = found.views.iter().map(|view| run_row(view, now)).collect();
@@ -93,7 +93,7 @@ fn many(ui: &Ui, project: &Project, all: bool) -> Result<Answer, Problem> {
 
 /// Which runs to look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum WhichRuns {
     All,
     /// Not completed, and not left aside unless something of it is alive.
     Unfinished,
@@ -106,12 +106,12 @@ pub(crate) struct Survey {
 }
 
 /// Looks at runs; a damaged one never hides the others.
-pub(crate) fn survey(project: &Project, which: Which) -> Result<Survey, Problem> {
+pub(crate) fn survey(project: &Project, which: WhichRuns) -> Result<Survey, Problem> {
     let mut found = Survey { views: Vec::new(), damaged: Vec::new() };
     let Some(store) = verb::store_for_looking(project)? else { return Ok(found) };
     let logs = match which {
-        Which::All => runs::list(&store, &Runs::All)?,
-        Which::Unfinished => runs::unfinished_runs(project, &store)?,
+        WhichRuns::All => runs::list(&store, &Runs::All)?,
+        WhichRuns::Unfinished => runs::unfinished_runs(project, &store)?,
     };
     for log in logs {
         match log {
@@ -119,7 +119,7 @@ pub(crate) fn survey(project: &Project, which: Which) -> Result<Survey, Problem>
             Err(damaged) => found.damaged.push(*damaged),
         }
     }
-    if which == Which::Unfinished {
+    if which == WhichRuns::Unfinished {
         let is_over = |status: &RunStatus| {
             matches!(status, RunStatus::Completed | RunStatus::Abandoned { .. })
         };

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::error::{Kind, Problem};
 use crate::text::{bold, plain};
 use crate::ui::Ui;
-use crate::verb::{self, Answer, next_commands};
+use crate::verb::{self, Answer, next_commands, step_of};
 
 /// Stop a run, or one of its steps; `piton resume` goes on
 #[derive(Debug, clap::Args)]
@@ -116,20 +116,6 @@ pub(crate) fn tell(ui: &Ui, step: &StepRef, burial: &Burial) {
     if let Some(why) = &burial.unkept {
         let message = format!("the tree of {step} could not be kept: {}", plain(why));
         ui.warn(Kind::Noticed, message, None);
-    }
-}
-
-/// A step of the run by its id.
-pub(crate) fn step_of(log: &Log, text: &str) -> Result<StepId, Problem> {
-    let known = StepId::new(text).ok().filter(|id| log.run().index_of(id).is_some());
-    match known {
-        Some(step) => Ok(step),
-        None => {
-            let steps = &log.run().plan().steps;
-            let ids: Vec<&str> = steps.iter().map(|step| step.id.as_str()).take(20).collect();
-            Err(Problem::new(Kind::UnknownStep, format!("the plan has no step {text:?}"))
-                .hint(format!("its steps: {}", ids.join(", "))))
-        }
     }
 }
 

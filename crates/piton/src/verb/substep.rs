@@ -4,8 +4,8 @@ use piton_core::ids::SubstepId;
 use piton_engine::claims;
 use serde_json::json;
 
-use crate::claiming::{ByClaim, Target};
 use crate::error::{Kind, Problem};
+use crate::target::{ByClaim, Target};
 use crate::ui::Ui;
 use crate::verb::Answer;
 
@@ -13,11 +13,11 @@ use crate::verb::Answer;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    verb: Verb,
+    verb: SubstepVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum SubstepVerb {
     /// Say that a substep is done; saying it twice is harmless
     #[command(after_help = "\
 Examples:
@@ -37,7 +37,7 @@ struct Complete {
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let Verb::Complete(args) = &args.verb;
+    let SubstepVerb::Complete(args) = &args.verb;
     let (mut target, text) = Target::behind(&args.words, &args.by, "substep")?;
     let substep =
         SubstepId::new(text).map_err(|error| Problem::from_error(Kind::UnknownPart, &error))?;

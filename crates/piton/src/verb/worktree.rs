@@ -9,23 +9,23 @@ use piton_engine::places::{self, Place};
 use piton_engine::shell;
 use serde_json::json;
 
-use crate::accepting::OnChange;
-use crate::claiming;
 use crate::describe::condition_lines;
 use crate::error::Problem;
+use crate::plan_drift::OnChange;
+use crate::target;
 use crate::text::{self, dim, now, table, yellow};
 use crate::ui::Ui;
-use crate::verb::{self, Answer, clean, snapshot::is_file, stop::step_of};
+use crate::verb::{self, Answer, clean, is_file, step_of};
 
 /// Make, find and list worktrees
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    verb: Verb,
+    verb: WorktreeVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
+enum WorktreeVerb {
     /// Make the worktree of a step, or find it as it is; prints its path
     #[command(after_help = "\
 Examples:
@@ -36,7 +36,7 @@ Examples:
 It starts from what the run has landed, or from the step's own branch where that
 has more. A worktree that is there stays as it is. Without a step it is the one
 that `piton run` works in.")]
-    Create(Which),
+    Create(WhichWorktree),
 
     /// Print where a step is worked on, or would be
     #[command(after_help = "\
@@ -46,7 +46,7 @@ Examples:
 
 The steps of a run share its worktree unless the plan says `isolation = \"step\"`,
 one was made for the step (`create`), or it was claimed from elsewhere.")]
-    Path(Which),
+    Path(WhichWorktree),
 
     /// List every worktree: whose it is, how that stands, and what is in it
     #[command(after_help = "\
@@ -61,7 +61,7 @@ git's is taken.")]
 
 /// Which worktree is meant.
 #[derive(Debug, clap::Args)]
-struct Which {
+struct WhichWorktree {
     /// The plan, or the run: its handle, id or the beginning of either [default: PITON_RUN, else the
     /// unfinished one]
     #[arg(value_name = "PLAN|RUN")]
@@ -73,15 +73,15 @@ struct Which {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     match &args.verb {
-        Verb::Create(which) => create(which, ui),
-        Verb::Path(which) => path(which, ui),
-        Verb::List => list(ui),
+        WorktreeVerb::Create(which) => create(which, ui),
+        WorktreeVerb::Path(which) => path(which, ui),
+        WorktreeVerb::List => list(ui),
     }
 }
 
-fn create(which: &Which, ui: &Ui) -> Result<Answer, Problem> {
+fn create(which: &WhichWorktree, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
-    let log = claiming::open_or_find(ui, &project, which.run.as_deref(), OnChange::Refuse)?;
+    let log = target::open_or_find(ui, &project, which.run.as_deref(), OnChange::Refuse)?;
     let step = which.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
     let made = places::create(&project, &log, step.as_ref());
     let Place { path, branch, created } = made.map_err(|error| elsewhere(error, &log, &step))?;
@@ -120,10 +120,10 @@ fn elsewhere(error: EngineError, log: &Log, step: &Option<StepId>) -> Problem {
     }
 }
 
-fn path(which: &Which, ui: &Ui) -> Result<Answer, Problem> {
+fn path(which: &WhichWorktree, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
     let (run, step) = parted(which);
-    let log = claiming::run_of(&project, piton_engine::Access::Look, run)?;
+    let log = target::run_of(&project, piton_engine::Access::Look, run)?;
     let step = step.map(|text| step_of(&log, text)).transpose()?;
     let path = places::path(&project, &log, step.as_ref())?;
     ui.line(path.display().to_string())?;
@@ -133,7 +133,7 @@ fn path(which: &Which, ui: &Ui) -> Result<Answer, Problem> {
 }
 
 /// `RUN/STEP` in one word, as elsewhere; a plan's path has slashes, too.
-fn parted(which: &Which) -> (Option<&str>, Option<&str>) {
+fn parted(which: &WhichWorktree) -> (Option<&str>, Option<&str>) {
     let (run, step) = (which.run.as_deref(), which.step.as_deref());
     match run.and_then(|text| text.rsplit_once('/')) {
         Some((run, of)) if step.is_none() && !is_file(which.run.as_deref()) => {

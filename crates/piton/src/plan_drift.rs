@@ -9,10 +9,10 @@ use piton_engine::runs::{self, Changed};
 
 use crate::error::Problem;
 use crate::hints::About;
+use crate::start;
 use crate::text::{bold, plain};
 use crate::trusting::{self, Consent};
 use crate::ui::Ui;
-use crate::verb;
 
 /// For verbs that execute nothing of a plan, and may have to go on with a changed one.
 #[derive(Debug, clap::Args)]
@@ -61,7 +61,7 @@ pub(crate) fn settle(
         return Err(About::run(project, log).changed(changed, &living));
     };
     let agents = config::unvouched(&runs::settings_of(log)?.agents, &loaded.user_agents);
-    let path = verb::absolute(&runs::plan_file(project, log.run()))?;
+    let path = start::absolute(&runs::plan_file(project, log.run()))?;
     trusting::require(ui, &trusting::asked(project, &path, changed.plan(), &agents), consent)?;
     let told: Vec<String> = changed.differences().iter().map(|line| plain(line)).collect();
     runs::accept(log, changed).map_err(|error| About::run(project, log).problem(error))?;

@@ -12,13 +12,11 @@ use piton_engine::project::Project;
 use piton_engine::runs::{NearRun, Unended, Unfinished};
 use piton_engine::shell::word;
 
-use crate::describe::{run_head, step_row};
+use crate::describe::{MergeWords, merge_line, run_head, step_row};
 use crate::error::{Detail, Kind, Problem};
 use crate::hints::About;
 use crate::text::{bold, now, table};
 use crate::ui::{Said, Ui};
-use crate::verb::abandon::refuse_unless;
-use crate::verb::merge::{Telling, told};
 
 /// What was said on the command line.
 pub(crate) struct Wish<'a> {
@@ -103,7 +101,7 @@ fn merge_landed(ui: &Ui, project: &Project, log: &mut Log) {
     let ask = MergeAsk { into: None, how: How::Any, open: OpenSteps::Allow };
     let handle = log.run().opened.handle.clone();
     let say = |done: &Merge, dry_run| {
-        ui.talk(told(handle.as_str(), done, Telling { dry_run, ..Telling::default() }));
+        ui.talk(merge_line(handle.as_str(), done, MergeWords { dry_run, ..MergeWords::default() }));
     };
     let merged = merge::preview(project, log, &ask).and_then(|would| {
         say(&would, true);
@@ -136,7 +134,7 @@ fn fresh(ui: &Ui, view: &RunView, wish: &Wish<'_>) -> Result<(), Problem> {
         Said::Yes => ui.ask("Sure? Its steps are done again."),
         other => other,
     };
-    refuse_unless(agreed, told, &command)
+    agreed.or_refuse(told, &command)
 }
 
 fn hint(view: &RunView, wish: &Wish<'_>) -> String {

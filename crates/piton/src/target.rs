@@ -18,12 +18,13 @@ use piton_engine::runs::{self, NearRun, OpenAsk, OpenedRun, Unfinished};
 use piton_engine::shell::word;
 use serde_json::{Value, json};
 
-use crate::accepting::{self, OnChange};
 use crate::error::{Kind, Problem};
-use crate::hints::{About, again};
+use crate::hints::{About, NamedClaim};
+use crate::plan_drift::{self, OnChange};
+use crate::start;
 use crate::text::plain;
+use crate::typed::again;
 use crate::ui::Ui;
-use crate::verb::{self, snapshot::is_file, stop::step_of};
 
 /// What the environment says: set by the keeper for everything inside an attempt.
 #[derive(Debug, Clone, Default)]
@@ -118,7 +119,7 @@ impl Target {
     /// For a write under a claim.
     pub(crate) fn claimed(which: &Which, by: &ByClaim) -> Result<Target, Problem> {
         let inside = Inside::of_process();
-        let project = verb::project()?;
+        let project = start::project()?;
         let log = existing(&project, which.run.as_deref())?;
         let Some(step) = which.step.as_ref().or(inside.step.as_ref()) else {
             let handle = &log.run().opened.handle;
@@ -136,7 +137,9 @@ impl Target {
 
     /// An error with what can be done about it.
     pub(crate) fn told(&self, error: EngineError) -> Problem {
-        About::claim(&self.project, &self.log, (&self.step, &self.by)).problem(error)
+        let ByClaim { fence, worktree } = &self.by;
+        let claim = NamedClaim { step: &self.step, fence: *fence, worktree: worktree.as_deref() };
+        About::claim(&self.project, &self.log, claim).problem(error)
     }
 
     /// The fence to write under.
@@ -234,7 +237,7 @@ pub(crate) fn tell_stopped(ui: &Ui, target: &Target) -> bool {
 
 /// What is missing in front of a word, or behind: outside an attempt nothing says which step is meant.
 fn unnamed(which: &Which, word: &str, what: &str) -> Result<Problem, Problem> {
-    let project = verb::project()?;
+    let project = start::project()?;
     let Some(run) = which.run.as_deref() else {
         let message = format!(
             "of which step? outside an attempt the run and the step come before the {what}"
@@ -313,8 +316,8 @@ pub(crate) fn run_of(
     let inside = Inside::of_process().run;
     let asked = asked.or(inside.as_deref());
     match asked.and_then(|text| text.parse::<RunId>().ok()) {
-        Some(run) => Ok(Log::load(verb::store_with_runs(project, access)?, run)?),
-        None => verb::run_of(project, access, asked),
+        Some(run) => Ok(Log::load(start::store_with_runs(project, access)?, run)?),
+        None => start::run_of(project, access, asked),
     }
 }
 
@@ -343,7 +346,7 @@ pub(crate) fn open(
     }
     match opened {
         OpenedRun::Changed(mut log, changed) => {
-            accepting::settle(ui, project, &mut log, changed, (on_change, &loaded))?;
+            plan_drift::settle(ui, project, &mut log, changed, (on_change, &loaded))?;
             Ok(OpenedRun::Existing(log))
         }
         opened => Ok(opened),
@@ -431,4 +434,23 @@ fn before_last(words: &[String]) -> (Which, String) {
         _ => (word(0), word(1)),
     };
     (Which { run, step }, last)
+}
+
+/// A step of the run by its id.
+pub(crate) fn step_of(log: &Log, text: &str) -> Result<StepId, Problem> {
+    let known = StepId::new(text).ok().filter(|id| log.run().index_of(id).is_some());
+    match known {
+        Some(step) => Ok(step),
+        None => {
+            let steps = &log.run().plan().steps;
+            let ids: Vec<&str> = steps.iter().map(|step| step.id.as_str()).take(20).collect();
+            Err(Problem::new(Kind::UnknownStep, format!("the plan has no step {text:?}"))
+                .hint(format!("its steps: {}", ids.join(", "))))
+        }
+    }
+}
+
+/// Whether a file was named, and not a run.
+pub(crate) fn is_file(asked: Option<&str>) -> bool {
+    asked.is_some_and(|text| Path::new(text).is_file())
 }

@@ -1,0 +1,91 @@
+//! The sensible next commands for a run, by its status.
+
+use piton_core::event::Cause;
+use piton_core::ids::StepId;
+use piton_core::view::{AttemptView, RunStatus, RunView, StepKind, StepStatus, StepView};
+use piton_engine::project::Project;
+
+use crate::describe::{answer_commands, open_questions};
+use crate::hints::start_over_shown;
+
+/// The sensible next commands for a run, the first one first.
+pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
+    let run = &view.handle;
+    let rest_by_hand = by_hand(view);
+    match &view.status {
+        RunStatus::Completed if view.merged.is_some() => {
+            vec![format!("git log --oneline {}..{}", view.base.short(), view.branch)]
+        }
+        RunStatus::Completed => {
+            vec![format!("piton diff {run} --stat"), format!("piton merge {run}")]
+        }
+        RunStatus::Abandoned { .. } => {
+            vec!["piton undo --list".to_owned(), format!("piton show {run}")]
+        }
+        RunStatus::Running => {
+            let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
+            let mut attempts = view.steps.iter().filter_map(|step| step.attempts.last());
+            let kept = |attempt: &AttemptView| attempt.to.is_none() && attempt.worktree.is_none();
+            let follow = attempts.any(kept).then(|| format!("piton log {run} -f"));
+            answers.chain(follow).chain([format!("piton stop {run}")]).collect()
+        }
+        RunStatus::Lapsed { step, .. } => {
+            let step_view = view.steps.iter().find(|view| view.step == *step);
+            let stopped = step_view.is_some_and(|view| view.stop_requested);
+            let by_hand = is_by_hand(view, step);
+            let claim = format!("piton claim {run} --step {step} --worktree .");
+            let resume = (stopped || !by_hand).then(|| format!("piton resume {run}"));
+            let release = format!("piton release {run} {step} --force");
+            resume.into_iter().chain([claim, release]).collect()
+        }
+        RunStatus::Waiting { id: Some(_), .. } => {
+            let commands = open_questions(view).flat_map(|asked| answer_commands(view, asked));
+            let go_on = (!rest_by_hand).then(|| format!("piton resume {run}"));
+            commands.chain(go_on).collect()
+        }
+        RunStatus::Waiting { step, .. } => {
+            let is_it = |view: &&StepView| view.step == *step;
+            let status = view.steps.iter().find(is_it).map(|step| &step.status);
+            let obstacle =
+                matches!(status, Some(StepStatus::Interrupted { cause: Cause::Obstacle, .. }));
+            let go_on = if obstacle { "" } else { " --yes" };
+            vec![format!("piton log {run} {step}"), format!("piton resume {run}{go_on}")]
+        }
+        RunStatus::Failed { step, .. } => {
+            let look = if is_by_hand(view, step) { "show" } else { "log" };
+            let again = [format!("piton {look} {run} {step}"), format!("piton reset {run} {step}")];
+            // Others wait all the same.
+            let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
+            again.into_iter().chain(answers).chain([start_over_shown(project, view)]).collect()
+        }
+        RunStatus::Open if rest_by_hand => {
+            let stopped = view.steps.iter().any(|step| step.held_back);
+            let resume = stopped.then(|| format!("piton resume {run}"));
+            let claim = [format!("piton ready {run}"), format!("piton claim {run} --worktree .")];
+            claim.into_iter().chain(resume).collect()
+        }
+        RunStatus::Open | RunStatus::Interrupted { .. } | RunStatus::Stopped { .. } => {
+            let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
+            let free = |step: &&StepView| {
+                step.kind == StepKind::ByHand
+                    && step.status == StepStatus::Pending
+                    && !step.held_back
+            };
+            let free = view.steps.iter().find(free).filter(|_| view.status == RunStatus::Open);
+            let claim =
+                free.map(|step| format!("piton claim {run} --step {} --worktree .", step.step));
+            let go_on = [format!("piton resume {run}"), format!("piton resume {run} --dry-run")];
+            answers.chain(claim).chain(go_on).collect()
+        }
+    }
+}
+
+/// Whether nothing is left but what others claim.
+fn by_hand(view: &RunView) -> bool {
+    let mut open = view.steps.iter().filter(|step| step.status.word() != "completed");
+    open.all(|step| step.kind == StepKind::ByHand)
+}
+
+fn is_by_hand(view: &RunView, id: &StepId) -> bool {
+    view.steps.iter().any(|step| step.step == *id && step.kind == StepKind::ByHand)
+}

@@ -1,0 +1,122 @@
+//! Where piton was started: the folder, the project around it, its store, and the run that is meant.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use piton_engine::error::EngineError;
+use piton_engine::log::{Log, LogError};
+use piton_engine::project::Project;
+use piton_engine::shell::{self, word};
+use piton_engine::{Access, Store, StoreError, runs};
+
+use crate::error::{Kind, Problem};
+use crate::text;
+use crate::typed::{instead, is_verb};
+
+/// Verbs that take a step behind the run.
+const TAKE_STEPS: [&str; 6] = ["diff", "log", "release", "reset", "show", "stop"];
+
+/// The folder piton was started in.
+pub(crate) fn here() -> Result<PathBuf, Problem> {
+    std::env::current_dir().map_err(|error| {
+        Problem::new(Kind::Io, "the current folder cannot be used")
+            .because(error)
+            .hint("change into a folder that exists")
+    })
+}
+
+/// The project around the folder piton was started in.
+pub(crate) fn project() -> Result<Project, Problem> {
+    Ok(Project::discover(&here()?)?)
+}
+
+/// The store for looking; none where nothing was ever run.
+pub(crate) fn store_for_looking(project: &Project) -> Result<Option<Arc<dyn Store>>, Problem> {
+    match project.store(Access::Look) {
+        Ok(store) => Ok(Some(store)),
+        Err(EngineError::Log(LogError::Store(StoreError::Missing { .. }))) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The store of a verb that is about a run that must exist already.
+pub(crate) fn store_with_runs(
+    project: &Project,
+    access: Access,
+) -> Result<Arc<dyn Store>, Problem> {
+    match project.store(access) {
+        Err(EngineError::Log(LogError::Store(StoreError::Missing { .. }))) => {
+            Err(EngineError::NoRuns.into())
+        }
+        other => Ok(other?),
+    }
+}
+
+/// The run somebody means.
+pub(crate) fn find(
+    project: &Project,
+    store: &Arc<dyn Store>,
+    asked: Option<&str>,
+) -> Result<Log, Problem> {
+    let found = runs::find(project, store, asked).map_err(Problem::from);
+    found.map_err(|problem| unfound(problem, asked, Some((project, store))))
+}
+
+/// The run somebody means, in a store that must be there already.
+pub(crate) fn run_of(
+    project: &Project,
+    access: Access,
+    asked: Option<&str>,
+) -> Result<Log, Problem> {
+    match store_with_runs(project, access) {
+        Ok(store) => find(project, &store, asked),
+        Err(problem) => Err(unfound(problem, asked, None)),
+    }
+}
+
+/// What was named is no run: a plan of which there is none yet, or a run with its step in one word.
+fn unfound(
+    problem: Problem,
+    asked: Option<&str>,
+    within: Option<(&Project, &Arc<dyn Store>)>,
+) -> Problem {
+    let Some(asked) = asked.filter(|_| problem.kind == Kind::NoSuchRun) else { return problem };
+    if Path::new(asked).is_file() {
+        let plan = word(asked);
+        let problem = Problem::new(Kind::NoSuchRun, format!("there is no run of {plan} yet"));
+        return problem.hint(format!(
+            "run it: `piton run {plan}`; or open it and take a step: `piton claim {plan} --worktree .`"
+        ));
+    }
+    let parted = asked.rsplit_once('/').zip(within).and_then(|((run, step), (project, store))| {
+        let log = runs::find(project, store, Some(run)).ok()?;
+        Some(instead(asked, &[log.run().opened.handle.as_str(), step]))
+    });
+    match parted.filter(|_| is_verb(&TAKE_STEPS)) {
+        Some(command) => problem.hint(format!("the step is a word of its own: `{command}`")),
+        None => problem,
+    }
+}
+
+/// A run's plan as somebody types it where piton was started.
+pub(crate) fn plan_from_here(project: &Project, plan_path: &str) -> String {
+    let there = project.git.here().join(plan_path);
+    let file = if there.exists() { there } else { project.git.main_root().join(plan_path) };
+    shell::path(&from_here(&file))
+}
+
+/// An absolute path relative to the folder piton was started in.
+pub(crate) fn from_here(path: &Path) -> PathBuf {
+    match std::env::current_dir() {
+        Ok(here) if path.is_absolute() => text::relative(path, &here),
+        _ => path.to_owned(),
+    }
+}
+
+/// A path by the one name that every way of writing it has.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Problem> {
+    match std::fs::canonicalize(path) {
+        Ok(path) => Ok(path),
+        Err(_) => Ok(std::path::absolute(path)?),
+    }
+}
