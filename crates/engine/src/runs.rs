@@ -547,13 +547,10 @@ struct NamedRow {
     key: RunKey,
 }
 
-/// Every run that has a handle, oldest first. Where the store lost it, the log tells; a log that cannot
-/// be read hides no other run.
+/// Every run that has a handle, oldest first.
 fn named_rows(store: &Arc<dyn Store>) -> Result<Vec<NamedRow>, EngineError> {
     let named = |row: RunRow| {
-        let kept = row.name.and_then(|name| Handle::new(name).ok());
-        let told = || Log::load(Arc::clone(store), row.run).ok();
-        let handle = kept.or_else(|| Some(told()?.run().opened.handle.clone()))?;
+        let handle = Handle::new(row.name).ok()?;
         Some(NamedRow { run: row.run, id: row.run.to_string(), handle, key: row.key })
     };
     Ok(store.runs(&Runs::All)?.into_iter().filter_map(named).collect())

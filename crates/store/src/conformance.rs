@@ -469,7 +469,7 @@ mod suite {
         assert_eq!(named("run-2"), [run_id(2)], "also when it has lost its key");
         let names = |row: RunRow| row.name;
         let all: Vec<_> = runs(&*store, &Runs::All).into_iter().map(names).collect();
-        assert_eq!(all, ["run-1", "run-2", "run-1"].map(|name| Some(name.to_owned())));
+        assert_eq!(all, ["run-1", "run-2", "run-1"]);
     }
 
     pub(super) fn a_run_cache_is_replaced_whole_and_belongs_to_its_run(fixture: Fixture<'_>) {

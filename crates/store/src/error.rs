@@ -60,9 +60,7 @@ pub enum Damage {
     Foreign,
     #[error("it was written by a newer piton (schema {found}, this one knows {known})")]
     Newer { found: i64, known: i64 },
-    #[error("its write-ahead log is broken in the middle: later commits cannot be read")]
-    BrokenLog,
-    #[error("it is an older copy: it lacks records that were in it before")]
+    #[error("it lacks records that were in it before: it is an older copy, or its log is damaged")]
     RolledBack,
     #[error("the log of run {run} is broken at position {position}")]
     Chain { run: RunId, position: Position },
@@ -140,7 +138,6 @@ impl Damage {
             | Damage::Gone
             | Damage::Foreign
             | Damage::Newer { .. }
-            | Damage::BrokenLog
             | Damage::RolledBack => "E046",
             Damage::Chain { .. } | Damage::Seal(_) | Damage::Sqlite(_) => "E047",
         }

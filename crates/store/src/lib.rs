@@ -54,8 +54,8 @@ pub enum Created {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunRow {
     pub run: RunId,
-    /// What people call it; lost in some stores, where only the log tells.
-    pub name: Option<String>,
+    /// What people call it.
+    pub name: String,
     pub key: RunKey,
     /// Whether the run still holds its key.
     pub active: bool,

@@ -31,13 +31,13 @@ struct Shared {
 struct Content {
     /// `None` asks the machine's wall clock.
     now: Option<Moment>,
-    runs: Vec<Log>,
+    runs: Vec<MemRun>,
     forgotten: Vec<RunId>,
     texts: BTreeMap<Hash, Vec<u8>>,
 }
 
 #[derive(Debug)]
-struct Log {
+struct MemRun {
     run: RunId,
     name: String,
     key: RunKey,
@@ -87,15 +87,15 @@ impl Content {
         self.now.clone().unwrap_or_else(|| Moment::wall(clock::wall()))
     }
 
-    fn log(&self, run: RunId) -> Result<&Log, StoreError> {
+    fn log(&self, run: RunId) -> Result<&MemRun, StoreError> {
         self.runs.iter().find(|log| log.run == run).ok_or(StoreError::UnknownRun { run })
     }
 
-    fn log_mut(&mut self, run: RunId) -> Result<&mut Log, StoreError> {
+    fn log_mut(&mut self, run: RunId) -> Result<&mut MemRun, StoreError> {
         self.runs.iter_mut().find(|log| log.run == run).ok_or(StoreError::UnknownRun { run })
     }
 
-    fn holder(&self, key: &RunKey) -> Option<&Log> {
+    fn holder(&self, key: &RunKey) -> Option<&MemRun> {
         self.runs.iter().find(|log| log.active && log.key == *key)
     }
 
@@ -130,7 +130,7 @@ impl Content {
     }
 }
 
-impl Log {
+impl MemRun {
     fn head(&self) -> Cursor {
         self.records.last().map_or(Cursor::START, Record::cursor)
     }
@@ -148,7 +148,7 @@ impl Log {
     fn row(&self) -> RunRow {
         RunRow {
             run: self.run,
-            name: Some(self.name.clone()),
+            name: self.name.clone(),
             key: self.key.clone(),
             active: self.active,
             created: self.created,
@@ -178,7 +178,7 @@ impl Store for MemStore {
             content.log_mut(holder)?.active = false;
         }
         let now = content.now();
-        content.runs.push(Log {
+        content.runs.push(MemRun {
             run: new.run,
             name: new.name.clone(),
             key: new.key.clone(),
@@ -196,13 +196,13 @@ impl Store for MemStore {
     }
 
     fn runs(&self, filter: &Runs) -> Result<Vec<RunRow>, StoreError> {
-        let wanted = |log: &&Log| match filter {
+        let wanted = |log: &&MemRun| match filter {
             Runs::All => true,
             Runs::Active => log.active,
             Runs::HoldingKey(key) => log.active && log.key == *key,
             Runs::Named(name) => log.name == *name,
         };
-        Ok(self.content().runs.iter().filter(wanted).map(Log::row).collect())
+        Ok(self.content().runs.iter().filter(wanted).map(MemRun::row).collect())
     }
 
     fn read(&self, run: RunId, after: Cursor) -> Result<Vec<Record>, StoreError> {

@@ -1,12 +1,12 @@
 //! The embedded store: one SQLite database in a folder, one host, no set-up. Owns how bytes get to
 //! disk and back unchanged; what they mean it refuses to know.
 //!
-//! Reading order: this file, `home` (the folder), `header` and `wal` (the raw files), `open`, `schema`,
-//! `rows`, `run_cache_file`, `lock`, `sidecar`, `flaw`.
+//! Reading order: this file, `home` (the folder), `header` (the raw file), `open`, `schema`, `rows`,
+//! `run_cache_file`, `lock`, `sidecar`, `sql_error`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,20 +15,18 @@ use piton_core::decided::{Decided, KeyChange, Lease};
 use piton_core::ids::{Fence, Hash, Position, RunId, StoreId};
 use piton_core::record::{Cursor, Record};
 use piton_core::time::Moment;
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::clock::HostClock;
 use crate::{Created, Damage, Forgetting, NewRun, Renewal, RunRow, Runs, Store, StoreError, Tail};
-use flaw::{BUSY_TIMEOUT, Flaw};
 use home::Home;
 use lock::{PATIENCE, WriteLock};
 use open::Link;
-use rows::{Log, RunEntry};
+use rows::{LogHead, RunEntry};
 use schema::Meta;
-use sidecar::Head;
-use wal::Survey;
+use sidecar::Sidecar;
+use sql_error::{BUSY_TIMEOUT, SqlError};
 
-mod flaw;
 mod header;
 mod home;
 mod lock;
@@ -37,24 +35,19 @@ mod rows;
 mod run_cache_file;
 mod schema;
 mod sidecar;
-mod wal;
+mod sql_error;
 
 /// How often a waiting reader asks whether anything was committed.
 const POLL: Duration = Duration::from_millis(25);
-/// Frames in the write-ahead log (4 KiB each) from which tidying moves them into the database: every
-/// start after a crash reads the log again, so it must stay small.
+/// Frames in the write-ahead log (4 KiB each) from which tidying moves them into the database: the first
+/// process to open the database reads the log again, so it must stay small.
 const WAL_FRAMES: i64 = 128;
-/// From here on tidying also makes writers wait, because it evidently does not keep up with them.
-const WAL_FRAMES_MAX: i64 = 16 * WAL_FRAMES;
 
-/// Whoever committed no more than this has not made a short write-ahead log long.
+/// A handle that committed no more than this belongs to a verb. What is known of the log ends with it, if
+/// no other process has the database open: only an empty log is begun again by the next one.
 const FEW_COMMITS: u64 = 2;
 
-/// The same where nobody else has the database open. What is known of the log then ends with this
-/// process: the next one reads it from its beginning, and never begins it anew.
-const WAL_FRAMES_ALONE: u32 = 32;
-
-/// Commits of this handle after which it looks again how long the log is.
+/// Commits of a handle after which tidying looks again how long the log is.
 const LOOK_AFTER: u64 = 16;
 
 /// What the caller wants to do with a store.
@@ -75,7 +68,7 @@ pub struct SqliteStore {
     home: Home,
     clock: HostClock,
     /// `None` when opened for looking.
-    lock: Option<WriteLock>,
+    writer: Option<Writer>,
     patience: Duration,
     link: Mutex<Link>,
     /// The numbers of runs that were seen: a run never has another.
@@ -84,9 +77,13 @@ pub struct SqliteStore {
     commits: AtomicU64,
     /// How many there were when it last looked how long the log is.
     looked: AtomicU64,
-    /// Whether the next head goes into the sidecar because the log was begun anew: a log that is taken
-    /// away later must be missed.
-    remember: AtomicBool,
+}
+
+/// What a handle that writes has beside its connection.
+#[derive(Debug)]
+struct Writer {
+    lock: WriteLock,
+    sidecar: Sidecar,
 }
 
 impl SqliteStore {
@@ -98,25 +95,23 @@ impl SqliteStore {
         if access != Access::Create && !there {
             return Err(StoreError::Missing { path: home.db });
         }
-        let (lock, link) = if access == Access::Look {
+        let (writer, link) = if access == Access::Look {
             (None, open::look(&home)?)
         } else {
             let lock = WriteLock::open(home.lock.clone())?;
-            let made = !there && ensure(&home, &lock)?;
-            let link = open::write(&home, &lock)?;
-            if made {
-                let _turn = lock.take(PATIENCE)?;
-                sidecar::replace(&home, link.store, None);
+            if !there {
+                ensure(&home, &lock)?;
             }
-            (Some(lock), link)
+            let link = open::write(&home)?;
+            let sidecar = Sidecar::open(&home, link.store)?;
+            (Some(Writer { lock, sidecar }), link)
         };
         Ok(SqliteStore {
             id: link.store,
             home,
             clock,
-            lock,
+            writer,
             patience: PATIENCE,
-            remember: AtomicBool::new(link.log.is_young()),
             link: Mutex::new(link),
             numbers: Mutex::default(),
             commits: AtomicU64::new(0),
@@ -148,7 +143,6 @@ impl SqliteStore {
             Ok(rows) => {
                 for row in rows {
                     wrong.extend(self.read(row.run, Cursor::START).err());
-                    wrong.extend(self.leases(row.run).err());
                 }
             }
             Err(error) => wrong.push(error),
@@ -165,60 +159,51 @@ impl SqliteStore {
     }
 
     /// Runs a query on one snapshot of the database.
-    fn reading<T>(&self, query: impl Fn(&Connection) -> Result<T, Flaw>) -> Result<T, StoreError> {
+    fn reading<T>(
+        &self,
+        query: impl Fn(&Connection) -> Result<T, SqlError>,
+    ) -> Result<T, StoreError> {
         let mut link = self.link();
         if link.is_stale(&self.home) {
             *link = open::look(&self.home)?;
         }
         match snapshot(&link.conn, &query) {
-            Err(flaw) if self.lock.is_none() && link.is_in_place() && flaw.needs_a_copy() => {
+            Err(error) if self.writer.is_none() && link.is_in_place() && error.needs_a_copy() => {
                 *link = open::look_at_copy(&self.home)?;
                 snapshot(&link.conn, &query)
             }
             answer => answer,
         }
-        .map_err(|flaw| flaw.named(&self.home.db))
+        .map_err(|error| error.named(&self.home.db))
     }
 
-    /// Runs a change in one immediate transaction, in this writer's turn. It is durable on return,
-    /// unless it answers that nothing was written.
+    /// Runs a change in one immediate transaction, in this writer's turn. It is durable on return. A log
+    /// that has grown is answered with its head, for the sidecar.
     fn writing<T>(
         &self,
-        change: impl FnOnce(&Connection) -> Result<Written<T>, Flaw>,
+        change: impl FnOnce(&Connection) -> Result<(T, Option<LogHead>), SqlError>,
     ) -> Result<T, StoreError> {
-        let lock = self.lock.as_ref().ok_or(StoreError::LookOnly)?;
-        let turn = lock.take(self.patience)?;
+        let Writer { lock, sidecar } = self.writer.as_ref().ok_or(StoreError::LookOnly)?;
+        let _turn = lock.take(self.patience)?;
         let link = self.link();
-        let answer = commit(&link.conn, change).map_err(|flaw| flaw.named(&self.home.db))?;
-        drop((link, turn));
-        if let Written::Yes { remember, .. } = &answer {
-            self.commits.fetch_add(1, Ordering::Release);
-            if remember.is_some() {
-                sidecar::replace(&self.home, self.id, *remember);
-                self.checkpoint_if_forgotten();
-            }
+        let committed = commit(&link.conn, change);
+        let (answer, newest) = committed.map_err(|error| error.named(&self.home.db))?;
+        self.commits.fetch_add(1, Ordering::Release);
+        if let Some(newest) = newest {
+            sidecar.remember(&newest);
         }
-        let (Written::Yes { answer, .. } | Written::No(answer)) = answer;
         Ok(answer)
     }
 
-    /// Bounds the log when nobody tidies; looked at as seldom as the sidecar is replaced.
-    fn checkpoint_if_forgotten(&self) {
-        let link = self.link();
-        if backlog(&link.conn).is_ok_and(|frames| frames >= WAL_FRAMES_MAX) {
-            checkpoint(&link.conn);
-        }
-    }
-
     /// A run's log, of which nothing but its number is known yet.
-    fn log(&self, conn: &Connection, run: RunId) -> Result<Log, Flaw> {
+    fn log(&self, conn: &Connection, run: RunId) -> Result<LogHead, SqlError> {
         let mut numbers = self.numbers();
         let seq = match numbers.get(&run) {
             Some(seq) => *seq,
             None => rows::known_run(conn, run)?.log.seq,
         };
         numbers.insert(run, seq);
-        Ok(Log::new(run, seq))
+        Ok(LogHead::new(run, seq))
     }
 
     fn numbers(&self) -> MutexGuard<'_, BTreeMap<RunId, i64>> {
@@ -235,95 +220,53 @@ impl SqliteStore {
         let data = if link.is_stale(&self.home) {
             -1
         } else {
-            let flaw = |error| Flaw::from(error).named(&self.home.db);
-            let mut ask = link.conn.prepare_cached("PRAGMA data_version").map_err(flaw)?;
-            ask.query_row([], |row| row.get(0)).map_err(flaw)?
+            let named = |error| SqlError::from(error).named(&self.home.db);
+            let mut ask = link.conn.prepare_cached("PRAGMA data_version").map_err(named)?;
+            ask.query_row([], |row| row.get(0)).map_err(named)?
         };
         Ok((data, self.commits.load(Ordering::Acquire)))
     }
 }
 
-/// What a change did.
-enum Written<T> {
-    /// To be committed; perhaps with a head for the sidecar.
-    Yes { answer: T, remember: Option<Head> },
-    /// Nothing: to be rolled back.
-    No(T),
-}
-
-/// Makes the database that was not there; says whether it did.
-fn ensure(home: &Home, lock: &WriteLock) -> Result<bool, StoreError> {
+/// Makes the database that was not there.
+fn ensure(home: &Home, lock: &WriteLock) -> Result<(), StoreError> {
     let _turn = lock.take(PATIENCE)?;
-    // Asked again, now that nobody else can be making it.
-    if home.has_database()? {
-        return Ok(false);
-    }
-    open::create(home)?;
-    Ok(true)
+    // Asked again, now that no other process can be making it.
+    if home.has_database()? { Ok(()) } else { open::create(home) }
 }
 
 fn snapshot<T>(
     conn: &Connection,
-    query: &impl Fn(&Connection) -> Result<T, Flaw>,
-) -> Result<T, Flaw> {
+    query: &impl Fn(&Connection) -> Result<T, SqlError>,
+) -> Result<T, SqlError> {
     // Deferred, because it only reads: it never becomes a write.
-    let _open = Open::begin(conn, "BEGIN DEFERRED")?;
+    let _open = Transaction::new_unchecked(conn, TransactionBehavior::Deferred)?;
     query(conn)
 }
 
 fn commit<T>(
     conn: &Connection,
-    change: impl FnOnce(&Connection) -> Result<Written<T>, Flaw>,
-) -> Result<Written<T>, Flaw> {
-    let open = Open::begin(conn, "BEGIN IMMEDIATE")?;
+    change: impl FnOnce(&Connection) -> Result<T, SqlError>,
+) -> Result<T, SqlError> {
+    let open = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
     let answer = change(conn)?;
-    if matches!(answer, Written::Yes { .. }) {
-        open.commit()?;
-    }
+    open.commit()?;
     Ok(answer)
-}
-
-/// A transaction, rolled back when dropped. Not rusqlite's, because that one compiles its statements
-/// anew each time, which shows in the cost of an append.
-struct Open<'c> {
-    conn: &'c Connection,
-}
-
-impl Open<'_> {
-    fn begin<'c>(conn: &'c Connection, how: &'static str) -> rusqlite::Result<Open<'c>> {
-        conn.prepare_cached(how)?.execute([])?;
-        Ok(Open { conn })
-    }
-
-    fn commit(self) -> rusqlite::Result<()> {
-        self.conn.prepare_cached("COMMIT")?.execute([])?;
-        Ok(())
-    }
-}
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        // After a commit, and after an error that already rolled back, nothing is open.
-        if !self.conn.is_autocommit() {
-            let _ = self.conn.prepare_cached("ROLLBACK").and_then(|mut end| end.execute([]));
-        }
-    }
 }
 
 /// Keeps a batch at the end of a run's log, whose head is written back as it is then.
 fn keep(
     conn: &Connection,
-    log: &mut Log,
-    mut held: Vec<Lease>,
+    log: &mut LogHead,
     batch: &Decided,
     now: &Moment,
-) -> Result<Vec<Record>, Flaw> {
+) -> Result<Vec<Record>, SqlError> {
     for text in batch.texts() {
         rows::keep_text(conn, text)?;
     }
     let records = rows::append(conn, log, now.wall, batch.bodies())?;
     for lease in batch.leases() {
-        rows::set_lease(conn, log, &mut held, lease, now)?;
+        rows::set_lease(conn, log, lease, now)?;
     }
     rows::write_head(conn, log)?;
     match batch.key() {
@@ -334,11 +277,11 @@ fn keep(
     Ok(records)
 }
 
-fn free_key(conn: &Connection, entry: &mut RunEntry) -> Result<(), Flaw> {
+fn free_key(conn: &Connection, entry: &mut RunEntry) -> Result<(), SqlError> {
     if entry.active { rows::set_active(conn, entry, false) } else { Ok(()) }
 }
 
-fn retake_key(conn: &Connection, entry: &mut RunEntry) -> Result<(), Flaw> {
+fn retake_key(conn: &Connection, entry: &mut RunEntry) -> Result<(), SqlError> {
     if entry.active {
         return Ok(());
     }
@@ -353,28 +296,27 @@ fn create(
     new: &NewRun,
     first: &Decided,
     now: &Moment,
-) -> Result<Written<Created>, Flaw> {
+) -> Result<(Created, Option<LogHead>), SqlError> {
     if rows::find_run(conn, new.run)?.is_some() {
         return Err(StoreError::RunExists { run: new.run }.into());
     }
     if let Some(mut holder) = rows::find_holder(conn, &new.key)? {
         if new.replaces != Some(holder.log.run) {
-            return Ok(Written::No(Created::KeyHeldBy(holder.log.run)));
+            return Ok((Created::KeyHeldBy(holder.log.run), None));
         }
         free_key(conn, &mut holder)?;
     }
     let seq = Meta::load(conn)?.count_run(conn)?;
     let mut entry = RunEntry {
-        log: Log::new(new.run, seq),
-        name: Some(new.name.clone()),
+        log: LogHead::new(new.run, seq),
+        name: new.name.clone(),
         key: new.key.clone(),
         active: true,
         created: now.wall,
     };
     rows::insert_run(conn, &entry)?;
-    let records = keep(conn, &mut entry.log, Vec::new(), first, now)?;
-    let remember = Some(Head::of(&entry.log));
-    Ok(Written::Yes { answer: Created::New(records), remember })
+    let records = keep(conn, &mut entry.log, first, now)?;
+    Ok((Created::New(records), Some(entry.log)))
 }
 
 impl Store for SqliteStore {
@@ -421,14 +363,10 @@ impl Store for SqliteStore {
             let leases = rows::leases_of(conn, &log)?;
             let now = self.clock.now();
             let Some(batch) = decide(Tail { records: &records, leases: &leases, now: &now }) else {
-                return Ok(Written::No(records));
+                return Ok((records, None));
             };
-            let before = log.head;
-            records.extend(keep(conn, &mut log, leases, &batch, &now)?);
-            let due =
-                self.remember.swap(false, Ordering::AcqRel) || sidecar::is_due(before, log.head);
-            let remember = due.then(|| Head::of(&log));
-            Ok(Written::Yes { answer: records, remember })
+            records.extend(keep(conn, &mut log, &batch, &now)?);
+            Ok((records, Some(log)))
         })
     }
 
@@ -441,13 +379,14 @@ impl Store for SqliteStore {
     ) -> Result<Renewal, StoreError> {
         self.writing(|conn| {
             let log = self.log(conn, run)?;
-            match rows::find_lease(conn, &log, key)? {
+            let mut leases = rows::leases_of(conn, &log)?.into_iter();
+            match leases.find(|lease| lease.key == key) {
                 Some(mut lease) if lease.fence == fence && until.is_later_than(&lease.until) => {
                     lease.until = until.clone();
                     rows::write_lease(conn, &log, &lease)?;
-                    Ok(Written::Yes { answer: Renewal::Renewed, remember: None })
+                    Ok((Renewal::Renewed, None))
                 }
-                _ => Ok(Written::No(Renewal::NotRenewed)),
+                _ => Ok((Renewal::NotRenewed, None)),
             }
         })
     }
@@ -465,7 +404,7 @@ impl Store for SqliteStore {
     }
 
     fn cache(&self, run: RunId, bytes: &[u8]) {
-        if self.lock.is_some() {
+        if self.writer.is_some() {
             let _in_vain = run_cache_file::replace(&self.home, run, bytes);
         }
     }
@@ -474,10 +413,10 @@ impl Store for SqliteStore {
         let answer = self.writing(|conn| {
             let mut entry = rows::known_run(conn, run)?;
             if entry.log.head != head {
-                return Ok(Written::No(Forgetting::NotForgotten));
+                return Ok((Forgetting::NotForgotten, None));
             }
             rows::forget(conn, &mut entry)?;
-            Ok(Written::Yes { answer: Forgetting::Forgotten, remember: None })
+            Ok((Forgetting::Forgotten, None))
         })?;
         // Also those that a killed process has not removed.
         let known = self.runs(&Runs::All)?;
@@ -509,34 +448,18 @@ impl Store for SqliteStore {
     }
 
     fn tidy(&self) {
-        let Some(lock) = &self.lock else { return };
-        // No answer waits for this and the next verb tries again, so failures are not reported.
-        let mut link = self.link();
         let commits = self.commits.load(Ordering::Acquire);
-        if commits <= FEW_COMMITS {
-            let seen = link.log.frames;
-            if seen >= WAL_FRAMES_ALONE && wal::is_ours_alone(&self.home.shm) {
-                empty(&link.conn);
-                link.log = Survey::default();
-                self.remember.store(true, Ordering::Release);
-                return;
-            }
-            if i64::from(seen) < WAL_FRAMES {
-                return;
-            }
-        } else if commits - self.looked.load(Ordering::Acquire) < LOOK_AFTER {
+        let since = commits - self.looked.load(Ordering::Acquire);
+        if since == 0 || (commits > FEW_COMMITS && since < LOOK_AFTER) {
             return;
         }
         self.looked.store(commits, Ordering::Release);
-        let Ok(backlog) = backlog(&link.conn) else { return };
-        drop(link);
-        if backlog < WAL_FRAMES {
-            return;
+        let link = self.link();
+        // No answer waits for this and the next verb tries again, so failures are not reported.
+        if backlog(&link.conn).is_ok_and(|frames| frames >= WAL_FRAMES) {
+            let how = if commits <= FEW_COMMITS { "TRUNCATE" } else { "PASSIVE" };
+            checkpoint(&link.conn, how);
         }
-        let turn = (backlog >= WAL_FRAMES_MAX).then(|| lock.take(self.patience).ok()).flatten();
-        checkpoint(&self.link().conn);
-        drop(turn);
-        self.remember.store(true, Ordering::Release);
     }
 }
 
@@ -548,15 +471,10 @@ fn backlog(conn: &Connection) -> rusqlite::Result<i64> {
         .query_row([], |row| Ok(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?))
 }
 
-/// Moves everything into the database and leaves an empty log; whoever is in the way is not waited for.
-fn empty(conn: &Connection) {
+/// Moves frames into the database, as many as other processes are not in the way of. Failing loses
+/// nothing: the log is still there.
+fn checkpoint(conn: &Connection, how: &str) {
     let _ = conn.busy_timeout(Duration::ZERO);
-    let _ = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    let _ = conn.query_row(&format!("PRAGMA wal_checkpoint({how})"), [], |_| Ok(()));
     let _ = conn.busy_timeout(BUSY_TIMEOUT);
-}
-
-/// Moves what it can into the database without making anybody wait. Failing loses nothing: the log is
-/// still there, and somebody will try again.
-fn checkpoint(conn: &Connection) {
-    let _ = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
 }

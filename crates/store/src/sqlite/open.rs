@@ -10,26 +10,21 @@ use std::path::Path;
 
 use piton_core::ids::StoreId;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, Row, TransactionBehavior};
-use rustix::process::Pid;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use tempfile::TempDir;
 
-use super::flaw::{BUSY_TIMEOUT, Flaw};
 use super::header;
 use super::home::{Home, PRIVATE_FILE};
-use super::lock::{PATIENCE, WriteLock};
 use super::schema;
-use super::sidecar::{self, Sidecar};
-use super::wal::{self, Extent, Survey};
-use crate::{Damage, StoreError};
+use super::sidecar::Remembered;
+use super::sql_error::{BUSY_TIMEOUT, SqlError};
+use crate::StoreError;
 
 /// A connection, and where its bytes are if not in the store's own folder.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) conn: Connection,
     pub(super) store: StoreId,
-    /// The write-ahead log when it was opened.
-    pub(super) log: Survey,
     private: Option<Private>,
 }
 
@@ -48,6 +43,8 @@ const SETTINGS: &[(&str, &str, &str)] = &[
     #[cfg(target_os = "macos")]
     ("fullfsync", "ON", "1"),
     ("cell_size_check", "ON", "1"),
+    // Checkpoints are made by tidying; this bounds the log where nothing tidies.
+    ("wal_autocheckpoint", "2048", "2048"),
 ];
 
 /// The same without a statement to compile. With the last one no statement is compiled again because of
@@ -79,12 +76,12 @@ pub(super) fn create(home: &Home) -> Result<(), StoreError> {
         .mode(PRIVATE_FILE)
         .open(&new)
         .map_err(failed)?;
-    lay_out(&new).map_err(|flaw| flaw.named(&home.db))?;
+    lay_out(&new).map_err(|error| error.named(&home.db))?;
     fs::rename(&new, &home.db).map_err(failed)?;
     File::open(&home.dir).and_then(|dir| dir.sync_all()).map_err(failed)
 }
 
-fn lay_out(new: &Path) -> Result<(), Flaw> {
+fn lay_out(new: &Path) -> Result<(), SqlError> {
     let mut conn = Connection::open_with_flags(new, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     conn.pragma_update(None, "synchronous", "FULL")?;
     schema::lay_out(&mut conn)?;
@@ -101,26 +98,11 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Opens an existing database for writing.
-pub(super) fn write(home: &Home, lock: &WriteLock) -> Result<Link, StoreError> {
+pub(super) fn write(home: &Home) -> Result<Link, StoreError> {
     header::inspect(home)?;
-    let named = |flaw: Flaw| flaw.named(&home.db);
-    let before = Before::of(home)?;
-    // Whoever makes a store writes the sidecar after it has opened it.
-    let was_there = before.remembered.is_some() && home.wal.exists();
-    let mut conn = writer(&home.db).map_err(named)?;
-    if schema::version(&conn).map_err(named)? < schema::KNOWN {
-        let _turn = lock.take(PATIENCE)?;
-        schema::migrate(&mut conn).map_err(named)?;
-    }
-    let link = accept(home, conn, before, None).map_err(named)?;
-    let is_emptied = was_there && link.log.frames == 0;
-    if link.log.is_young() && !is_emptied {
-        // Perhaps it was made just now. In an older one others have committed, each of whom did this first.
-        File::open(&home.dir)
-            .and_then(|dir| dir.sync_all())
-            .map_err(|source| StoreError::Io { doing: "flushing the store's folder", source })?;
-    }
-    Ok(link)
+    let remembered = Remembered::read(home)?;
+    let opened = writer(&home.db).and_then(|conn| accept(conn, remembered, None));
+    opened.map_err(|error| error.named(&home.db))
 }
 
 /// Opens an existing database for looking: in place where SQLite can do that without a write, else from
@@ -130,27 +112,21 @@ pub(super) fn look(home: &Home) -> Result<Link, StoreError> {
     // Without both files SQLite would have to make them, even read-only.
     if home.wal.exists() && home.shm.exists() {
         match look_in_place(home) {
-            Ok(Some(looked)) => return Ok(looked),
-            Ok(None) => {}
-            Err(flaw) if flaw.needs_a_copy() => {}
-            Err(flaw) => return Err(flaw.named(&home.db)),
+            Err(error) if error.needs_a_copy() => {}
+            looked => return looked.map_err(|error| error.named(&home.db)),
         }
     }
     look_at_copy(home)
 }
 
-/// `None` where it would have to be brought up to this piton's schema first.
-fn look_in_place(home: &Home) -> Result<Option<Link>, Flaw> {
-    let before = Before::of(home)?;
+fn look_in_place(home: &Home) -> Result<Link, SqlError> {
+    let remembered = Remembered::read(home)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | ONE_AT_A_TIME;
     let conn = Connection::open_with_flags(uri(&home.db), flags)?;
     switch(&home.db, &conn)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
-    if schema::version(&conn)? < schema::KNOWN {
-        return Ok(None);
-    }
-    Ok(Some(accept(home, conn, before, None)?))
+    accept(conn, remembered, None)
 }
 
 /// `readonly_shm` matters: plain `mode=ro` writes to the `-shm` file.
@@ -170,28 +146,25 @@ fn uri(db: &Path) -> OsString {
 pub(super) fn look_at_copy(home: &Home) -> Result<Link, StoreError> {
     let failed = |source| StoreError::Io { doing: "copying the store to look at it", source };
     // The sidecar is judged where it is; the copy is of the database alone.
-    let before = Before { remembered: sidecar::read(home)?, user: None };
+    let remembered = Remembered::read(home)?;
     let (dir, original) = copy(home).map_err(failed)?;
     let copied = Home::new(dir.path())?;
-    let named = |flaw: Flaw| flaw.named(&home.db);
-    let mut conn = writer(&copied.db).map_err(named)?;
-    if schema::version(&conn).map_err(named)? < schema::KNOWN {
-        schema::migrate(&mut conn).map_err(named)?;
-    }
-    accept(home, conn, before, Some(Private { original, _dir: dir })).map_err(named)
+    let private = Some(Private { original, _dir: dir });
+    let opened = writer(&copied.db).and_then(|conn| accept(conn, remembered, private));
+    opened.map_err(|error| error.named(&home.db))
 }
 
-/// How often a copy is begun again because the original was checkpointed meanwhile.
+/// How often a copy is begun again because the original changed meanwhile.
 const COPY_TRIES: u32 = 20;
 
-/// Copies database and log, in this order: a log that is newer than its database is the normal case.
-/// Only a checkpoint writes to the database, and that shows in its stamp. After one the log is begun
-/// anew, and the beginning of the old one over a newer database would take commits back: that shows in
-/// the log's first bytes.
+/// Copies database and log, in this order: a log that is newer than its database is the normal case. Only
+/// a checkpoint writes to the database, and that shows in its stamp. After one the log is begun again, and
+/// the beginning of the old one over a newer database would take commits back: that shows in the log's
+/// header.
 fn copy(home: &Home) -> io::Result<(TempDir, Stamp)> {
     let dir = tempfile::Builder::new().prefix("piton-look-").tempdir()?;
     for _ in 0..COPY_TRIES {
-        let (before, log) = (Stamp::of(home)?, wal::generation(&home.wal)?);
+        let (before, log) = (Stamp::of(home)?, log_header(home)?);
         copy_database(home, dir.path())?;
         let copied = dir.path().join("store.db-wal");
         match fs::copy(&home.wal, &copied) {
@@ -199,29 +172,30 @@ fn copy(home: &Home) -> io::Result<(TempDir, Stamp)> {
             Err(error) => return Err(error),
             Ok(_) => {}
         }
-        if Stamp::of(home)?.db == before.db && wal::generation(&home.wal)? == log {
+        if Stamp::of(home)?.db == before.db && log_header(home)? == log {
             return Ok((dir, before));
         }
     }
     Err(io::Error::new(ErrorKind::ResourceBusy, "the store changes faster than it can be copied"))
 }
 
+/// The first bytes of the write-ahead log, different each time it is begun again.
+fn log_header(home: &Home) -> io::Result<Option<[u8; 32]>> {
+    let mut header = [0; 32];
+    match File::open(&home.wal).and_then(|file| file.read_exact_at(&mut header, 0)) {
+        Ok(()) => Ok(Some(header)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 fn copy_database(home: &Home, to: &Path) -> io::Result<()> {
     let from = header::keep_open(&home.db)?;
-    let path = to.join("store.db");
-    let to =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE_FILE).open(path)?;
-    let mut buffer = vec![0; 1 << 16];
-    let mut at = 0;
-    loop {
-        match from.read_at(&mut buffer, at)? {
-            0 => return Ok(()),
-            got => {
-                to.write_all_at(&buffer[..got], at)?;
-                at += got as u64;
-            }
-        }
-    }
+    let mut bytes = vec![0; usize::try_from(from.metadata()?.len()).map_err(io::Error::other)?];
+    from.read_exact_at(&mut bytes, 0)?;
+    fs::write(to.join("store.db"), bytes)
 }
 
 impl Link {
@@ -260,7 +234,7 @@ impl Stamp {
 }
 
 /// A connection that may write, with every setting as asked.
-fn writer(db: &Path) -> Result<Connection, Flaw> {
+fn writer(db: &Path) -> Result<Connection, SqlError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | ONE_AT_A_TIME;
     let mut conn = Connection::open_with_flags(db, flags)?;
     switch(db, &conn)?;
@@ -273,14 +247,10 @@ fn writer(db: &Path) -> Result<Connection, Flaw> {
             confirm(db, setting, answer, &ask(&conn, setting)?)?;
         }
     }
-    // Answers with what it is then.
-    let number = |row: &Row<'_>| row.get::<_, i64>(0);
-    let left = conn.pragma_update_and_check(None, "wal_autocheckpoint", 0, number)?;
-    confirm(db, "wal_autocheckpoint", "0", &left.to_string())?;
     Ok(conn)
 }
 
-fn switch(db: &Path, conn: &Connection) -> Result<(), Flaw> {
+fn switch(db: &Path, conn: &Connection) -> Result<(), SqlError> {
     let shown = |on| if on { "1" } else { "0" };
     for &(switch, name, wanted) in SWITCHES {
         confirm(db, name, shown(wanted), shown(conn.set_db_config(switch, wanted)?))?;
@@ -288,7 +258,7 @@ fn switch(db: &Path, conn: &Connection) -> Result<(), Flaw> {
     Ok(())
 }
 
-fn ask(conn: &Connection, setting: &str) -> Result<String, Flaw> {
+fn ask(conn: &Connection, setting: &str) -> Result<String, SqlError> {
     let value = conn.pragma_query_value(None, setting, |row| {
         Ok(match row.get_ref(0)? {
             rusqlite::types::ValueRef::Integer(number) => number.to_string(),
@@ -311,40 +281,15 @@ fn confirm(
     Err(StoreError::SettingRefused { path: db.to_path_buf(), setting, wanted, found })
 }
 
-/// What was seen before the database was opened.
-struct Before {
-    remembered: Option<Sidecar>,
-    /// Somebody who had it open.
-    user: Option<Pid>,
-}
-
-impl Before {
-    fn of(home: &Home) -> Result<Before, StoreError> {
-        Ok(Before { remembered: sidecar::read(home)?, user: wal::user(&home.shm) })
-    }
-}
-
-/// Checks that the database is a whole store of ours and not older than its log and sidecar say.
+/// Checks that the database is a whole store of ours and has what the sidecar remembers.
 fn accept(
-    home: &Home,
     conn: Connection,
-    before: Before,
+    remembered: Option<Remembered>,
     private: Option<Private>,
-) -> Result<Link, Flaw> {
-    let meta = schema::recognise(&conn)?;
-    // While somebody has it open, nobody finds out from the log where the log ends.
-    let known = before.user.is_some() && wal::user(&home.shm) == before.user;
-    let log = survey(home, if known { Extent::Beginning } else { Extent::Whole })?;
-    sidecar::verify(before.remembered, &conn, meta.store)?;
-    Ok(Link { conn, store: meta.store, log, private })
-}
-
-/// Reads the log once more before calling it broken: somebody may have been writing to it.
-fn survey(home: &Home, extent: Extent) -> Result<Survey, Flaw> {
-    let failed = |source| StoreError::CannotOpen { path: home.wal.clone(), source };
-    let first = wal::survey(&home.wal, extent).map_err(failed)?;
-    if first.is_broken() && wal::survey(&home.wal, extent).map_err(failed)? == first {
-        return Err(Damage::BrokenLog.into());
+) -> Result<Link, SqlError> {
+    let store = schema::recognise(&conn)?.store;
+    if let Some(remembered) = remembered {
+        remembered.verify(&conn, store)?;
     }
-    Ok(first)
+    Ok(Link { conn, store, private })
 }

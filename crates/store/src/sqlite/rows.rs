@@ -1,5 +1,5 @@
-//! The statements: rows in and out, each checked against its seal, its count or its chain as it is
-//! read. Keeps and compares; what a batch means is not known here.
+//! The statements: rows in and out, each checked against its seal or its chain as it is read. Keeps and
+//! compares; what a batch means is not known here.
 
 use piton_core::decided::Lease;
 use piton_core::ids::{BootId, Fence, Hash, Position, RunId};
@@ -8,8 +8,8 @@ use piton_core::time::{BootClock, Millis, Moment};
 use rusqlite::{Connection, OptionalExtension, Row};
 use uuid::Uuid;
 
-use super::flaw::Flaw;
 use super::schema::{Meta, Seal, seal};
+use super::sql_error::SqlError;
 use crate::{Damage, RunKey, RunRow, StoreError};
 
 /// The lower half of the id of a run's head, which is a row behind its records: an append then changes one
@@ -20,45 +20,40 @@ const HEAD: u32 = u32::MAX;
 /// takes much longer than such a range does.
 const EVENTS: &str = "SELECT id, at, body, hash FROM events WHERE id > ?1 AND id <= ?2 ORDER BY id";
 
-/// A run's log as the store keeps it: its number, where it ends, and how many leases the run has.
+/// A run's log as the store keeps it: its number and where it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Log {
+pub(super) struct LogHead {
     pub(super) run: RunId,
     pub(super) seq: i64,
     pub(super) head: Cursor,
-    pub(super) leases: i64,
 }
 
-impl Log {
-    pub(super) fn new(run: RunId, seq: i64) -> Log {
-        Log { run, seq, head: Cursor::START, leases: 0 }
+impl LogHead {
+    pub(super) fn new(run: RunId, seq: i64) -> LogHead {
+        LogHead { run, seq, head: Cursor::START }
     }
 
     /// The id of a record of this run; the position is the lower half.
-    fn event_id(&self, position: Position) -> Result<i64, Flaw> {
+    fn event_id(&self, position: Position) -> Result<i64, SqlError> {
         match u32::try_from(position.0) {
             Ok(position) if position < HEAD => self.id(position),
             _ => Err(StoreError::Full { run: self.run }.into()),
         }
     }
 
-    fn id(&self, lower: u32) -> Result<i64, Flaw> {
+    fn id(&self, lower: u32) -> Result<i64, SqlError> {
         let Ok(seq) = i32::try_from(self.seq) else {
             return Err(StoreError::Full { run: self.run }.into());
         };
         Ok((i64::from(seq) << 32) | i64::from(lower))
     }
 
-    /// Takes the head from its row: the position in place of a time, the hash, then leases and seal.
-    fn with_head(mut self, row: &Row<'_>) -> Result<Log, Flaw> {
+    /// Takes the head from its row: the position in place of a time, the seal in place of a body.
+    fn with_head(mut self, row: &Row<'_>) -> Result<LogHead, SqlError> {
         self.head.position = Position(row.get::<_, i64>(1)?.cast_unsigned());
         self.head.hash = Hash::from_bytes(row.get(3)?);
-        let body = row.get_ref(2)?.as_blob().ok().and_then(|body| body.split_first_chunk::<8>());
-        if let Some((leases, seal)) = body {
-            self.leases = i64::from_le_bytes(*leases);
-            if self.seal() == *seal {
-                return Ok(self);
-            }
+        if row.get_ref(2)?.as_blob().is_ok_and(|seal| *seal == self.seal()) {
+            return Ok(self);
         }
         Err(Damage::Seal("a run's head").into())
     }
@@ -69,65 +64,45 @@ impl Log {
             self.run.0.as_bytes(),
             &self.head.position.0.to_le_bytes(),
             self.head.hash.as_bytes(),
-            &self.leases.to_le_bytes(),
         ])
-    }
-
-    fn head_body(&self) -> [u8; 24] {
-        let (leases, seal) = (self.leases.to_le_bytes(), self.seal());
-        std::array::from_fn(|at| if at < 8 { leases[at] } else { seal[at - 8] })
     }
 }
 
 /// A run as the store keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RunEntry {
-    pub(super) log: Log,
-    pub(super) name: Option<String>,
+    pub(super) log: LogHead,
+    pub(super) name: String,
     pub(super) key: RunKey,
     pub(super) active: bool,
     pub(super) created: Millis,
 }
 
-/// Runs with their names, which may be lost.
-macro_rules! named_runs {
+macro_rules! select_runs {
     ($where:literal) => {
-        concat!(
-            "SELECT r.seq, r.run, r.key, r.active, r.created, r.seal, n.name, n.seal ",
-            "FROM runs r LEFT JOIN names n ON n.run = r.seq ",
-            $where
-        )
-    };
-}
-
-/// The same without names, which no decision asks for: a join takes several times as long to compile.
-macro_rules! nameless_runs {
-    ($where:literal) => {
-        concat!("SELECT seq, run, key, active, created, seal, NULL, NULL FROM runs ", $where)
+        concat!("SELECT seq, run, name, key, active, created, seal FROM runs ", $where)
     };
 }
 
 impl RunEntry {
     /// Without the head, which is elsewhere.
     fn from_row(row: &Row<'_>) -> rusqlite::Result<(RunEntry, Seal)> {
-        let seq = row.get(0)?;
-        let name: Option<String> = row.get(6)?;
-        let named: Option<Seal> = row.get(7)?;
         let entry = RunEntry {
-            log: Log::new(RunId(Uuid::from_bytes(row.get(1)?)), seq),
-            name: name.filter(|name| named == Some(name_seal(seq, name))),
-            key: RunKey(row.get(2)?),
-            active: row.get(3)?,
-            created: Millis(row.get(4)?),
+            log: LogHead::new(RunId(Uuid::from_bytes(row.get(1)?)), row.get(0)?),
+            name: row.get(2)?,
+            key: RunKey(row.get(3)?),
+            active: row.get(4)?,
+            created: Millis(row.get(5)?),
         };
-        Ok((entry, row.get(5)?))
+        Ok((entry, row.get(6)?))
     }
 
-    /// Its name has a seal of its own, and so has its head.
+    /// The head of its log has a seal of its own.
     fn seal(&self) -> Seal {
         seal(&[
             &self.log.seq.to_le_bytes(),
             self.log.run.0.as_bytes(),
+            self.name.as_bytes(),
             self.key.0.as_bytes(),
             &[u8::from(self.active)],
             &self.created.0.to_le_bytes(),
@@ -147,16 +122,16 @@ impl RunEntry {
 }
 
 /// A row as it was kept, with its head.
-fn checked(conn: &Connection, found: (RunEntry, Seal)) -> Result<RunEntry, Flaw> {
+fn checked(conn: &Connection, found: (RunEntry, Seal)) -> Result<RunEntry, SqlError> {
     with_head(conn, sealed(found)?)
 }
 
-fn sealed((entry, seal): (RunEntry, Seal)) -> Result<RunEntry, Flaw> {
+fn sealed((entry, seal): (RunEntry, Seal)) -> Result<RunEntry, SqlError> {
     if entry.seal() == seal { Ok(entry) } else { Err(Damage::Seal("a run's row").into()) }
 }
 
 /// With the head of its log, which is elsewhere.
-pub(super) fn with_head(conn: &Connection, entry: RunEntry) -> Result<RunEntry, Flaw> {
+pub(super) fn with_head(conn: &Connection, entry: RunEntry) -> Result<RunEntry, SqlError> {
     if entry.is_forgotten() {
         return Ok(entry);
     }
@@ -164,9 +139,9 @@ pub(super) fn with_head(conn: &Connection, entry: RunEntry) -> Result<RunEntry, 
 }
 
 /// Every run, oldest first, without the heads of their logs; a missing, doubled or moved row is damage.
-pub(super) fn all_runs(conn: &Connection) -> Result<Vec<RunEntry>, Flaw> {
+pub(super) fn all_runs(conn: &Connection) -> Result<Vec<RunEntry>, SqlError> {
     let meta = Meta::load(conn)?;
-    let mut select = conn.prepare_cached(named_runs!("ORDER BY r.seq"))?;
+    let mut select = conn.prepare_cached(select_runs!("ORDER BY seq"))?;
     let mut runs = Vec::new();
     for found in select.query_map([], RunEntry::from_row)? {
         runs.push(sealed(found?)?);
@@ -183,95 +158,81 @@ pub(super) fn all_runs(conn: &Connection) -> Result<Vec<RunEntry>, Flaw> {
 
 /// A run by its id. Not finding it is only believed after a look at all of them, because a flipped bit
 /// in an index can hide a row.
-pub(super) fn find_run(conn: &Connection, run: RunId) -> Result<Option<RunEntry>, Flaw> {
-    let sql = nameless_runs!("WHERE run = ?1");
+pub(super) fn find_run(conn: &Connection, run: RunId) -> Result<Option<RunEntry>, SqlError> {
+    let sql = select_runs!("WHERE run = ?1");
     let found =
         conn.prepare_cached(sql)?.query_row([run.0.as_bytes()], RunEntry::from_row).optional()?;
     look_up(conn, found, |entry| entry.log.run == run)
 }
 
 /// The run that holds a key, with the same care.
-pub(super) fn find_holder(conn: &Connection, key: &RunKey) -> Result<Option<RunEntry>, Flaw> {
-    let sql = named_runs!("WHERE r.key = ?1 AND r.active = 1");
+pub(super) fn find_holder(conn: &Connection, key: &RunKey) -> Result<Option<RunEntry>, SqlError> {
+    let sql = select_runs!("WHERE key = ?1 AND active = 1");
     let found = conn.prepare_cached(sql)?.query_row([&key.0], RunEntry::from_row).optional()?;
     look_up(conn, found, |entry| entry.active && entry.key == *key)
 }
 
 /// The runs of this name that an index shows, oldest first.
-pub(super) fn find_named(conn: &Connection, name: &str) -> Result<Vec<RunEntry>, Flaw> {
-    let mut select = conn.prepare_cached("SELECT run, seal FROM names WHERE name = ?1")?;
-    let found = select.query_map([name], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let mut runs = found.collect::<Result<Vec<(i64, Seal)>, _>>()?;
-    runs.retain(|(seq, seal)| *seal == name_seal(*seq, name));
-    runs.sort_unstable();
-    let mut select = conn.prepare_cached(nameless_runs!("WHERE seq = ?1"))?;
-    let mut entries = Vec::new();
-    for (seq, _) in runs {
-        // A name without its run is as good as none.
-        if let Some(found) = select.query_row([seq], RunEntry::from_row).optional()? {
-            let name = Some(name.to_owned());
-            entries.push(RunEntry { name, ..checked(conn, found)? });
-        }
-    }
-    Ok(entries)
+pub(super) fn find_named(conn: &Connection, name: &str) -> Result<Vec<RunEntry>, SqlError> {
+    let mut select = conn.prepare_cached(select_runs!("WHERE name = ?1 ORDER BY seq"))?;
+    let found = select.query_map([name], RunEntry::from_row)?;
+    found.map(|found| checked(conn, found?)).collect()
 }
+
+const WRONG_INDEX: Damage = Damage::Seal("an index of the runs");
 
 fn look_up(
     conn: &Connection,
     found: Option<(RunEntry, Seal)>,
     wanted: impl Fn(&RunEntry) -> bool,
-) -> Result<Option<RunEntry>, Flaw> {
+) -> Result<Option<RunEntry>, SqlError> {
     if let Some(found) = found {
         let entry = checked(conn, found)?;
-        return if wanted(&entry) { Ok(Some(entry)) } else { Err(index_lies()) };
+        return if wanted(&entry) { Ok(Some(entry)) } else { Err(WRONG_INDEX.into()) };
     }
-    if all_runs(conn)?.iter().any(wanted) { Err(index_lies()) } else { Ok(None) }
+    if all_runs(conn)?.iter().any(wanted) { Err(WRONG_INDEX.into()) } else { Ok(None) }
 }
 
-fn index_lies() -> Flaw {
-    Damage::Seal("an index of the runs").into()
-}
-
-pub(super) fn known_run(conn: &Connection, run: RunId) -> Result<RunEntry, Flaw> {
+pub(super) fn known_run(conn: &Connection, run: RunId) -> Result<RunEntry, SqlError> {
     let found = find_run(conn, run)?.filter(|entry| !entry.is_forgotten());
     found.ok_or_else(|| StoreError::UnknownRun { run }.into())
 }
 
 /// A new run, with the head of its log.
-pub(super) fn insert_run(conn: &Connection, entry: &RunEntry) -> Result<(), Flaw> {
+pub(super) fn insert_run(conn: &Connection, entry: &RunEntry) -> Result<(), SqlError> {
     let RunEntry { log, name, key, active, created } = entry;
     conn.prepare_cached(
-        "INSERT INTO runs (seq, run, key, active, created, seal) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT INTO runs (seq, run, name, key, active, created, seal)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?
-    .execute((log.seq, log.run.0.as_bytes(), &key.0, active, created.0, entry.seal()))?;
-    write_head(conn, log)?;
-    if let Some(name) = name {
-        conn.prepare_cached("INSERT INTO names (run, name, seal) VALUES (?1, ?2, ?3)")?
-            .execute((log.seq, name, name_seal(log.seq, name)))?;
-    }
-    Ok(())
-}
-
-fn name_seal(seq: i64, name: &str) -> Seal {
-    seal(&[&seq.to_le_bytes(), name.as_bytes()])
+    .execute((
+        log.seq,
+        log.run.0.as_bytes(),
+        name,
+        &key.0,
+        active,
+        created.0,
+        entry.seal(),
+    ))?;
+    write_head(conn, log)
 }
 
 /// Writes where a log ends.
-pub(super) fn write_head(conn: &Connection, log: &Log) -> Result<(), Flaw> {
+pub(super) fn write_head(conn: &Connection, log: &LogHead) -> Result<(), SqlError> {
     write_event(
         conn,
-        (log.id(HEAD)?, log.head.position.0.cast_signed(), &log.head_body(), log.head.hash),
+        (log.id(HEAD)?, log.head.position.0.cast_signed(), &log.seal(), log.head.hash),
     )
 }
 
 /// A log that was known before, as it is now; or it was forgotten since.
-pub(super) fn present(conn: &Connection, log: Log) -> Result<Log, Flaw> {
+pub(super) fn present(conn: &Connection, log: LogHead) -> Result<LogHead, SqlError> {
     let run = log.run;
     head_of(conn, log).or_else(|_| Ok(known_run(conn, run)?.log))
 }
 
 /// The log with the head that is kept of it.
-fn head_of(conn: &Connection, log: Log) -> Result<Log, Flaw> {
+fn head_of(conn: &Connection, log: LogHead) -> Result<LogHead, SqlError> {
     let id = log.id(HEAD)?;
     let mut select = conn.prepare_cached(EVENTS)?;
     let mut rows = select.query([id - 1, id])?;
@@ -286,7 +247,7 @@ pub(super) fn set_active(
     conn: &Connection,
     entry: &mut RunEntry,
     active: bool,
-) -> Result<(), Flaw> {
+) -> Result<(), SqlError> {
     entry.active = active;
     let changed = conn
         .prepare_cached("UPDATE runs SET active = ?2, seal = ?3 WHERE seq = ?1")?
@@ -295,65 +256,21 @@ pub(super) fn set_active(
 }
 
 /// Removes everything of a run but its id.
-pub(super) fn forget(conn: &Connection, entry: &mut RunEntry) -> Result<(), Flaw> {
+pub(super) fn forget(conn: &Connection, entry: &mut RunEntry) -> Result<(), SqlError> {
     let log = &entry.log;
     conn.execute("DELETE FROM events WHERE id >= ?1 AND id <= ?2", [log.id(0)?, log.id(HEAD)?])?;
-    for table in ["leases", "names", "cache"] {
-        conn.execute(&format!("DELETE FROM {table} WHERE run = ?1"), [log.seq])?;
-    }
-    entry.key = RunKey(String::new());
-    conn.execute("UPDATE runs SET key = '' WHERE seq = ?1", [log.seq])?;
+    conn.execute("DELETE FROM leases WHERE run = ?1", [log.seq])?;
+    conn.execute("UPDATE runs SET key = '', name = '' WHERE seq = ?1", [log.seq])?;
+    (entry.key, entry.name) = (RunKey(String::new()), String::new());
     set_active(conn, entry, false)
-}
-
-/// Moves the heads of an older schema, where they were in the rows of runs, behind the logs.
-pub(super) fn move_heads(conn: &Connection) -> Result<(), Flaw> {
-    let mut select = conn.prepare(
-        "SELECT seq, run, key, active, created, seal, NULL, NULL, position, hash, leases FROM runs",
-    )?;
-    let found = select.query_map([], |row| {
-        let (mut entry, seal) = RunEntry::from_row(row)?;
-        entry.log.head.position = Position(row.get::<_, i64>(8)?.cast_unsigned());
-        entry.log.head.hash = Hash::from_bytes(row.get(9)?);
-        entry.log.leases = row.get(10)?;
-        Ok((entry, seal))
-    })?;
-    let found = found.collect::<Result<Vec<_>, _>>()?;
-    conn.execute_batch(
-        "ALTER TABLE runs DROP COLUMN position;
-         ALTER TABLE runs DROP COLUMN hash;
-         ALTER TABLE runs DROP COLUMN leases;",
-    )?;
-    for (mut entry, sealed) in found {
-        let Log { run, seq, head, leases } = &entry.log;
-        let together = seal(&[
-            &seq.to_le_bytes(),
-            run.0.as_bytes(),
-            entry.key.0.as_bytes(),
-            &[u8::from(entry.active)],
-            &entry.created.0.to_le_bytes(),
-            &head.position.0.to_le_bytes(),
-            head.hash.as_bytes(),
-            &leases.to_le_bytes(),
-        ]);
-        if together != sealed {
-            return Err(Damage::Seal("a run's row").into());
-        }
-        if !entry.is_forgotten() {
-            write_head(conn, &entry.log)?;
-        }
-        let active = entry.active;
-        set_active(conn, &mut entry, active)?;
-    }
-    Ok(())
 }
 
 /// The records after a cursor, verified link by link up to the head; the log as it is then.
 pub(super) fn records_after(
     conn: &Connection,
-    log: Log,
+    log: LogHead,
     after: Cursor,
-) -> Result<(Log, Vec<Record>), Flaw> {
+) -> Result<(LogHead, Vec<Record>), SqlError> {
     let run = log.run;
     let not_in_chain = StoreError::CursorNotInChain { run, position: after.position };
     let Ok(from) = log.event_id(after.position) else { return Err(not_in_chain.into()) };
@@ -392,7 +309,7 @@ pub(super) fn records_after(
 }
 
 /// The chain does not go on from `previous`: the cursor was never in it, or it is damaged.
-fn broken(conn: &Connection, log: &Log, after: Cursor, previous: Cursor) -> Flaw {
+fn broken(conn: &Connection, log: &LogHead, after: Cursor, previous: Cursor) -> SqlError {
     let run = log.run;
     if previous == after {
         match hash_at(conn, log, after.position) {
@@ -400,7 +317,7 @@ fn broken(conn: &Connection, log: &Log, after: Cursor, previous: Cursor) -> Flaw
             Ok(_) => {
                 return StoreError::CursorNotInChain { run, position: after.position }.into();
             }
-            Err(flaw) => return flaw,
+            Err(error) => return error,
         }
     }
     Damage::Chain { run, position: previous.position.next() }.into()
@@ -409,9 +326,9 @@ fn broken(conn: &Connection, log: &Log, after: Cursor, previous: Cursor) -> Flaw
 /// The chain's hash at a position, as kept.
 pub(super) fn hash_at(
     conn: &Connection,
-    log: &Log,
+    log: &LogHead,
     position: Position,
-) -> Result<Option<Hash>, Flaw> {
+) -> Result<Option<Hash>, SqlError> {
     if position == Position::START {
         return Ok(Some(Hash::ZERO));
     }
@@ -424,10 +341,10 @@ pub(super) fn hash_at(
 /// Appends bodies after the log's head and moves it; the caller writes it back.
 pub(super) fn append(
     conn: &Connection,
-    log: &mut Log,
+    log: &mut LogHead,
     at: Millis,
     bodies: &[Vec<u8>],
-) -> Result<Vec<Record>, Flaw> {
+) -> Result<Vec<Record>, SqlError> {
     let mut records = Vec::with_capacity(bodies.len());
     for body in bodies {
         let record = Record::following(log.run, log.head, at, body.clone());
@@ -444,7 +361,7 @@ pub(super) fn append(
 fn write_event(
     conn: &Connection,
     (id, at, body, hash): (i64, i64, &[u8], Hash),
-) -> Result<(), Flaw> {
+) -> Result<(), SqlError> {
     conn.prepare_cached(
         "INSERT OR REPLACE INTO events (id, at, body, hash) VALUES (?1, ?2, ?3, ?4)",
     )?
@@ -452,83 +369,41 @@ fn write_event(
     Ok(())
 }
 
-/// A run's leases by key; the head of its log says how many there are.
-pub(super) fn leases_of(conn: &Connection, log: &Log) -> Result<Vec<Lease>, Flaw> {
-    if log.leases == 0 {
-        return Ok(Vec::new());
-    }
-    // A range of one run: with `run = ?1` under an ORDER BY, SQLite compiles the statement anew each time
+/// A run's leases by key. One that does not match its seal is as good as missing: `claimed` carries the
+/// first expiry.
+pub(super) fn leases_of(conn: &Connection, log: &LogHead) -> Result<Vec<Lease>, SqlError> {
+    // A range of one run: with `run = ?1` under an ORDER BY, SQLite compiles the statement again each time
     // a value is bound.
     let mut select = conn.prepare_cached(
         "SELECT key, fence, wall, boot, clock, seal FROM leases
          WHERE run >= ?1 AND run <= ?1 ORDER BY run, key",
     )?;
-    let mut leases: Vec<Lease> = Vec::new();
+    let mut leases = Vec::new();
     for found in select.query_map([log.seq], lease_from_row)? {
         let (lease, seal) = found?;
-        if lease_seal(log.seq, &lease) != seal {
-            return Err(Damage::Seal("a lease").into());
+        if lease_seal(log.seq, &lease) == seal {
+            leases.push(lease);
         }
-        if leases.last().is_some_and(|last| last.key >= lease.key) {
-            return Err(Damage::Seal("the order of leases").into());
-        }
-        leases.push(lease);
-    }
-    if i64::try_from(leases.len()) != Ok(log.leases) {
-        return Err(Damage::Seal("the number of leases").into());
     }
     Ok(leases)
 }
 
-/// One lease; a missing one is only believed after a look at all of them.
-pub(super) fn find_lease(conn: &Connection, log: &Log, key: &str) -> Result<Option<Lease>, Flaw> {
-    let found = conn
-        .prepare_cached(
-            "SELECT key, fence, wall, boot, clock, seal FROM leases WHERE run = ?1 AND key = ?2",
-        )?
-        .query_row((log.seq, key), lease_from_row)
-        .optional()?;
-    match found {
-        Some((lease, seal)) if lease.key == key && lease_seal(log.seq, &lease) == seal => {
-            Ok(Some(lease))
-        }
-        Some(_) => Err(Damage::Seal("a lease").into()),
-        None => {
-            let all = leases_of(conn, &known_run(conn, log.run)?.log)?;
-            let hidden = all.iter().any(|lease| lease.key == key);
-            if hidden { Err(Damage::Seal("an index of the leases").into()) } else { Ok(None) }
-        }
-    }
-}
-
-/// Sets a lease beside those that are there; one that is over at `now` goes. Counts on the log, which the
-/// caller writes back.
+/// Sets a lease; one that is over at `now` goes.
 pub(super) fn set_lease(
     conn: &Connection,
-    log: &mut Log,
-    held: &mut Vec<Lease>,
+    log: &LogHead,
     lease: &Lease,
     now: &Moment,
-) -> Result<(), Flaw> {
-    let place = held.iter().position(|held| held.key == lease.key);
+) -> Result<(), SqlError> {
     if lease.until.is_over(now) {
-        if let Some(place) = place {
-            held.swap_remove(place);
-            conn.prepare_cached("DELETE FROM leases WHERE run = ?1 AND key = ?2")?
-                .execute((log.seq, &lease.key))?;
-            log.leases -= 1;
-        }
+        conn.prepare_cached("DELETE FROM leases WHERE run = ?1 AND key = ?2")?
+            .execute((log.seq, &lease.key))?;
         return Ok(());
     }
-    write_lease(conn, log, lease)?;
-    if place.is_none() {
-        held.push(lease.clone());
-        log.leases += 1;
-    }
-    Ok(())
+    write_lease(conn, log, lease)
 }
 
-pub(super) fn write_lease(conn: &Connection, log: &Log, lease: &Lease) -> Result<(), Flaw> {
+pub(super) fn write_lease(conn: &Connection, log: &LogHead, lease: &Lease) -> Result<(), SqlError> {
     let clock = lease.until.clock.as_ref();
     conn.prepare_cached(
         "INSERT OR REPLACE INTO leases (run, key, fence, wall, boot, clock, seal)
@@ -576,13 +451,13 @@ fn lease_seal(seq: i64, lease: &Lease) -> Seal {
 }
 
 /// Keeps a text once under the hash of its bytes.
-pub(super) fn keep_text(conn: &Connection, text: &[u8]) -> Result<(), Flaw> {
+pub(super) fn keep_text(conn: &Connection, text: &[u8]) -> Result<(), SqlError> {
     conn.prepare_cached("INSERT OR IGNORE INTO texts (hash, bytes) VALUES (?1, ?2)")?
         .execute((Hash::of(text).as_bytes(), text))?;
     Ok(())
 }
 
-pub(super) fn text(conn: &Connection, hash: Hash) -> Result<Vec<u8>, Flaw> {
+pub(super) fn text(conn: &Connection, hash: Hash) -> Result<Vec<u8>, SqlError> {
     let found: Option<Vec<u8>> = conn
         .prepare_cached("SELECT bytes FROM texts WHERE hash = ?1")?
         .query_row([hash.as_bytes()], |row| row.get(0))
@@ -595,14 +470,14 @@ pub(super) fn text(conn: &Connection, hash: Hash) -> Result<Vec<u8>, Flaw> {
 }
 
 /// The names of all texts.
-pub(super) fn all_texts(conn: &Connection) -> Result<Vec<Hash>, Flaw> {
+pub(super) fn all_texts(conn: &Connection) -> Result<Vec<Hash>, SqlError> {
     let mut select = conn.prepare("SELECT hash FROM texts")?;
     let hashes = select.query_map([], |row| Ok(Hash::from_bytes(row.get(0)?)))?;
     Ok(hashes.collect::<Result<_, _>>()?)
 }
 
 /// What SQLite itself finds wrong with its trees.
-pub(super) fn quick_check(conn: &Connection) -> Result<Vec<String>, Flaw> {
+pub(super) fn quick_check(conn: &Connection) -> Result<Vec<String>, SqlError> {
     let mut check = conn.prepare("PRAGMA quick_check(20)")?;
     let lines = check.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
     Ok(lines.into_iter().filter(|line| line != "ok").collect())

@@ -81,19 +81,12 @@ pub(crate) struct Truth {
 }
 
 impl Truth {
-    /// With everything that may be lost without harm, where it was lost.
+    /// With the leases that may be lost without harm, where they were lost.
     pub(crate) fn with_lost(mut self, whole: &Truth) -> Truth {
-        let refill = |rows: &mut [RunRow]| {
-            for row in rows.iter_mut().filter(|row| row.name.is_none()) {
-                let known = whole.all.iter().find(|known| known.run == row.run);
-                row.name = known.and_then(|known| known.name.clone());
+        for (leases, known) in self.leases.iter_mut().zip(&whole.leases) {
+            if leases.iter().all(|lease| known.contains(lease)) {
+                leases.clone_from(known);
             }
-        };
-        refill(&mut self.all);
-        refill(&mut self.active);
-        self.holders.iter_mut().for_each(|rows| refill(rows));
-        for (rows, known) in self.named.iter_mut().zip(&whole.named).filter(|(r, _)| r.is_empty()) {
-            rows.clone_from(known);
         }
         self
     }

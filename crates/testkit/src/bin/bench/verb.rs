@@ -94,9 +94,9 @@ fn flushes(half: &Half, verb: Verb) -> Row {
     let what = format!("{}, flushes", verb.shown());
     match (0..12).map(count).collect::<Option<Vec<usize>>>() {
         Some(counts) => {
-            let mean = counts.iter().sum::<usize>() as f64 / counts.len() as f64;
-            let most = counts.iter().max().unwrap_or(&0);
-            Row::new(what, format!("{mean:.1}, at most {most}")).at_most(mean, 2.0, "")
+            let most = counts.iter().max().copied().unwrap_or(0);
+            let middle = Samples::new(counts.into_iter().map(|count| count as f64).collect()).p50();
+            Row::new(what, format!("{middle:.0}, at most {most}")).at_most(middle, 2.0, "")
         }
         None => Row::new(format!("{what} (install strace)"), "not counted").at_most(
             f64::INFINITY,
