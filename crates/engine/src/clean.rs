@@ -286,14 +286,14 @@ pub(crate) fn doomed(
     Ok(if in_use.is_empty() { Ok(doomed) } else { Err(in_use) })
 }
 
-/// Removes those; says which act undoes it. One that cannot go after all keeps the others that were not
+/// Removes those. One that cannot go after all keeps the others that were not
 /// reached, too.
 pub(crate) fn take_all(
     project: &Project,
     store: &Arc<dyn Store>,
     journal: &Journal,
     doomed: &[Doomed],
-) -> Result<Option<u64>, EngineError> {
+) -> Result<(), EngineError> {
     let mut act = unfinished(journal)?;
     if let Some(act) = &mut act {
         removal::finish(project, journal, act)?;
@@ -306,8 +306,8 @@ pub(crate) fn take_all(
         let row = (row, proof.as_ref());
         removal::take_away(project, store, journal, &mut act, row).map(drop)
     });
-    let act = end(journal, act)?;
-    taken.map(|()| act)
+    end(journal, act)?;
+    taken
 }
 
 /// Writes down that a clean-up is over; says which act undoes it.

@@ -131,7 +131,7 @@ pub(crate) fn newest_of(
     };
     let number = newest.number;
     let Some(commit) = project.git.ref_target(&newest.refname)? else { return Ok(None) };
-    let (message, _) = snapshot::told(&project.git, &commit)?;
+    let (message, _) = snapshot::describe(&project.git, &commit)?;
     let of_others = step_snapshot::reason_in(&message) == Some(SnapshotReason::Reset);
     Ok((!of_others).then_some((number, commit)))
 }

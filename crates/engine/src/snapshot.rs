@@ -54,7 +54,7 @@ pub use packs::{consolidate, sweep};
 pub(crate) use put::is_meant;
 pub use put::{PutBack, PutError, Putting, finish_putting, lock_tree, put_back};
 pub(crate) use restore::carried;
-pub use restore::{Filling, operation, read_back, rebuild, told};
+pub use restore::{Filling, describe, operation, read_back, rebuild};
 pub use unsnapshotable::{
     MovedBack, MovedOut, has_omitted, move_back, moved_out, remember, set_aside,
 };

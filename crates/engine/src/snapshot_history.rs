@@ -187,7 +187,7 @@ fn by_ref(
     found: FoundRef,
 ) -> Result<KnownSnapshot, EngineError> {
     let FoundRef { step, fence, n, commit, at } = found;
-    let (message, omitted) = snapshot::told(&project.git, &commit)?;
+    let (message, omitted) = snapshot::describe(&project.git, &commit)?;
     let changed = snapshot::changed_paths(&project.git, &base(log, &step), &commit)?.len() as u64;
     let (reason, known_by) = (reason_in(&message), KnownBy::Ref);
     Ok(KnownSnapshot { step, fence, n, at, reason, changed, omitted, commit, refname, known_by })
@@ -285,7 +285,7 @@ pub fn contents(
     log: Option<&Log>,
     kept: &KnownSnapshot,
 ) -> Result<Contents, EngineError> {
-    let (message, _) = snapshot::told(&project.git, &kept.commit)?;
+    let (message, _) = snapshot::describe(&project.git, &kept.commit)?;
     let base = base_of(project, log, kept);
     let files = snapshot::changed_paths(&project.git, &base, &kept.commit)?;
     let head = project.git.commit(&format!("{}^1", kept.commit)).ok();

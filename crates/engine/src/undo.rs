@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use piton_core::ids::{Handle, RunId};
+use piton_core::ids::{Handle, RunId, StepId};
 use piton_core::time::Millis;
 use piton_store::sqlite::Access;
 use serde::{Deserialize, Serialize};
@@ -130,7 +130,14 @@ pub enum NotUndone {
     #[error("act {act} cannot be undone: something newer is in the way")]
     InTheWay { act: u64, what: Vec<String> },
     #[error("act {act} cannot be undone: {why}")]
-    UsedSince { act: u64, why: String, next: String },
+    UsedSince {
+        act: u64,
+        why: String,
+        handle: Handle,
+        step: StepId,
+        /// The snapshot of what was there before, as `FENCE/N`.
+        before: String,
+    },
     #[error("act {act} cannot be undone: {handle} was purged")]
     Purged { act: u64, handle: Handle },
     #[error("{} was written down for undoing and cannot be read", path.display())]

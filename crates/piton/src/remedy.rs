@@ -13,6 +13,7 @@ use piton_engine::log::LogError;
 use piton_engine::remedy::Remedy;
 use piton_engine::shell::word;
 use piton_engine::snapshot::PutError;
+use piton_engine::snapshot_history::place_for;
 use piton_engine::undo::NotUndone;
 use piton_engine::{ALLOW_NETWORK_FS, Damage, StoreError, Unsafe};
 
@@ -199,7 +200,13 @@ fn not_undone_hint(why: &NotUndone) -> Option<String> {
         NotUndone::InTheWay { act, .. } => {
             format!("move it away, then `piton undo {act}`; nothing was changed")
         }
-        NotUndone::UsedSince { next, .. } => format!("{next}; nothing was changed"),
+        NotUndone::UsedSince { handle, step, before, .. } => {
+            let to = place_for(handle, step);
+            format!(
+                "what was there before is kept: `piton snapshot restore {handle}/{step} --at {before} \
+                 --to {to}`; nothing was changed"
+            )
+        }
         NotUndone::Purged { handle, .. } => {
             format!("its records are gone; its work stays: `piton snapshot list {handle}`")
         }

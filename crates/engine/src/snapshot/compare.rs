@@ -52,21 +52,7 @@ pub fn between(git: &Git, from: &Oid, to: &Oid, paths: &[Vec<u8>]) -> Result<Dif
 
 /// The paths alone.
 pub fn changed_paths(git: &Git, from: &Oid, to: &Oid) -> Result<Vec<FileChange>, GitError> {
-    let (from, to) = (tree_files(git.call(), from)?, tree_files(git.call(), to)?);
-    let mut changes: BTreeMap<&Vec<u8>, ChangeKind> = BTreeMap::new();
-    for (path, was) in &from {
-        match to.get(path) {
-            None => changes.insert(path, ChangeKind::Removed),
-            Some(is) if is.1 != was.1 => changes.insert(path, ChangeKind::Modified),
-            Some(is) if is.0 != was.0 => changes.insert(path, ChangeKind::Mode),
-            Some(_) => None,
-        };
-    }
-    changes
-        .extend(to.keys().filter(|path| !from.contains_key(*path)).map(|p| (p, ChangeKind::Added)));
-    let row =
-        |(path, change): (&Vec<u8>, ChangeKind)| FileChange { path: names::shown(path), change };
-    Ok(changes.into_iter().map(row).collect())
+    Ok(shown(rows(&compared(|| git.call(), (from, to), &RAW, &[])?)?))
 }
 
 fn tree_files(call: Call, of: &Oid) -> Result<Files, GitError> {
@@ -145,25 +131,36 @@ pub(super) fn on_top(
     Ok((memory, capture))
 }
 
+const RAW: [&str; 4] = ["--raw", "-z", "--no-renames", "--no-abbrev"];
+const PATCH: [&str; 3] = ["--patch", "--find-renames", "--full-index"];
+
 fn difference(
     call: impl Fn() -> Call,
     from: &Oid,
     to: &Oid,
     paths: &[Vec<u8>],
 ) -> Result<Difference, GitError> {
-    let ask = |how: &[&str]| {
-        let words = ["diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-color"];
-        let asked = call().args(&words).args(how).arg("--ignore-submodules=none");
-        let asked = asked.args(&[from.as_str(), to.as_str(), "--"]);
-        paths.iter().fold(asked, |asked, path| asked.arg(names::path(path))).run()
-    };
-    let raw = ask(&["--raw", "-z", "--no-renames", "--no-abbrev"])?;
-    let mut files = rows(&raw)?;
+    let mut files = rows(&compared(&call, (from, to), &RAW, paths)?)?;
     files.retain(|(path, _)| is_meant(path, paths));
-    let row =
-        |(path, change): (Vec<u8>, ChangeKind)| FileChange { path: names::shown(&path), change };
-    let patch = ask(&["--patch", "--find-renames", "--full-index"])?.stdout;
-    Ok(Difference { files: files.into_iter().map(row).collect(), patch })
+    let patch = compared(&call, (from, to), &PATCH, paths)?.stdout;
+    Ok(Difference { files: shown(files), patch })
+}
+
+fn compared(
+    call: impl Fn() -> Call,
+    (from, to): (&Oid, &Oid),
+    how: &[&str],
+    paths: &[Vec<u8>],
+) -> Result<Answer, GitError> {
+    let words = ["diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-color"];
+    let asked = call().args(&words).args(how).arg("--ignore-submodules=none");
+    let asked = asked.args(&[from.as_str(), to.as_str(), "--"]);
+    paths.iter().fold(asked, |asked, path| asked.arg(names::path(path))).run()
+}
+
+fn shown(files: Vec<(Vec<u8>, ChangeKind)>) -> Vec<FileChange> {
+    let row = |(path, change): (Vec<u8>, _)| FileChange { path: names::shown(&path), change };
+    files.into_iter().map(row).collect()
 }
 
 /// `:<mode> <mode> <id> <id> <kind>`, then the path.

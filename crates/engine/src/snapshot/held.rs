@@ -11,7 +11,7 @@ use super::read::Sink;
 use super::restore::Header;
 use super::staged::{Staged, digest_between, files_of};
 use super::stat_cache::Known;
-use super::walk::{Ground, NestedIndexes, walk};
+use super::walk::{Ground, NestedIndexes, Seen, walk};
 use super::{left_out, user_rules};
 use crate::git::hash::Id;
 use crate::git::pack::Mode;
@@ -103,15 +103,7 @@ fn staged_in(tree: &Worktree, header: &Header) -> Result<String, GitError> {
 /// Something in a worktree that no snapshot can hold and no rule ignores, as far as that shows without
 /// reading files.
 pub(crate) fn unsnapshotable(tree: &Worktree) -> Result<Option<Omission>, GitError> {
-    let dir = tree.git_dir()?;
-    let (head, _) = tree.position(&dir)?;
-    let mut staged = Staged::default();
-    staged.refresh(tree, &dir, head.as_ref())?;
-    let failed = |source| GitError::io("look into", tree.path(), source);
-    let root = &Root::open(tree.path()).map_err(failed)?;
-    let (git, known, tracked) = (tree.git(), &Known::default(), &staged.tracked);
-    let (user, indexes) = (&user_rules()?, &NestedIndexes::default());
-    let seen = walk(&Ground { git, root, known, tracked, user, indexes })?;
+    let (_, seen) = look(tree)?;
     let nested = seen.nested.first().map(|nested| Omission {
         path: names::shown(&nested.path),
         why: "a repository of its own".to_owned(),
@@ -121,4 +113,19 @@ pub(crate) fn unsnapshotable(tree: &Worktree) -> Result<Option<Omission>, GitErr
         Some(Omission { path: names::shown(&left.path), why: left.why.clone() })
     };
     Ok(nested.or_else(left_out))
+}
+
+/// Walks a worktree without reading its files.
+pub(super) fn look(tree: &Worktree) -> Result<(Staged, Seen), GitError> {
+    let dir = tree.git_dir()?;
+    let (head, _) = tree.position(&dir)?;
+    let mut staged = Staged::default();
+    staged.refresh(tree, &dir, head.as_ref())?;
+    let failed = |source| GitError::io("look into", tree.path(), source);
+    let root = &Root::open(tree.path()).map_err(failed)?;
+    let (git, known, tracked) = (tree.git(), &Known::default(), &staged.tracked);
+    let (user, indexes) = (&user_rules()?, &NestedIndexes::default());
+    let mut seen = walk(&Ground { git, root, known, tracked, user, indexes })?;
+    seen.nested.sort();
+    Ok((staged, seen))
 }

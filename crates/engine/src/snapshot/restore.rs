@@ -55,7 +55,7 @@ pub fn read_back(git: &Git, snapshot: &Snapshot) -> Result<(), GitError> {
 }
 
 /// A snapshot's message, and what it says was left out.
-pub fn told(git: &Git, commit: &Oid) -> Result<(String, Vec<Omission>), GitError> {
+pub fn describe(git: &Git, commit: &Oid) -> Result<(String, Vec<Omission>), GitError> {
     let header = Header::read(git, commit)?;
     let omitted = header.left_out();
     Ok((header.message, omitted))

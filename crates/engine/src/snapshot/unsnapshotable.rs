@@ -15,12 +15,12 @@ use piton_core::ids::{Oid, StepRef};
 use piton_core::view::MovedOutView;
 
 use super::compare::on_top;
+use super::held;
 use super::nofollow::{Root, is_gone};
 use super::read::Sink;
 use super::staged::{Staged, files_of};
-use super::stat_cache::{Known, join};
-use super::user_rules;
-use super::walk::{Ground, Nested, NestedIndexes, is_within, walk};
+use super::stat_cache::join;
+use super::walk::{Nested, is_within};
 use crate::crash;
 use crate::file::replace;
 use crate::git::pack::Mode;
@@ -112,16 +112,7 @@ pub fn remember(aside: Vec<SetAside>, into: &Path, step: &StepRef) -> Result<(),
 
 /// Whether a worktree in which nothing is changed holds anything that `set_aside` would move.
 pub fn has_omitted(tree: &Worktree, next: &Oid) -> Result<bool, GitError> {
-    let dir = tree.git_dir()?;
-    let (head, _) = tree.position(&dir)?;
-    let mut staged = Staged::default();
-    staged.refresh(tree, &dir, head.as_ref())?;
-    let failed = |source| GitError::io("look into", tree.path(), source);
-    let root = &Root::open(tree.path()).map_err(failed)?;
-    let (git, known, tracked) = (tree.git(), &Known::default(), &staged.tracked);
-    let (user, indexes) = (&user_rules()?, &NestedIndexes::default());
-    let mut seen = walk(&Ground { git, root, known, tracked, user, indexes })?;
-    seen.nested.sort();
+    let (staged, seen) = held::look(tree)?;
     let look = Look { tree, staged: &staged, next };
     let leaving = look.leaving(&seen.nested, seen.left_out.iter().map(|left| &left.path))?;
     Ok(!leaving.is_empty())

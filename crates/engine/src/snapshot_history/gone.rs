@@ -13,7 +13,7 @@ use crate::step_snapshot::reason_in;
 pub fn list_gone(project: &Project, handle: &Handle) -> Result<Vec<KnownSnapshot>, EngineError> {
     let mut found = Vec::new();
     for (refname, commit, seconds) in project.git.commits_under(&format!("refs/piton/{handle}/"))? {
-        let (message, omitted) = snapshot::told(&project.git, &commit)?;
+        let (message, omitted) = snapshot::describe(&project.git, &commit)?;
         let n = refname.rsplit('/').next().unwrap_or_default().to_owned();
         let Some((step, fence)) = of_step(&message) else { continue };
         let base = base_in_git(project, &commit);

@@ -102,7 +102,7 @@ pub(super) fn restore_into(
         }
         if found == again {
             let before = among.iter().find(|other| other.commit == found.from);
-            return Ok(told(tree, before.map(|before| before.refname.clone()), again, done));
+            return Ok(restored(tree, before.map(|before| before.refname.clone()), again, done));
         }
         return restore_present(project, log, tree, (kept, again), acts);
     }
@@ -180,12 +180,12 @@ fn restore_present(
         acts.end(act, stage)?;
     }
     match put {
-        Ok(done) => Ok(told(tree, Some(before.refname), putting, done)),
+        Ok(done) => Ok(restored(tree, Some(before.refname), putting, done)),
         Err(source) => Err(EngineError::NotPutBack { before: before.refname, source }),
     }
 }
 
-pub(super) fn told(
+pub(super) fn restored(
     tree: &Worktree,
     before: Option<String>,
     putting: Putting,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::guard::{is_of_work, others_work, refuse_in_use, refuse_newer_edits};
 use super::restore::restore_into;
-use super::{KnownSnapshot, NewerEdits, last_fence, list, place_for};
+use super::{KnownSnapshot, NewerEdits, last_fence, list};
 use crate::error::EngineError;
 use crate::git::names;
 use crate::log::Log;
@@ -94,29 +94,24 @@ fn refuse_used_since(
     (act, from): (&Act, &RestoredFrom),
     kept: &KnownSnapshot,
 ) -> Result<(), EngineError> {
-    let (handle, step) = (&log.run().opened.handle, &from.step);
-    let (place, number) = (tree.path().display(), act.act);
-    let before = format!("{handle}/{step} --at {}/{}", kept.fence, kept.n);
-    let to = place_for(handle, step);
-    let apart = format!("`piton snapshot restore {before} --to {to}`");
-    let refused = |why: String, next: String| -> Result<(), EngineError> {
-        Err(NotUndone::UsedSince { act: number, why, next }.into())
+    let (step, place, act_no) = (&from.step, tree.path().display(), act.act);
+    let used = |why: String| -> Result<(), EngineError> {
+        let (handle, step) = (log.run().opened.handle.clone(), step.clone());
+        let before = format!("{}/{}", kept.fence, kept.n);
+        Err(NotUndone::UsedSince { act: act_no, why, handle, step, before }.into())
     };
     if let Some(other) = others_work(log, &kept.step, tree, None) {
-        let why = format!("step {} has the worktree {place} by now", other.step);
-        return refused(why, format!("what was there before is kept: {apart}"));
+        return used(format!("step {} has the worktree {place} by now", other.step));
     }
     if from.fence.is_some() && last_fence(log, &kept.step) > from.fence {
-        let why = format!("step {step} was worked on since, from what was put back");
-        let there = format!("`piton snapshot restore {before}`");
-        return refused(why, format!("what was there before is kept: {there}, or {apart}"));
+        return used(format!("step {step} was worked on since, from what was put back"));
     }
     let on = branch_of(tree)?;
     match &from.branch {
         Some(branch) if act.stage != ActStage::Undoing && tree.is_ours() && on != from.branch => {
             let on = on.map_or("no branch".to_owned(), |on| format!("branch {on}"));
-            let why = format!("{place} is on {on} by now, not on {branch}");
-            refused(why, format!("`git -C {place} switch {branch}`, then `piton undo {number}`"))
+            let what = vec![format!("{place} is on {on} by now, not on {branch}")];
+            Err(NotUndone::InTheWay { act: act_no, what }.into())
         }
         _ => Ok(()),
     }

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         )));
     }
     let kept = abandon::belongings(&project, &log)?;
-    let told = told(&kept);
+    let told = describe(&kept);
     if !args.yes {
         for line in told.iter().filter(|_| ui.can_ask()) {
             ui.talk(format!("  {line}"));
@@ -163,7 +163,7 @@ fn fates(goes: &str, of: &Purge) -> Vec<String> {
 }
 
 /// What is ended and what stays.
-fn told(kept: &Belongings) -> Vec<String> {
+fn describe(kept: &Belongings) -> Vec<String> {
     let held: Vec<String> = kept.held.iter().map(ToString::to_string).collect();
     let trees: Vec<String> =
         kept.worktrees.iter().map(|path| from_here(path).display().to_string()).collect();

@@ -120,8 +120,12 @@ fn apply(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer
     for tree in removed {
         // It is done, whoever still listens.
         let path = from_here(&tree.path);
-        let _ =
-            ui.line(format!("{} {} removed: {}", green("✓"), path.display(), told(&tree.proof)));
+        let _ = ui.line(format!(
+            "{} {} removed: {}",
+            green("✓"),
+            path.display(),
+            describe(&tree.proof)
+        ));
     }
     let (_, stays) = counted(&judged);
     let _ =
@@ -178,7 +182,7 @@ fn row(judged: &JudgedTree) -> Vec<String> {
     let size = row.counts.map(|counts| size(counts.bytes)).unwrap_or_default();
     match verdict {
         TreeVerdict::Goes { proof } => {
-            vec![green("goes"), bold(&path), size, told(proof) + &ignored(row.counts.as_ref())]
+            vec![green("goes"), bold(&path), size, describe(proof) + &ignored(row.counts.as_ref())]
         }
         TreeVerdict::Stays { why } => vec![dim("stays"), path, size, plain(why)],
     }
@@ -195,7 +199,7 @@ fn ignored(counts: Option<&TreeCounts>) -> String {
     }
 }
 
-fn told(proof: &Proof) -> String {
+fn describe(proof: &Proof) -> String {
     match proof {
         Proof::Empty => "empty: nothing was added".to_owned(),
         Proof::Merged { into } => format!("merged into {into}"),
