@@ -44,7 +44,7 @@ pub struct Beat {
 
 /// One line of the closing check.
 #[derive(Debug, Clone)]
-pub struct Verdict {
+pub struct DemoResult {
     pub what: String,
     pub holds: bool,
 }
@@ -73,7 +73,7 @@ pub fn demo(
     home: &Path,
     piton: &Path,
     hear: &mut dyn FnMut(Beat),
-) -> Result<Vec<Verdict>, EngineError> {
+) -> Result<Vec<DemoResult>, EngineError> {
     let began = Instant::now();
     let mut say = |text: String| hear(Beat { at: began.elapsed(), text });
     let undisturbed = Stage::build(&home.join("undisturbed"), piton)?;
@@ -165,7 +165,7 @@ impl Stage {
     }
 
     /// Starts a verb of the real binary, with its own place for trust.
-    fn start(&self, words: &[&str]) -> Result<Running, EngineError> {
+    fn start(&self, words: &[&str]) -> Result<Started, EngineError> {
         let child = Command::new(&self.piton)
             .args(words)
             .current_dir(&self.folder)
@@ -176,7 +176,7 @@ impl Stage {
             .stderr(Stdio::null())
             .spawn()
             .map_err(EngineError::io("piton cannot be started"))?;
-        Ok(Running(child))
+        Ok(Started(child))
     }
 
     /// The run as its log tells it now.
@@ -249,9 +249,9 @@ impl Stage {
     }
 }
 
-struct Running(Child);
+struct Started(Child);
 
-impl Running {
+impl Started {
     fn pid(&self) -> u32 {
         self.0.id()
     }
@@ -267,7 +267,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for Started {
     fn drop(&mut self) {
         self.kill9();
     }
@@ -295,7 +295,7 @@ fn verdicts(
     undisturbed: &Stage,
     disturbed: &Stage,
     both_ended_well: bool,
-) -> Result<Vec<Verdict>, EngineError> {
+) -> Result<Vec<DemoResult>, EngineError> {
     let (project, log) = disturbed.log()?;
     let (other, other_log) = undisturbed.log()?;
     let run = log.run().opened.run;
@@ -316,7 +316,7 @@ fn verdicts(
     let left = log.run().steps().flat_map(|(_, step)| &step.history);
     let left = left.map(|past| past.attempt.id);
     let left: usize = left.map(|id| machine::of_attempt(id, &project.folder(id)).len()).sum();
-    let holds = |what: String, holds: bool| Verdict { what, holds };
+    let holds = |what: String, holds: bool| DemoResult { what, holds };
     Ok(vec![
         holds("both runs ended well".into(), both_ended_well),
         holds(

@@ -65,7 +65,7 @@ const LOOK_BYTES: u64 = 1 << 20;
 
 /// What was found to make a plan of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundTools {
     /// The plan's name.
     name: String,
     pub agent: Option<KnownAgent>,
@@ -73,12 +73,12 @@ pub struct Found {
 }
 
 /// Looks for an agent (the one that is asked for, wherever its program may be) and for a check.
-pub fn look(root: &Path, path: Option<&OsStr>, asked: Option<KnownAgent>) -> Found {
+pub fn look(root: &Path, path: Option<&OsStr>, asked: Option<KnownAgent>) -> FoundTools {
     let path = path.unwrap_or_default();
     let in_path = |agent: &&KnownAgent| program_in(path, agent.name);
     let name = root.file_name().unwrap_or_default().to_string_lossy();
     let name = name.chars().filter(|c| !c.is_control()).take(100).collect::<String>();
-    Found {
+    FoundTools {
         name: if name.trim().is_empty() { "work".to_owned() } else { name },
         agent: asked.or_else(|| KNOWN.iter().find(in_path).copied()),
         check: CHECKS.iter().find(|check| is_checked(root, check)).map(|(_, _, command)| *command),
@@ -97,7 +97,7 @@ fn is_checked(root: &Path, (file, word, _): &(&str, &str, &str)) -> bool {
 }
 
 /// Writes the plan; a file that is there stays as it is.
-pub fn write(project: &Project, path: &Path, found: &Found) -> Result<Plan, EngineError> {
+pub fn write(project: &Project, path: &Path, found: &FoundTools) -> Result<Plan, EngineError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     check_inside(project, folder.unwrap_or(Path::new(".")))?;
     let text = found.plan(path);
@@ -112,7 +112,7 @@ pub fn write(project: &Project, path: &Path, found: &Found) -> Result<Plan, Engi
     Ok(plan)
 }
 
-impl Found {
+impl FoundTools {
     fn plan(&self, path: &Path) -> String {
         let file = path.file_name().map(PathBuf::from).unwrap_or_default();
         let head = HEAD.replace("{file}", &file.to_string_lossy());
@@ -192,7 +192,7 @@ mod tests {
         let checks = CHECKS.iter().map(|(_, _, command)| Some(*command)).chain([None]);
         for check in checks {
             for agent in KNOWN.iter().map(|agent| Some(*agent)).chain([None]) {
-                let found = Found { name: "a \"b\" \\ \u{e9}".to_owned(), agent, check };
+                let found = FoundTools { name: "a \"b\" \\ \u{e9}".to_owned(), agent, check };
                 let text = found.plan(Path::new("plan.toml"));
                 let plan = plan::parse(text.as_bytes()).unwrap_or_else(|e| panic!("{e}\n{text}"));
                 assert_eq!(plan.name, found.name);

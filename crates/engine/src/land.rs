@@ -250,13 +250,13 @@ fn merge(
 ) -> Result<Landing, GitError> {
     let parents = [onto.clone(), commit.clone()];
     Ok(match merge_commit(git, (&onto, commit), &parents, (message, held))? {
-        Made::Done(to) => Landing::Merge { onto, to },
-        Made::Conflict { paths } => Landing::Conflict { onto, paths },
+        MergeResult::Done(to) => Landing::Merge { onto, to },
+        MergeResult::Conflict { paths } => Landing::Conflict { onto, paths },
     })
 }
 
 /// What came of bringing two commits together.
-pub(crate) enum Made {
+pub(crate) enum MergeResult {
     /// A tree, or a commit of it.
     Done(Oid),
     Conflict {
@@ -271,7 +271,7 @@ pub(crate) fn merge_commit(
     both: (&Oid, &Oid),
     parents: &[Oid],
     (message, held): (&str, &str),
-) -> Result<Made, GitError> {
+) -> Result<MergeResult, GitError> {
     let drivers = drivers::overrides(git.call())?;
     let call = || git.call().configs(&drivers);
     let mut conflict = Vec::new();
@@ -279,21 +279,24 @@ pub(crate) fn merge_commit(
     let made =
         keep(git, Name { refname: held, old, why: "piton: merge" }, |_| {
             match merged_tree(git, both)? {
-                Made::Done(tree) => commit_tree(call, &tree, parents, message).map(Some),
-                Made::Conflict { paths } => {
+                MergeResult::Done(tree) => commit_tree(call, &tree, parents, message).map(Some),
+                MergeResult::Conflict { paths } => {
                     conflict = paths;
                     Ok(None)
                 }
             }
         })?;
     Ok(match made {
-        Some(commit) => Made::Done(commit),
-        None => Made::Conflict { paths: conflict },
+        Some(commit) => MergeResult::Done(commit),
+        None => MergeResult::Conflict { paths: conflict },
     })
 }
 
 /// The tree of two commits brought together; no worktree has a part in it.
-pub(crate) fn merged_tree(git: &Git, (onto, commit): (&Oid, &Oid)) -> Result<Made, GitError> {
+pub(crate) fn merged_tree(
+    git: &Git,
+    (onto, commit): (&Oid, &Oid),
+) -> Result<MergeResult, GitError> {
     let drivers = drivers::overrides(git.call())?;
     let words = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages"];
     let attributes = Attributes::of(git, onto)?;
@@ -301,7 +304,7 @@ pub(crate) fn merged_tree(git: &Git, (onto, commit): (&Oid, &Oid)) -> Result<Mad
     let asked = asked.args(&[onto.as_str(), commit.as_str()]);
     let answer = asked.accept(&[0, 1]).run()?;
     Ok(match answer.code {
-        1 => Made::Conflict { paths: answer.parts().skip(1).map(names::shown).collect() },
-        _ => Made::Done(oid(&answer.stdout, "git merge-tree")?),
+        1 => MergeResult::Conflict { paths: answer.parts().skip(1).map(names::shown).collect() },
+        _ => MergeResult::Done(oid(&answer.stdout, "git merge-tree")?),
     })
 }

@@ -15,7 +15,7 @@ use crate::error::EngineError;
 use crate::file::private;
 use crate::git::Moved;
 use crate::git::keep::HELD;
-use crate::land::{self, Made};
+use crate::land::{self, MergeResult};
 use crate::log::Log;
 use crate::project::Project;
 use crate::worktree::{Dirt, Stand, TreeState, Worktree};
@@ -141,8 +141,8 @@ pub fn preview(project: &Project, log: &Log, ask: &MergeAsk) -> Result<Merge, En
         None => return Err(Unmerged::Unrelated { branch, into: into.clone() }.into()),
         Some(fork) if fork == onto && ask.how == How::Any => (Way::FastForward, tip.clone()),
         Some(_) => match land::merged_tree(git, (&onto, &tip))? {
-            Made::Done(tree) => (Way::Commit(None), tree),
-            Made::Conflict { paths } => {
+            MergeResult::Done(tree) => (Way::Commit(None), tree),
+            MergeResult::Conflict { paths } => {
                 return Err(Unmerged::Conflict { branch, into: into.clone(), paths }.into());
             }
         },
@@ -263,8 +263,8 @@ fn prepare(
             let both = (&done.onto, &done.tip);
             let held = format!("{HELD}/merge/{}", log.run().opened.handle);
             match land::merge_commit(&project.git, both, &parents, (&message(log, how), &held))? {
-                Made::Done(commit) => commit,
-                Made::Conflict { paths } => {
+                MergeResult::Done(commit) => commit,
+                MergeResult::Conflict { paths } => {
                     let branch = run_branch(&log.run().opened.handle);
                     return Err(
                         Unmerged::Conflict { branch, into: done.into.clone(), paths }.into()

@@ -134,32 +134,32 @@ impl Secrets {
     }
 
     /// What is at the beginning of these bytes.
-    fn at(&self, bytes: &[u8], more: More) -> Found<'_> {
+    fn at(&self, bytes: &[u8], more: More) -> SecretAt<'_> {
         let cut = |whole: &[u8]| more == More::Follows && whole.starts_with(bytes);
         for (value, name) in &self.known {
             if bytes.starts_with(value) {
-                return Found::Known { length: value.len(), name };
+                return SecretAt::Known { length: value.len(), name };
             }
             if cut(value) {
-                return Found::Cut;
+                return SecretAt::Cut;
             }
         }
         for prefix in PREFIXES.iter().map(|prefix| prefix.as_bytes()) {
             if cut(prefix) {
-                return Found::Cut;
+                return SecretAt::Cut;
             }
             if !bytes.starts_with(prefix) {
                 continue;
             }
             match token_length(bytes) {
                 length if length >= prefix.len() + PREFIXED_BYTES => {
-                    return Found::Token { length };
+                    return SecretAt::Token { length };
                 }
-                length if length == bytes.len() && more == More::Follows => return Found::Cut,
+                length if length == bytes.len() && more == More::Follows => return SecretAt::Cut,
                 _ => {}
             }
         }
-        Found::Nothing
+        SecretAt::Nothing
     }
 }
 
@@ -176,7 +176,7 @@ enum More {
     Nothing,
 }
 
-enum Found<'a> {
+enum SecretAt<'a> {
     Nothing,
     Known {
         length: usize,
@@ -209,16 +209,16 @@ impl Redactor<'_> {
         while let Some(next) = self.candidate(&piece[at..]) {
             at += next;
             let (length, shown) = match self.secrets.at(&piece[at..], more) {
-                Found::Nothing => {
+                SecretAt::Nothing => {
                     at += 1;
                     continue;
                 }
-                Found::Cut => {
+                SecretAt::Cut => {
                     clean.extend_from_slice(&piece[copied..at]);
                     return at;
                 }
-                Found::Known { length, name } => (length, format!("[redacted {name}]")),
-                Found::Token { length } => (length, "[redacted]".to_owned()),
+                SecretAt::Known { length, name } => (length, format!("[redacted {name}]")),
+                SecretAt::Token { length } => (length, "[redacted]".to_owned()),
             };
             clean.extend_from_slice(&piece[copied..at]);
             clean.extend_from_slice(shown.as_bytes());

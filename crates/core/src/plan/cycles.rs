@@ -3,9 +3,9 @@
 /// Calls `found` with the nodes of a circle for every edge that closes one in a depth-first walk.
 /// Taking all those edges away would leave no circle. Linear in nodes and edges.
 pub(super) fn each_cycle(edges: &[Vec<usize>], mut found: impl FnMut(&[usize])) {
-    let mut place = vec![Place::Ahead; edges.len()];
+    let mut place = vec![Visit::Ahead; edges.len()];
     for root in 0..edges.len() {
-        if place[root] == Place::Ahead {
+        if place[root] == Visit::Ahead {
             walk(root, edges, &mut place, &mut found);
         }
     }
@@ -13,32 +13,32 @@ pub(super) fn each_cycle(edges: &[Vec<usize>], mut found: impl FnMut(&[usize])) 
 
 /// Where a node is in relation to the walk.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Visit {
     Ahead,
     /// With its index in the path.
     OnPath(usize),
     Behind,
 }
 
-fn walk(root: usize, edges: &[Vec<usize>], place: &mut [Place], found: &mut impl FnMut(&[usize])) {
+fn walk(root: usize, edges: &[Vec<usize>], place: &mut [Visit], found: &mut impl FnMut(&[usize])) {
     let (mut path, mut next) = (vec![root], vec![0]);
-    place[root] = Place::OnPath(0);
+    place[root] = Visit::OnPath(0);
     while let (Some(&node), Some(edge)) = (path.last(), next.last_mut()) {
         let Some(&target) = edges[node].get(*edge) else {
-            place[node] = Place::Behind;
+            place[node] = Visit::Behind;
             path.pop();
             next.pop();
             continue;
         };
         *edge += 1;
         match place[target] {
-            Place::Ahead => {
-                place[target] = Place::OnPath(path.len());
+            Visit::Ahead => {
+                place[target] = Visit::OnPath(path.len());
                 path.push(target);
                 next.push(0);
             }
-            Place::OnPath(start) => found(&path[start..]),
-            Place::Behind => {}
+            Visit::OnPath(start) => found(&path[start..]),
+            Visit::Behind => {}
         }
     }
 }

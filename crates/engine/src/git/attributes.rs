@@ -14,11 +14,11 @@ const FILE: &str = ".gitattributes";
 
 /// A place without files of anybody's, in which merge drivers find their temporary ones.
 pub(crate) struct Attributes {
-    from: Source,
+    from: AttributeSource,
     scratch: PathBuf,
 }
 
-enum Source {
+enum AttributeSource {
     Commit(Oid),
     Folder(TempDir),
 }
@@ -28,8 +28,8 @@ impl Attributes {
         let scratch = git.state_dir().join("scratch");
         locks::private_dir(&scratch)?;
         let from = match git.reads_attributes_of_a_commit()? {
-            true => Source::Commit(commit.clone()),
-            false => Source::Folder(lay_out(git, commit, &scratch)?),
+            true => AttributeSource::Commit(commit.clone()),
+            false => AttributeSource::Folder(lay_out(git, commit, &scratch)?),
         };
         Ok(Attributes { from, scratch })
     }
@@ -37,10 +37,10 @@ impl Attributes {
     /// A call that reads these attributes.
     pub(crate) fn call(&self, git: &Git) -> Call {
         match &self.from {
-            Source::Commit(commit) => {
+            AttributeSource::Commit(commit) => {
                 git.call().inside(&self.scratch).env("GIT_ATTR_SOURCE", commit.as_str())
             }
-            Source::Folder(folder) => {
+            AttributeSource::Folder(folder) => {
                 git.call().option("--work-tree=", folder.path()).inside(folder.path())
             }
         }

@@ -121,7 +121,7 @@ fn act(tree: &Worktree, dir: &Path, putting: &Putting) -> Result<PutBack, GitErr
 }
 
 /// A file on either side.
-type Entry = Option<(Mode, Id)>;
+type PutEntry = Option<(Mode, Id)>;
 
 /// A worktree that something is put into.
 struct Putter<'a> {
@@ -131,7 +131,7 @@ struct Putter<'a> {
     from: Header,
     to: Header,
     /// What differs, and is meant.
-    changes: BTreeMap<Vec<u8>, (Entry, Entry)>,
+    changes: BTreeMap<Vec<u8>, (PutEntry, PutEntry)>,
     whole: bool,
     format: Format,
     aside: Aside,
@@ -144,7 +144,7 @@ impl Putter<'_> {
         dir: &'a Path,
         putting: &Putting,
     ) -> Result<Putter<'a>, GitError> {
-        let mut changes: BTreeMap<Vec<u8>, (Entry, Entry)> = BTreeMap::new();
+        let mut changes: BTreeMap<Vec<u8>, (PutEntry, PutEntry)> = BTreeMap::new();
         for (path, entry) in files_inside(tree.call_in(dir), &putting.from)? {
             changes.entry(path).or_default().0 = Some(entry);
         }
@@ -170,7 +170,7 @@ impl Putter<'_> {
 
     fn files(&mut self) -> Result<(), GitError> {
         let changes = std::mem::take(&mut self.changes);
-        let is_file = |entry: &Entry| entry.is_some_and(|(mode, _)| mode != Mode::Gitlink);
+        let is_file = |entry: &PutEntry| entry.is_some_and(|(mode, _)| mode != Mode::Gitlink);
         let touched = changes.iter().filter(|(_, (from, to))| is_file(from) || is_file(to));
         let paths: Vec<Vec<u8>> = touched.map(|(path, _)| path.clone()).collect();
         let (known, sink) = (Known::default(), Sink::nowhere());
@@ -209,7 +209,7 @@ impl Putter<'_> {
     }
 
     /// Removes a file that is as the snapshot of before has it; another one is moved aside.
-    fn remove(&mut self, path: &[u8], from: Entry, found: &Outcome) -> Result<(), GitError> {
+    fn remove(&mut self, path: &[u8], from: PutEntry, found: &Outcome) -> Result<(), GitError> {
         let name = names::path(path);
         match found {
             Ok(None) => return Ok(()),
@@ -271,7 +271,7 @@ impl Putter<'_> {
 }
 
 /// Whether a file was found to be as an entry has it.
-fn is(found: &Outcome, entry: Entry) -> bool {
+fn is(found: &Outcome, entry: PutEntry) -> bool {
     match found {
         Ok(Some(found)) => !found.torn && Some((found.mode, found.id)) == entry,
         Ok(None) => entry.is_none(),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use piton_engine::demo::{Beat, Verdict, demo};
+use piton_engine::demo::{Beat, DemoResult, demo};
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     printed?;
     let verdicts = verdicts?;
     ui.line("")?;
-    for Verdict { what, holds } in &verdicts {
+    for DemoResult { what, holds } in &verdicts {
         let sign = if *holds { green("✓") } else { red("✗") };
         ui.line(format!("{sign} {what}"))?;
     }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use piton_engine::init::{self, Found, KNOWN, KnownAgent};
+use piton_engine::init::{self, FoundTools, KNOWN, KnownAgent};
 use piton_engine::shell::word;
 use serde_json::json;
 
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     })))
 }
 
-fn of(found: &Found) -> String {
+fn of(found: &FoundTools) -> String {
     let agent = |agent: KnownAgent| format!(" for {}", agent.name);
     let check = |check: &str| format!(", checked by `{check}`");
     found.agent.map(agent).unwrap_or_default() + &found.check.map(check).unwrap_or_default()
