@@ -207,7 +207,7 @@ pub(crate) fn reopen(
         }
         Err(error) => return Err(error.into()),
     }
-    told.push(format!("{} is open again: `piton resume {0}`", gone.handle));
+    told.push(format!("{} is open again", gone.handle));
     Ok(told)
 }
 
@@ -236,9 +236,5 @@ pub fn is_untouched(run: &piton_core::run::Run) -> bool {
 }
 
 fn in_the_way(act: u64, other: &Log) -> NotUndone {
-    let handle = &other.run().opened.handle;
-    let what = format!(
-        "{handle} is the run of this plan by now: `piton abandon {handle}`, then `piton undo {act}`"
-    );
-    NotUndone::InTheWay { act, what: vec![what] }
+    NotUndone::PlanTaken { act, handle: other.run().opened.handle.clone() }
 }

@@ -21,6 +21,7 @@ use crate::crash;
 use crate::error::{EngineError, chain};
 use crate::project::Project;
 use crate::purge;
+use crate::remedy::Remedy;
 use crate::undo::{Act, ActStage, Deed, Journal};
 
 pub(crate) use removal::put_back;
@@ -50,7 +51,7 @@ pub struct TreeRow {
     pub conditions: Vec<Condition>,
     /// Why nobody may touch it, whatever is in it.
     #[serde(skip)]
-    obstacle: Option<String>,
+    obstacle: Option<Reason>,
     /// The name of its entry in git's list.
     #[serde(skip)]
     entry: Option<String>,
@@ -147,8 +148,29 @@ pub enum TreeVerdict {
         proof: Proof,
     },
     Stays {
-        why: String,
+        #[serde(flatten)]
+        reason: Reason,
     },
+}
+
+/// Why a worktree stays, and what can be done about that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    pub why: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<Remedy>,
+}
+
+impl Reason {
+    fn with(why: impl Into<String>, remedy: Remedy) -> Reason {
+        Reason { why: why.into(), remedy: Some(remedy) }
+    }
+}
+
+impl<T: ToString> From<T> for Reason {
+    fn from(why: T) -> Reason {
+        Reason { why: why.to_string(), remedy: None }
+    }
 }
 
 /// A worktree and what becomes of it.
@@ -280,7 +302,9 @@ pub(crate) fn doomed(
             TreeVerdict::Stays { .. } if row.obstacle.is_none() && its_own => {
                 doomed.push(Doomed { row, proof: None });
             }
-            TreeVerdict::Stays { why } => in_use.push(format!("{}: {why}", row.path.display())),
+            TreeVerdict::Stays { reason } => {
+                in_use.push(format!("{}: {}", row.path.display(), reason.why));
+            }
         }
     }
     Ok(if in_use.is_empty() { Ok(doomed) } else { Err(in_use) })

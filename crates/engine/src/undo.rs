@@ -129,6 +129,8 @@ pub enum NotUndone {
     Already { act: u64 },
     #[error("act {act} cannot be undone: something newer is in the way")]
     InTheWay { act: u64, what: Vec<String> },
+    #[error("act {act} cannot be undone: {handle} is the run of this plan by now")]
+    PlanTaken { act: u64, handle: Handle },
     #[error("act {act} cannot be undone: {why}")]
     UsedSince {
         act: u64,
@@ -150,6 +152,8 @@ pub struct Undone {
     pub act: u64,
     pub deed: &'static str,
     pub put_back: Vec<String>,
+    /// The run that is open again.
+    pub reopened: Option<Handle>,
 }
 
 /// The acts of a project, held by one process at a time while it adds or reverses one.
@@ -224,7 +228,11 @@ pub fn undo(project: &Project, which: Option<u64>) -> Result<Undone, EngineError
     };
     act.stage = ActStage::Undone;
     journal.write(&act)?;
-    Ok(Undone { act: act.act, deed: act.deed.word(), put_back })
+    let reopened = match &act.deed {
+        Deed::Abandon { gone } | Deed::FreshStart { gone, .. } => Some(gone.handle.clone()),
+        Deed::Clean { .. } | Deed::Restore(_) | Deed::Purge(_) => None,
+    };
+    Ok(Undone { act: act.act, deed: act.deed.word(), put_back, reopened })
 }
 
 /// The act that is meant. Where the last one cannot be read, nobody knows whether it is that one.

@@ -264,7 +264,9 @@ fn kind_of(error: &EngineError) -> Kind {
             NotUndone::Nothing | NotUndone::Unknown { .. } | NotUndone::Already { .. } => {
                 Kind::NoSuchAct
             }
-            NotUndone::InTheWay { .. } | NotUndone::UsedSince { .. } => Kind::InTheWay,
+            NotUndone::InTheWay { .. }
+            | NotUndone::PlanTaken { .. }
+            | NotUndone::UsedSince { .. } => Kind::InTheWay,
             NotUndone::Purged { .. } => Kind::Refused,
             NotUndone::Unreadable { .. } => Kind::JournalDamaged,
         },

@@ -200,6 +200,9 @@ fn not_undone_hint(why: &NotUndone) -> Option<String> {
         NotUndone::InTheWay { act, .. } => {
             format!("move it away, then `piton undo {act}`; nothing was changed")
         }
+        NotUndone::PlanTaken { act, handle } => {
+            format!("`piton abandon {handle}`, then `piton undo {act}`; nothing was changed")
+        }
         NotUndone::UsedSince { handle, step, before, .. } => {
             let to = place_for(handle, step);
             format!(

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use piton_core::event::Omission;
 use piton_core::ids::{Fence, Oid};
 use piton_core::run::Run;
-use piton_core::time::Millis;
+use piton_core::time::{Millis, timestamp};
 use piton_core::view::run_branch;
 use piton_store::Store;
 
-use super::{CleanAsk, JudgedTree, Proof, TreeRow, TreeStatus, TreeVerdict, removal};
+use super::{CleanAsk, JudgedTree, Proof, Reason, TreeRow, TreeStatus, TreeVerdict, removal};
 use crate::error::EngineError;
 use crate::git::status::Depth;
 use crate::git::{Git, GitError};
 use crate::log::Log;
 use crate::merge;
 use crate::project::Project;
+use crate::remedy::Remedy;
 use crate::snapshot;
 use crate::step_snapshot;
 use crate::worktree::Worktree;
@@ -56,18 +57,9 @@ fn judge_one(
 ) -> JudgedTree {
     let verdict = match candidate(project, store, &mut row, ask, now) {
         Ok(proof) => TreeVerdict::Goes { proof },
-        Err(Reason(why)) => TreeVerdict::Stays { why },
+        Err(reason) => TreeVerdict::Stays { reason },
     };
     JudgedTree { row, verdict }
-}
-
-/// Why a worktree stays.
-struct Reason(String);
-
-impl<T: ToString> From<T> for Reason {
-    fn from(why: T) -> Reason {
-        Reason(why.to_string())
-    }
 }
 
 fn candidate(
@@ -79,7 +71,7 @@ fn candidate(
 ) -> Result<Proof, Reason> {
     let (Some(store), Some(run), Some(now)) = (store, row.run, now) else {
         return Err(match &row.obstacle {
-            Some(why) if row.status != TreeStatus::Unknown => why.clone().into(),
+            Some(reason) if row.status != TreeStatus::Unknown => reason.clone(),
             _ => "unknown to this store".into(),
         });
     };
@@ -89,8 +81,8 @@ fn candidate(
     if let (Some(head), Some(counts)) = (&row.head, &mut row.counts) {
         counts.unmerged = unmerged(project, &log, head).unwrap_or_default();
     }
-    if let Some(why) = &row.obstacle {
-        return Err(why.clone().into());
+    if let Some(reason) = &row.obstacle {
+        return Err(reason.clone());
     }
     selected(row, ask, now)?;
     let commits = whereabouts.ok_or("it has no commit")?.map_err(|error| error.to_string())?;
@@ -110,9 +102,9 @@ fn candidate(
     let tree = Worktree::at(&project.git, &row.path);
     let failed = |error: GitError| error.to_string();
     if let Some(Omission { path, why }) = snapshot::unsnapshotable(&tree).map_err(failed)? {
-        let why = format!("no snapshot can hold {path}: {why}");
-        row.obstacle = Some(why.clone());
-        return Err(why.into());
+        let reason = Reason::from(format!("no snapshot can hold {path}: {why}"));
+        row.obstacle = Some(reason.clone());
+        return Err(reason);
     }
     let folder = step_snapshot::folder(&log, &step, Fence(0));
     let held = || snapshot::held_by(&tree, snapshot::step_of(&folder)).map_err(failed);
@@ -151,28 +143,28 @@ fn uncommitted(tree: &Worktree, row: &TreeRow) -> Result<usize, Reason> {
 
 /// Whether somebody asked for worktrees such as this one.
 fn selected(row: &TreeRow, ask: CleanAsk, now: Millis) -> Result<(), Reason> {
-    let handle = row.handle.as_ref().map(ToString::to_string).unwrap_or_default();
-    let excluded: Option<String> = match &row.status {
+    let excluded: Option<Reason> = match &row.status {
         TreeStatus::Completed if ask.completed => None,
         TreeStatus::Abandoned if ask.completed => {
             let until = row.attic_until.filter(|until| now < *until);
-            until.map(|until| format!("in the attic until {}", piton_core::time::timestamp(until)))
+            until.map(|until| format!("in the attic until {}", timestamp(until)).into())
         }
         TreeStatus::Interrupted { .. } if ask.interrupted => None,
         TreeStatus::Interrupted { .. } => {
-            Some(format!("interrupted: `piton resume {handle}` goes on with it"))
+            let remedy = row.handle.clone().map(|run| Remedy::Resume { run });
+            Some(Reason { why: "interrupted".to_owned(), remedy })
         }
         TreeStatus::Completed | TreeStatus::Abandoned => {
             Some("completed ones were not asked for".into())
         }
         TreeStatus::Live => Some("its run is being worked on".into()),
-        TreeStatus::Unfinished { as_told } => Some(format!("what it is for is {as_told}")),
+        TreeStatus::Unfinished { as_told } => Some(format!("what it is for is {as_told}").into()),
         TreeStatus::Unknown => Some("unknown to this store".into()),
         TreeStatus::Foreign => Some("it is not a worktree of this repository".into()),
         TreeStatus::Missing { .. } => Some("there is nothing".into()),
     };
-    if let Some(why) = excluded {
-        return Err(why.into());
+    if let Some(reason) = excluded {
+        return Err(reason);
     }
     match (ask.older_than, row.changed_at) {
         (Some(age), Some(at)) if now.since(at) < age => Err("it was in use more recently".into()),

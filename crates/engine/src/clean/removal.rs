@@ -31,8 +31,8 @@ pub(super) fn take_away(
     act: &mut Option<Act>,
     (row, proof): (&TreeRow, Option<&Proof>),
 ) -> Result<RemovedTree, EngineError> {
-    let taking = Taking { project, row, log: log_of(store, row)? };
-    let removed = taking.keep(proof)?;
+    let removal = Removal { project, row, log: log_of(store, row)? };
+    let removed = removal.keep(proof)?;
     crash::point("clean.snapshot-kept");
     let act = match act {
         Some(act) => act,
@@ -44,7 +44,7 @@ pub(super) fn take_away(
     act.deed.trees_mut().push(removed.clone());
     journal.write(act)?;
     crash::point("clean.recorded");
-    match taking.refuse_in_use().and_then(|()| taking.refuse_changed(&removed)) {
+    match removal.refuse_in_use().and_then(|()| removal.refuse_changed(&removed)) {
         Ok(()) => remove(project, &removed).map(|()| removed),
         Err(error) => {
             // It is where it was: there is nothing to undo about it.
@@ -94,13 +94,13 @@ pub(super) fn step_on(log: &Log, branch: &str) -> Option<StepRef> {
 }
 
 /// A worktree that is to go.
-struct Taking<'a> {
+struct Removal<'a> {
     project: &'a Project,
     row: &'a TreeRow,
     log: Log,
 }
 
-impl Taking<'_> {
+impl Removal<'_> {
     /// Makes sure that a snapshot has everything, and reads it back.
     fn keep(&self, proof: Option<&Proof>) -> Result<RemovedTree, EngineError> {
         let TreeRow { path, .. } = self.row;

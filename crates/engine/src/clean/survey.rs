@@ -19,7 +19,7 @@ use piton_core::time::{Millis, Moment};
 use piton_core::view::{RunStatus, RunView, StepStatus};
 use piton_store::{Runs, Store};
 
-use super::{TreeCounts, TreeRow, TreeStatus};
+use super::{Reason, TreeCounts, TreeRow, TreeStatus};
 use crate::attempt::Lock;
 use crate::condition::{self, Condition};
 use crate::error::EngineError;
@@ -29,7 +29,9 @@ use crate::log::Log;
 use crate::machine;
 use crate::observe::{self, look, observe};
 use crate::project::Project;
+use crate::remedy::Remedy;
 use crate::runs::{self, settings_of};
+use crate::shell;
 use crate::worktree::{Link, Listed, TreeState, Worktree, listed, obstacle_in};
 
 /// Every worktree under piton's roots, and piton's branches that are checked out elsewhere. `root` is
@@ -249,17 +251,18 @@ impl Owner {
         let until = believed_until(step, attempt, &self.leases);
         match (&attempt.holder, self.observed.of(attempt.id)) {
             (Holder::Keeper { .. }, Sighting::Alive) => {
-                Held::Live(format!("step {step} is being worked on"))
+                Held::Live(format!("step {step} is being worked on").into())
             }
-            (Holder::Keeper { .. }, Sighting::Dead(_)) => Held::Dead(format!(
-                "the attempt at step {step} has died: `piton stop {}` records it",
-                self.handle()
-            )),
-            _ if !until.is_over(&self.now) => Held::Live(format!("step {step} is claimed")),
-            _ => Held::Dead(format!(
-                "step {step} is claimed, its lease is over: `piton release {} {step} --force`",
-                self.handle()
-            )),
+            (Holder::Keeper { .. }, Sighting::Dead(_)) => {
+                let remedy = Remedy::Stop { run: self.handle().clone(), step: step.step.clone() };
+                Held::Dead(Reason::with(format!("the attempt at step {step} has died"), remedy))
+            }
+            _ if !until.is_over(&self.now) => Held::Live(format!("step {step} is claimed").into()),
+            _ => {
+                let (run, id) = (self.handle().clone(), step.step.clone());
+                let why = format!("step {step} is claimed, its lease is over");
+                Held::Dead(Reason::with(why, Remedy::Release { run, step: id }))
+            }
         }
     }
 
@@ -325,9 +328,9 @@ fn run_status(status: &RunStatus) -> TreeStatus {
 
 /// Somebody who has, or had, a worktree.
 enum Held {
-    Live(String),
+    Live(Reason),
     /// Not believed any more, and not recorded as ended.
-    Dead(String),
+    Dead(Reason),
 }
 
 /// What is known when a place is looked at.
@@ -377,8 +380,7 @@ impl Present<'_> {
         match crate::worktree::link_of(&tree) {
             Ok(Link::Ours(dir)) => self.look_inside(&tree, &dir, &mut row),
             Ok(Link::Moved(_)) => {
-                let mends = mends(owner, &path);
-                row.obstacle = Some(format!("it was moved: {mends}"));
+                row.obstacle = Some(Reason::with("it was moved", repair(owner, &path)));
             }
             Ok(Link::Nothing) => {
                 row.status = TreeStatus::Foreign;
@@ -386,9 +388,10 @@ impl Present<'_> {
             }
             Ok(Link::Broken(why) | Link::Foreign(why)) => {
                 row.status = TreeStatus::Foreign;
-                row.obstacle = Some(format!("it is not a worktree of this repository: {why}"));
+                let why = format!("it is not a worktree of this repository: {why}");
+                row.obstacle = Some(why.into());
             }
-            Err(error) => row.obstacle = Some(error.to_string()),
+            Err(error) => row.obstacle = Some(error.into()),
         }
         if let Some(owner) = owner {
             let last = tree.left_by().filter(|tenant| tenant.run == owner.log.run().opened.run);
@@ -406,22 +409,23 @@ impl Present<'_> {
         match tree.state() {
             Ok(TreeState::Present { head, branch }) => (row.head, row.branch) = (head, branch),
             Ok(TreeState::Missing) => {
-                row.obstacle = Some("it is half made: `piton resume` finishes it".into());
+                let remedy = row.handle.clone().map(|run| Remedy::Resume { run });
+                row.obstacle = Some(Reason { why: "it is half made".to_owned(), remedy });
                 return;
             }
             Ok(TreeState::Foreign { why }) => {
                 row.status = TreeStatus::Foreign;
-                row.obstacle = Some(why);
+                row.obstacle = Some(why.into());
                 return;
             }
             Err(error) => {
-                row.obstacle = Some(error.to_string());
+                row.obstacle = Some(error.into());
                 return;
             }
         }
         match counts(tree) {
             Ok(counts) => row.counts = Some(counts),
-            Err(error) => row.obstacle = Some(error.to_string()),
+            Err(error) => row.obstacle = Some(error.into()),
         }
         let elsewhere = |entry: &&Listed| entry.branch == row.branch && entry.place != row.path;
         let shared = self.entries.iter().find(elsewhere).filter(|_| row.branch.is_some());
@@ -434,7 +438,7 @@ impl Present<'_> {
             }
             (None, None, None) => None,
         };
-        row.obstacle = row.obstacle.take().or(obstacle);
+        row.obstacle = row.obstacle.take().or(obstacle.map(Reason::from));
     }
 
     fn look_for_holders(&self, owner: &Owner, row: &mut TreeRow) {
@@ -451,7 +455,7 @@ impl Present<'_> {
                 })
             };
             let by = others.into_iter().find(|other| outside(other))?;
-            Some(Held::Live(format!("a step of {} is claimed from it", by.handle())))
+            Some(Held::Live(format!("a step of {} is claimed from it", by.handle()).into()))
         };
         match held.or_else(other) {
             Some(Held::Live(why)) => {
@@ -468,7 +472,7 @@ impl Present<'_> {
             }
             None => {
                 if let Some(why) = owner.haunted(self.project) {
-                    row.obstacle = Some(why);
+                    row.obstacle = Some(why.into());
                 }
             }
         }
@@ -483,18 +487,17 @@ impl Present<'_> {
         let cause = owner.and_then(|owner| owner.cause(of.as_ref()));
         let (status, why) = match (gone, self.moved.get(&entry.name), owner) {
             (true, Some(to), _) => {
-                // To forget it would break what is only to be mended.
-                let why = format!("it is in {} by now: {}", to.display(), mends(owner, to));
-                (TreeStatus::Missing { cause }, why)
+                // To forget it would break what is only to be repaired.
+                let why = format!("it is in {} by now", to.display());
+                (TreeStatus::Missing { cause }, Reason::with(why, repair(owner, to)))
             }
             (true, None, Some(owner)) if owner.is_open() => {
-                let why =
-                    format!("there is nothing: `piton resume {}` makes it again", owner.handle());
-                (TreeStatus::Missing { cause }, why)
+                let remedy = Remedy::Resume { run: owner.handle().clone() };
+                (TreeStatus::Missing { cause }, Reason::with("there is nothing", remedy))
             }
             (true, None, _) => {
-                let why = "there is nothing: `git worktree prune` forgets it".to_owned();
-                (TreeStatus::Missing { cause }, why)
+                let remedy = Remedy::Shell { command: "git worktree prune".to_owned() };
+                (TreeStatus::Missing { cause }, Reason::with("there is nothing", remedy))
             }
             (false, ..) => (TreeStatus::Unknown, "it is not where piton has its worktrees".into()),
         };
@@ -543,10 +546,10 @@ impl Present<'_> {
 }
 
 /// What makes a worktree that was moved, or whose repository was, git's again.
-fn mends(owner: Option<&Owner>, path: &Path) -> String {
+fn repair(owner: Option<&Owner>, path: &Path) -> Remedy {
     match owner.filter(|owner| owner.is_open()) {
-        Some(owner) => format!("`piton resume {}` mends it", owner.handle()),
-        None => format!("`git worktree repair {}` mends it", path.display()),
+        Some(owner) => Remedy::Resume { run: owner.handle().clone() },
+        None => Remedy::Shell { command: format!("git worktree repair {}", shell::path(path)) },
     }
 }
 

@@ -11,6 +11,7 @@ use piton_engine::{EngineError, retention, snapshot, undo};
 use serde_json::json;
 
 use crate::error::{Detail, Kind, Problem};
+use crate::remedy::words;
 use crate::text::{bold, count, dim, green, plain, table};
 use crate::typed::again;
 use crate::ui::Ui;
@@ -184,7 +185,10 @@ fn row(judged: &JudgedTree) -> Vec<String> {
         TreeVerdict::Goes { proof } => {
             vec![green("goes"), bold(&path), size, describe(proof) + &ignored(row.counts.as_ref())]
         }
-        TreeVerdict::Stays { why } => vec![dim("stays"), path, size, plain(why)],
+        TreeVerdict::Stays { reason } => {
+            let next = reason.remedy.as_ref().map(|remedy| format!(": {}", words(remedy)));
+            vec![dim("stays"), path, size, plain(&reason.why) + &next.unwrap_or_default()]
+        }
     }
 }
 

@@ -32,11 +32,14 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     if args.list {
         return list(ui, &undo::acts(&project)?);
     }
-    let Undone { act, deed, put_back } = undo::undo(&project, args.act)?;
+    let Undone { act, deed, put_back, reopened } = undo::undo(&project, args.act)?;
     // It is done, whoever still listens.
     let _ = ui.line(format!("{} undid #{act}: {deed}", green("✓")));
     for what in &put_back {
         let _ = ui.line(format!("  {what}"));
+    }
+    if let Some(run) = reopened {
+        ui.hint(format!("go on with it: `piton resume {run}`"));
     }
     Ok(Answer::new(json!({ "act": act, "deed": deed, "put_back": put_back })))
 }

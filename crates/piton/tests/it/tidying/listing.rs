@@ -30,7 +30,7 @@ fn a_step_is_found_where_it_is_worked_on_and_named_there() {
     lab.sandbox.write(Path::new(&entry).join("gitdir"), "/nowhere/run/.git\n");
     let out = lab.sandbox.piton(&["clean"]).output().success();
     assert!(!out.stdout.contains("prune"), "it would lose what can be mended: {out}");
-    assert!(out.stdout.contains(&format!("`piton resume {handle}` mends it")), "{out}");
+    assert!(out.stdout.contains(&format!("by now: `piton resume {handle}`")), "{out}");
     lab.open_gate();
     lab.sandbox.piton(&["resume"]).output().success();
     assert_eq!(lab.status(&handle), "completed");
