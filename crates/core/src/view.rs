@@ -291,7 +291,7 @@ pub enum StepStatus {
     },
 }
 
-/// Work that no snapshot has; it is looked for by whoever looks at the machine.
+/// Work that no snapshot has: since when, and which snapshot has the rest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum WorkAtRisk {
@@ -306,18 +306,14 @@ pub enum UnknownRisk {
     Unknown,
 }
 
-/// As the keeper last saw it.
+/// As the keeper says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AtRisk {
-    /// When everything was last known to be kept, and for how long it has not been.
+    /// When everything was last known to be kept, and how long ago that is.
     #[serde(serialize_with = "rfc3339")]
     pub saved_at: Millis,
     pub seconds: u64,
-    /// Files that had changed since, when the keeper last looked; `null` where that is unknown.
-    pub files: Option<u64>,
-    #[serde(serialize_with = "rfc3339")]
-    pub looked_at: Millis,
-    /// The snapshot that has the rest.
+    /// The snapshot that has what there was then.
     pub snapshot: Option<String>,
     /// How long until the next one; longer than asked for where the tree takes long to look at.
     pub interval_ms: Option<u64>,

@@ -42,17 +42,13 @@ pub struct ExitRecord {
     pub tail: String,
 }
 
-/// Work that no snapshot has, as the keeper last saw it. Not flushed: it explains, and decides nothing.
+/// Since when no snapshot has the work, by the keeper. Not flushed: it explains, and decides nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RiskRecord {
-    /// When it looked.
-    pub looked_at: Millis,
     /// When everything was last known to be kept.
     pub saved_at: Millis,
     /// The snapshot that has it; none when nothing had changed since the step began.
     pub snapshot: Option<String>,
-    /// Files that have changed since, where that is known.
-    pub files: Option<u64>,
     /// How long until the next snapshot, and how long it would be for a smaller tree.
     pub interval_ms: u64,
     pub every_ms: u64,

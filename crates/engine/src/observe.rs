@@ -101,7 +101,7 @@ fn found_by_ref(
     }
 }
 
-/// What a held step has that no snapshot has, as far as anybody has said.
+/// Since when no snapshot has the work of a held step, as far as its holder has said.
 fn at_risk(
     project: &Project,
     (shown, attempt): (&StepView, &Attempt),
@@ -120,8 +120,6 @@ fn at_risk(
             project.folder(attempt.id).read_risk().map(|risk| AtRisk {
                 saved_at: risk.saved_at,
                 seconds: seconds(risk.saved_at),
-                files: risk.files,
-                looked_at: risk.looked_at,
                 snapshot: risk.snapshot,
                 interval_ms: Some(risk.interval_ms),
                 stretched: risk.interval_ms > risk.every_ms,
@@ -135,8 +133,6 @@ fn at_risk(
             kept.map(|kept| AtRisk {
                 saved_at: kept.at,
                 seconds: seconds(kept.at),
-                files: None,
-                looked_at: kept.at,
                 snapshot: Some(kept.refname.clone()),
                 interval_ms: None,
                 stretched: false,

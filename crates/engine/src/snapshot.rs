@@ -137,57 +137,7 @@ pub fn take(tree: &Worktree, ask: &Ask, number: u64) -> Result<Option<Snapshot>,
     Err(failure.expect("every try ended with a failure"))
 }
 
-/// How many files are not as the last snapshot of this step has them, or else HEAD, and may be lost with
-/// the machine. Writes nothing.
-pub fn unsaved(tree: &Worktree, ask: &Ask) -> Result<u64, GitError> {
-    let mut memory = Memory::recall(tree);
-    let is_own = match &memory.base {
-        Some(base) => is_within(&base.refname, step_of(&ask.folder)),
-        None => memory.known.len() > 0,
-    };
-    if !is_own {
-        let dir = tree.git_dir()?;
-        let (head, _) = tree.position(&dir)?;
-        memory.staged.refresh(tree, &dir, head.as_ref())?;
-        if let Some(from) = ask.last.as_ref().or(head.as_ref()) {
-            memory.known = Known::of(files_of(tree.call_in(&dir), from)?, &memory.known);
-            memory.known.mark_tracked(memory.staged.tracked.paths());
-        }
-        (memory.base, memory.differing) = (None, None);
-    }
-    let counted = memory.count_unsaved(tree);
-    let mut memories = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
-    memories.insert(tree.path().to_owned(), memory);
-    counted
-}
-
 impl Memory {
-    fn count_unsaved(&mut self, tree: &Worktree) -> Result<u64, GitError> {
-        let began = SystemTime::now();
-        let failed = |source| GitError::io("look into", tree.path(), source);
-        let root = &Root::open(tree.path()).map_err(failed)?;
-        let Memory { known, staged, indexes, .. } = self;
-        let (git, tracked, user) = (tree.git(), &staged.tracked, &user_rules()?);
-        let seen = walk::walk(&Ground { git, root, known, tracked, user, indexes })?;
-        let mut count = seen.gone.len();
-        let format = format(tree, self.base.as_ref().map(|base| &base.commit));
-        let sink = Sink::nowhere();
-        let read =
-            Reader { root, known: &self.known, format, began, sink: &sink }.all(&seen.unsure);
-        for (path, found) in seen.unsure.iter().zip(read) {
-            let kept = self.known.get(path).copied();
-            match (found, kept) {
-                (Ok(Some(found)), Some(kept)) if (found.mode, found.id) == (kept.mode, kept.id) => {
-                    // It only looked new, and need not be read again.
-                    self.known.set(path, KnownFile { print: found.print, ..kept });
-                }
-                (Ok(None), None) | (Err(_), _) => {}
-                _ => count += 1,
-            }
-        }
-        Ok(count as u64)
-    }
-
     /// What this process knows of a worktree, or else what another one has left. Its ids count only
     /// while the snapshot that has them is there.
     fn recall(tree: &Worktree) -> Memory {

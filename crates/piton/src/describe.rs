@@ -6,8 +6,8 @@ use std::time::Duration;
 use piton_core::event::{Omission, Priority, Report, Stage, Truth};
 use piton_core::time::{Millis, timestamp};
 use piton_core::view::{
-    AtRisk, AttemptView, ItemState, QuestionView, RunStatus, RunView, StepKind, StepStatus,
-    StepView, WorkAtRisk,
+    AttemptView, ItemState, QuestionView, RunStatus, RunView, StepKind, StepStatus, StepView,
+    WorkAtRisk,
 };
 use piton_engine::condition::Condition;
 use piton_engine::merge::{Merge, Way};
@@ -453,18 +453,13 @@ fn kept(step: &StepView, now: Millis) -> String {
     }
 }
 
-/// What would be lost with the machine, as last seen.
+/// How much work would be lost with the machine.
 pub(crate) fn at_risk(step: &StepView) -> String {
     match &step.at_risk {
         None => String::new(),
         Some(WorkAtRisk::Unknown(_)) => ", at risk: unknown".to_owned(),
         Some(WorkAtRisk::Known(risk)) => {
             let since = span(Duration::from_secs(risk.seconds));
-            let files = match risk.files {
-                Some(0) if risk.failing.is_none() => ", nothing at risk".to_owned(),
-                Some(files) => format!(", at risk: {} in {since}", count(files, "file")),
-                None => format!(", at risk: unknown files in {since}"),
-            };
             let interval = match risk.interval_ms {
                 Some(ms) if risk.stretched => {
                     let every = span(Duration::from_millis(ms));
@@ -475,7 +470,7 @@ pub(crate) fn at_risk(step: &StepView) -> String {
             let failing = risk.failing.as_ref();
             let failing =
                 failing.map(|why| format!(", snapshots fail: {}", clipped(why, REPORT_MAX)));
-            format!("{files}{interval}{}", failing.unwrap_or_default())
+            format!(", at risk: the last {since}{interval}{}", failing.unwrap_or_default())
         }
     }
 }
@@ -485,18 +480,9 @@ fn saved(step: &StepView, left_at: Stage) -> String {
     match &step.snapshot {
         // Its agent had ended: what there was is committed, or in the worktree as it was left.
         None if left_at != Stage::Agent => String::new(),
-        None => match &step.at_risk {
-            Some(WorkAtRisk::Known(AtRisk { files: Some(0), .. })) => {
-                "; saved: nothing yet, and no changed file was seen".to_owned()
-            }
-            Some(WorkAtRisk::Known(AtRisk { files: Some(files), .. })) => {
-                let files = count(*files, "changed file");
-                format!("; saved: nothing yet; {files} in its worktree alone")
-            }
-            Some(_) => "; saved: nothing yet".to_owned(),
-            // Recorded: its tree was looked at then.
-            None => "; saved: nothing".to_owned(),
-        },
+        None if step.at_risk.is_some() => "; saved: nothing yet".to_owned(),
+        // Recorded: its tree was looked at then.
+        None => "; saved: nothing".to_owned(),
         Some(kept) => format!(
             "; saved: {} at {} by {}",
             count(kept.changed, "changed file"),

@@ -356,7 +356,7 @@ impl Line {
             parts.push(format!("{} kept {}", count(changed, "changed file"), ago(at, now)));
         }
         let risk = self.folder.read_risk().filter(|_| self.folder.read_exit().is_none());
-        parts.extend(risk.and_then(|risk| at_risk(&risk, now)));
+        parts.extend(risk.map(|risk| at_risk(&risk, now)));
         if let Some(last) = last_line(&self.folder.transcript()) {
             parts.push(last);
         }
@@ -386,16 +386,12 @@ fn refresh(lines: Arc<Mutex<BTreeMap<StepRef, Line>>>) -> Refresher {
     Refresher { stop, thread }
 }
 
-/// What would be lost with the machine, as the keeper last saw it; nothing where everything is kept.
-fn at_risk(risk: &RiskRecord, now: Millis) -> Option<String> {
+/// How much work would be lost with the machine.
+fn at_risk(risk: &RiskRecord, now: Millis) -> String {
     let since = span(now.since(risk.saved_at));
-    match (risk.files, &risk.failing) {
-        (Some(0), None) => None,
-        (Some(files), None) => Some(format!("{} at risk for {since}", count(files, "file"))),
-        (_, Some(why)) => {
-            Some(format!("at risk for {since}: snapshots fail: {}", clipped(why, 80)))
-        }
-        (None, None) => Some(format!("at risk for {since}")),
+    match &risk.failing {
+        None => format!("at risk: the last {since}"),
+        Some(why) => format!("at risk: the last {since}: snapshots fail: {}", clipped(why, 80)),
     }
 }
 

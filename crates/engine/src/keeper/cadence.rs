@@ -1,4 +1,4 @@
-//! Snapshots while an agent works, and how much would be lost between two of them.
+//! Snapshots while an agent works, and since when there was none.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -17,11 +17,7 @@ use crate::snapshot::{self, Ask};
 use crate::step_snapshot;
 use crate::worktree::Worktree;
 
-/// How soon, and how often, it is counted between snapshots what none has.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
-const RISK_EVERY: Duration = Duration::from_secs(5);
-/// A count, and a snapshot, are followed by so many times as long without.
-const RISK_SHARE: u32 = 400;
+/// A snapshot is followed by so many times as long without one.
 const SNAPSHOT_SHARE: u32 = 20;
 
 /// Takes snapshots on a thread of its own, so that a slow one delays no stop, until it is dropped.
@@ -48,10 +44,8 @@ impl Cadence {
             shown_at: None,
             folder: keeper.folder.clone(),
             risk: RiskRecord {
-                looked_at: machine::now(),
                 saved_at: machine::now(),
                 snapshot: kept.map(|kept| kept.snapshot.refname.clone()),
-                files: Some(0),
                 interval_ms: millis(every),
                 every_ms: millis(every),
                 failing: None,
@@ -89,21 +83,8 @@ struct Watch {
 impl Watch {
     fn run(&mut self, stopped: &Receiver<()>) {
         let mut pause = self.every;
-        let mut look = FIRST_LOOK;
-        loop {
-            self.publish();
-            let due = Instant::now() + pause;
-            // In between it is only looked at: how much would be lost now.
-            while let left = due.saturating_duration_since(Instant::now())
-                && !left.is_zero()
-            {
-                if stopped.recv_timeout(left.min(look)) != Err(RecvTimeoutError::Timeout) {
-                    return;
-                }
-                if Instant::now() < due {
-                    look = RISK_EVERY.max(self.count() * RISK_SHARE);
-                }
-            }
+        self.publish();
+        while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
             let began = Instant::now();
             let taken = self.take();
             // Never more than a small share of a core, however large the tree.
@@ -121,6 +102,7 @@ impl Watch {
             if let Err(error) = recorded {
                 note(&format!("a snapshot failed: {}", chain(&error)));
             }
+            self.publish();
             // What fails now is tried again.
             let _the_next_time = snapshot::consolidate(self.tree.git());
         }
@@ -129,19 +111,15 @@ impl Watch {
     fn take(&mut self) -> Result<Option<Snapshot>, GitError> {
         let began = machine::now();
         let taken = snapshot::keep(&self.tree, &self.ask());
-        self.risk.looked_at = began;
         match &taken {
             Ok(taken) => {
-                (self.risk.saved_at, self.risk.files, self.risk.failing) = (began, Some(0), None);
+                (self.risk.saved_at, self.risk.failing) = (began, None);
                 if let Some(taken) = taken {
                     self.last = Some(taken.tree.clone());
                     self.risk.snapshot = Some(taken.refname.clone());
                 }
             }
-            Err(error) => {
-                self.risk.failing = Some(chain(error));
-                self.risk.files = None;
-            }
+            Err(error) => self.risk.failing = Some(chain(error)),
         }
         taken
     }
@@ -150,16 +128,6 @@ impl Watch {
         let under = (&self.step, self.fence);
         let ask = step_snapshot::ask(&self.log, under, SnapshotReason::Cadence);
         Ask { last: self.last.clone(), ..ask }
-    }
-
-    /// Counts what no snapshot has; says how long that took.
-    fn count(&mut self) -> Duration {
-        let began = Instant::now();
-        if let Ok(files) = snapshot::unsaved(&self.tree, &self.ask()) {
-            (self.risk.looked_at, self.risk.files) = (machine::now(), Some(files));
-            self.publish();
-        }
-        began.elapsed()
     }
 
     /// For whoever looks; nobody looking is no matter.
