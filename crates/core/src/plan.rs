@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{AgentName, GroupId, Hash, LockName, StepId, SubstepId};
 
 pub use diff::differences;
-pub use parse::{Finding, PlanError, parse};
+pub use fields::{Fields, Keys};
+pub use parse::{Finding, PlanError, parse, read_toml};
+pub use read::agents;
 pub use suggest::nearest;
 pub use trust::{executables, trust_hash};
 

@@ -18,6 +18,7 @@ use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
 use crate::machine::{self, ATTEMPT_VARIABLE};
 use crate::transcript::{Secrets, record};
+use crate::trust::Trusted;
 
 /// What to start.
 pub(crate) struct Spec {
@@ -74,8 +75,12 @@ pub(crate) fn variables(
     variables
 }
 
-/// Starts a child; `exited` is called with its exit.
-pub(crate) fn spawn(spec: Spec, exited: impl FnOnce(Exit) + Send + 'static) -> io::Result<Child> {
+/// Starts a child of what was trusted; `exited` is called with its exit.
+pub(crate) fn spawn(
+    _leave: &Trusted,
+    spec: Spec,
+    exited: impl FnOnce(Exit) + Send + 'static,
+) -> io::Result<Child> {
     let (reader, writer) = io::pipe()?;
     let mut command = Command::new(&spec.program);
     command

@@ -21,9 +21,10 @@ use crate::log::Log;
 use crate::machine;
 use crate::outside_snapshots::{self, Kept};
 use crate::project::Project;
-use crate::runs::settings_of;
+use crate::runs::{settings_of, trusted};
 use crate::snapshot;
 use crate::supervise::Supervisor;
+use crate::trust::Trusted;
 use crate::verify::{self, Verdict};
 use crate::worktree::{Bench, Worktree};
 
@@ -142,9 +143,10 @@ fn verify(
     }
     let check = match verify {
         Some(command) => {
+            let trusted = trusted(project, log)?;
             let folder = bench.lay_out(&step.step, commit)?;
             crash::point("complete.scratch-made");
-            let check = check(project, log, (step, attempt), command, folder)?;
+            let check = check(project, log, (step, attempt), (&trusted, command, folder))?;
             crash::point("complete.verify-ran");
             bench.clear()?;
             crash::point("complete.scratch-removed");
@@ -190,8 +192,7 @@ fn check(
     project: &Project,
     log: &mut Log,
     (step, attempt): (&StepRef, &Attempt),
-    command: String,
-    folder: PathBuf,
+    (trusted, command, folder): (&Trusted, String, PathBuf),
 ) -> Result<Check, EngineError> {
     let own = project.folder(attempt.id);
     std::fs::create_dir_all(own.path()).map_err(EngineError::io("the attempt's folder"))?;
@@ -204,7 +205,7 @@ fn check(
     lease::renew(&**log.store(), run, under, lease::length(attempt))?;
     let mut supervisor = Supervisor::start(log, step, attempt, settings.grace)?;
     let step = step.step.clone();
-    match verify::run(&mut supervisor, log, command, spec)? {
+    match verify::run(&mut supervisor, log, trusted, (command, spec))? {
         Verdict::Passed(check) => Ok(check),
         Verdict::Failed { why, tail } => Err(EngineError::Unverified { step, why, tail }),
         Verdict::Interrupted { cause, .. } => Err(EngineError::VerifyEnded { step, cause }),

@@ -37,36 +37,20 @@ pub struct Settings {
     #[serde(rename = "snapshot_every_ms", with = "millis")]
     pub snapshot_every: Duration,
     /// How many snapshots of a completed step stay, and for how long.
-    #[serde(default = "keep")]
     pub snapshot_keep: u32,
-    #[serde(rename = "snapshot_keep_for_ms", with = "millis", default = "keep_for")]
+    #[serde(rename = "snapshot_keep_for_ms", with = "millis")]
     pub snapshot_keep_for: Duration,
     /// A branch that shows a step's last snapshot; empty for none.
-    #[serde(default)]
     pub snapshot_branch: String,
     /// At most this often that branch is moved.
-    #[serde(rename = "snapshot_branch_every_ms", with = "millis", default = "branch_every")]
+    #[serde(rename = "snapshot_branch_every_ms", with = "millis")]
     pub snapshot_branch_every: Duration,
     /// Relative to the root of the main worktree, or absolute.
     pub worktree_root: String,
     /// How many bytes of an attempt's transcript are kept.
     pub transcript_max: u64,
     /// Agents of the user's and the repository's files; a plan's own are in the plan.
-    #[serde(default)]
     pub agents: BTreeMap<AgentName, Agent>,
-}
-
-/// What a run has that was opened before these were recorded.
-fn keep() -> u32 {
-    200
-}
-
-fn keep_for() -> Duration {
-    Duration::from_secs(30 * 24 * 3600)
-}
-
-fn branch_every() -> Duration {
-    Duration::from_secs(300)
 }
 
 /// Settings with their origin.
@@ -75,10 +59,6 @@ pub struct Loaded {
     pub settings: Settings,
     /// One row for each key, in the order of the documented defaults, then one for each agent.
     pub sources: Vec<Source>,
-    /// Agents in force that the repository's file defines: they need trust.
-    pub repository_agents: BTreeMap<AgentName, Agent>,
-    /// Agents that the user's own file defines, in force or not: they need none.
-    pub user_agents: BTreeMap<AgentName, Agent>,
 }
 
 /// Where the value in force of one key comes from.
@@ -172,23 +152,27 @@ const TRANSCRIPT_MAX: &str = "transcript.max_mib";
 /// Reads every layer and merges them.
 pub fn load(layers: &Layers<'_>, flags: &Flags) -> Result<Loaded, ConfigError> {
     let mut merge = Merge::default();
-    merge.file(file::read(Path::new("default.toml"), DEFAULTS)?, &Origin::Default);
-    let mut user_agents = BTreeMap::new();
-    if let Some(path) = &layers.user
-        && let Some(layer) = read_layer(path)?
-    {
-        user_agents.clone_from(&layer.agents);
-        merge.file(layer, &Origin::User(path.clone()));
-    }
-    if let Some(path) = layers.repository.map(|root| root.join(REPOSITORY_FILE))
-        && let Some(layer) = read_layer(&path)?
-    {
-        layer.check_stays_inside(&path)?;
-        merge.file(layer, &Origin::Repository(path));
+    let defaults = file::read(&Origin::Default, DEFAULTS.as_bytes());
+    merge.file(defaults.expect("default.toml is sound"), &Origin::Default);
+    let user = layers.user.clone().map(Origin::User);
+    let repository = layers.repository.map(|root| Origin::Repository(root.join(REPOSITORY_FILE)));
+    for origin in [user, repository].into_iter().flatten() {
+        if let Some(layer) = read_layer(&origin)? {
+            merge.file(layer, &origin);
+        }
     }
     merge.environment(layers.env)?;
     merge.flags(flags);
-    Ok(merge.finish(user_agents))
+    Ok(merge.finish())
+}
+
+/// Agents that the user's own file defines, in force or not: they need no trust.
+pub fn user_agents(layers: &Layers<'_>) -> Result<BTreeMap<AgentName, Agent>, ConfigError> {
+    let layer = match &layers.user {
+        Some(path) => read_layer(&Origin::User(path.clone()))?,
+        None => None,
+    };
+    Ok(layer.map(|layer| layer.agents).unwrap_or_default())
 }
 
 impl<'a> Layers<'a> {
@@ -215,8 +199,9 @@ pub(crate) fn xdg(
 }
 
 /// A file's layer; none where there is no file.
-fn read_layer(path: &Path) -> Result<Option<FileLayer>, ConfigError> {
-    let unreadable = |source| ConfigError::Unreadable { path: path.to_path_buf(), source };
+fn read_layer(origin: &Origin) -> Result<Option<FileLayer>, ConfigError> {
+    let (Origin::User(path) | Origin::Repository(path)) = origin else { return Ok(None) };
+    let unreadable = |source| ConfigError::Unreadable { path: path.clone(), source };
     let found = match std::fs::metadata(path) {
         Ok(found) => found,
         Err(error) if absent(&error) => return Ok(None),
@@ -227,13 +212,8 @@ fn read_layer(path: &Path) -> Result<Option<FileLayer>, ConfigError> {
         return Err(unreadable(io::Error::other(message)));
     }
     let bytes = std::fs::read(path).map_err(unreadable)?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let valid = error.utf8_error().valid_up_to();
-        let head = String::from_utf8_lossy(&error.as_bytes()[..valid]).into_owned();
-        let finding = file::finding(&head, head.len(), "this is not UTF-8 text".to_owned(), None);
-        ConfigError::File { path: path.to_path_buf(), findings: vec![finding] }
-    })?;
-    file::read(path, &text).map(Some)
+    let layer = file::read(origin, &bytes);
+    layer.map(Some).map_err(|findings| ConfigError::File { path: path.clone(), findings })
 }
 
 fn absent(error: &io::Error) -> bool {
@@ -251,7 +231,7 @@ struct Merge {
     snapshot_branch: Option<(String, Origin)>,
     snapshot_branch_every: Option<(Duration, Origin)>,
     worktree_root: Option<(String, Origin)>,
-    transcript_mib: Option<(u64, Origin)>,
+    transcript_mib: Option<(u32, Origin)>,
     agents: BTreeMap<AgentName, (Agent, Origin)>,
 }
 
@@ -263,15 +243,15 @@ fn put<T>(slot: &mut Option<(T, Origin)>, value: Option<T>, origin: &Origin) {
 
 impl Merge {
     fn file(&mut self, layer: FileLayer, origin: &Origin) {
-        put(&mut self.lease, layer.worker.lease, origin);
-        put(&mut self.grace, layer.worker.grace, origin);
-        put(&mut self.snapshot_every, layer.snapshot.every, origin);
-        put(&mut self.snapshot_keep, layer.snapshot.keep, origin);
-        put(&mut self.snapshot_keep_for, layer.snapshot.keep_for, origin);
-        put(&mut self.snapshot_branch, layer.snapshot.branch, origin);
-        put(&mut self.snapshot_branch_every, layer.snapshot.branch_every, origin);
-        put(&mut self.worktree_root, layer.worktree.root, origin);
-        put(&mut self.transcript_mib, layer.transcript.max_mib, origin);
+        put(&mut self.lease, layer.lease, origin);
+        put(&mut self.grace, layer.grace, origin);
+        put(&mut self.snapshot_every, layer.snapshot_every, origin);
+        put(&mut self.snapshot_keep, layer.snapshot_keep, origin);
+        put(&mut self.snapshot_keep_for, layer.snapshot_keep_for, origin);
+        put(&mut self.snapshot_branch, layer.snapshot_branch, origin);
+        put(&mut self.snapshot_branch_every, layer.snapshot_branch_every, origin);
+        put(&mut self.worktree_root, layer.worktree_root, origin);
+        put(&mut self.transcript_mib, layer.transcript_mib, origin);
         let agents = layer.agents.into_iter();
         self.agents.extend(agents.map(|(name, agent)| (name, (agent, origin.clone()))));
     }
@@ -306,7 +286,7 @@ impl Merge {
         put(&mut self.snapshot_every, flags.snapshot_every, &Origin::Flag);
     }
 
-    fn finish(self, user_agents: BTreeMap<AgentName, Agent>) -> Loaded {
+    fn finish(self) -> Loaded {
         const SET: &str = "default.toml sets every key";
         let (lease, lease_from) = self.lease.expect(SET);
         let (grace, grace_from) = self.grace.expect(SET);
@@ -333,12 +313,8 @@ impl Merge {
             row(WORKTREE_ROOT, root.clone(), root_from),
             row(TRANSCRIPT_MAX, mib.to_string(), mib_from),
         ];
-        let mut repository_agents = BTreeMap::new();
         let mut agents = BTreeMap::new();
         for (name, (agent, origin)) in self.agents {
-            if matches!(origin, Origin::Repository(_)) {
-                repository_agents.insert(name.clone(), agent.clone());
-            }
             sources.push(row(&format!("agent.{name}"), agent.command.join(" "), origin));
             agents.insert(name, agent);
         }
@@ -351,10 +327,10 @@ impl Merge {
             snapshot_branch: branch,
             snapshot_branch_every: branch_every,
             worktree_root: root,
-            transcript_max: mib.saturating_mul(MIB),
+            transcript_max: u64::from(mib) * MIB,
             agents,
         };
-        Loaded { settings, sources, repository_agents, user_agents }
+        Loaded { settings, sources }
     }
 }
 
@@ -434,15 +410,6 @@ fn agent_differences(
         .filter(|name| !recorded.contains_key(*name))
         .map(|name| format!("agent.{name}: configured now, unknown to the run"));
     changed.chain(added).collect()
-}
-
-/// Agents that nobody on this machine vouches for: not word for word in the user's own file.
-pub fn unvouched(
-    agents: &BTreeMap<AgentName, Agent>,
-    user_agents: &BTreeMap<AgentName, Agent>,
-) -> BTreeMap<AgentName, Agent> {
-    let foreign = agents.iter().filter(|(name, agent)| user_agents.get(*name) != Some(*agent));
-    foreign.map(|(name, agent)| (name.clone(), agent.clone())).collect()
 }
 
 impl Bounds {

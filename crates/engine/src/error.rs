@@ -10,11 +10,13 @@ use piton_core::refusal::Refusal;
 use piton_store::StoreError;
 
 use crate::abandon::Living;
+use crate::config::ConfigError;
 use crate::git::GitError;
 use crate::land::Unlanded;
 use crate::log::LogError;
 use crate::merge::Unmerged;
 use crate::snapshot::PutError;
+use crate::trust::TrustError;
 use crate::undo::NotUndone;
 
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +93,17 @@ pub enum EngineError {
         #[source]
         source: io::Error,
     },
+    #[error("what {} executes has not been trusted", plan.display())]
+    Untrusted {
+        plan: PathBuf,
+        /// What was not trusted before, and what was and is gone.
+        new: Vec<String>,
+        gone: Vec<String>,
+    },
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     #[error("{what} cannot be started")]
     Unstarted {
         what: String,
@@ -187,7 +200,10 @@ impl EngineError {
                 | GitError::BranchElsewhere { .. }
                 | GitError::BranchInTheWay { .. },
             )
-            | EngineError::Unlanded(Unlanded::CheckedOut { .. } | Unlanded::Rewound { .. }) => true,
+            | EngineError::Unlanded(Unlanded::CheckedOut { .. } | Unlanded::Rewound { .. })
+            | EngineError::Untrusted { .. }
+            | EngineError::Trust(_)
+            | EngineError::Config(_) => true,
             EngineError::Unstarted { source, .. } => {
                 matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
             }

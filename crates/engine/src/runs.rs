@@ -24,11 +24,12 @@ use crate::error::EngineError;
 use crate::log::{Log, LogError, Opened};
 use crate::observe::{Depth, observe};
 use crate::project::Project;
+use crate::trust::{TrustList, Trusted};
 use crate::worktree::{TreeState, Worktree};
 
 /// What `run` asks for.
-pub struct OpenAsk<'a> {
-    pub plan_path: &'a Path,
+pub struct OpenAsk {
+    pub plan: PlanRead,
     /// Values that replace the plan's defaults.
     pub inputs: BTreeMap<String, String>,
     pub settings: Settings,
@@ -36,9 +37,7 @@ pub struct OpenAsk<'a> {
 
 /// A run that can be opened: everything that can be refused without a store has been looked at.
 pub struct Opening {
-    plan: Plan,
-    read: PlanFile,
-    plan_file: PathBuf,
+    read: PlanRead,
     plan_path: String,
     opened_in: Option<String>,
     inputs: BTreeMap<String, String>,
@@ -92,24 +91,45 @@ impl Changed {
 
 /// Records a changed plan as the run's. What it executes must have been trusted: a worker that is there
 /// goes on with it.
-pub fn accept(log: &mut Log, changed: Changed) -> Result<(), EngineError> {
-    check_agents(&changed.plan, &settings_of(log)?)?;
+pub fn accept(project: &Project, log: &mut Log, changed: Changed) -> Result<(), EngineError> {
+    let settings = settings_of(log)?;
+    check_agents(&changed.plan, &settings)?;
+    Trusted::require(project, &changed.file, &changed.plan, settings.agents)?;
     log.submit(&Command::AcceptPlan { plan: changed.plan })?;
     Ok(())
 }
 
-/// Reads a plan file.
-pub fn read_plan(path: &Path) -> Result<Plan, EngineError> {
-    Ok(read_plan_file(path)?.0)
+/// A plan file that was read.
+pub struct PlanRead {
+    path: PathBuf,
+    plan: Arc<Plan>,
+    /// What tells that the file is still the same.
+    file: PlanFile,
 }
 
-/// The plan in a file, and what tells that the file is still the same.
-fn read_plan_file(path: &Path) -> Result<(Plan, PlanFile), EngineError> {
+/// Reads a plan file.
+pub fn read_plan(path: &Path) -> Result<PlanRead, EngineError> {
     let bytes = plan_bytes(path)?;
     let plan = plan::parse(&bytes)
         .map_err(|source| EngineError::Plan { path: path.to_owned(), source })?;
-    let read = PlanFile::new(&bytes, plan.hash());
-    Ok((plan, read))
+    let file = PlanFile::new(&bytes, plan.hash());
+    Ok(PlanRead { path: path.to_owned(), plan: Arc::new(plan), file })
+}
+
+impl PlanRead {
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What the file says where that is not what the run recorded.
+    fn drift(&self, run: &Run) -> Option<Changed> {
+        (self.plan.hash() != run.graph().hash()).then(|| Changed {
+            handle: run.opened.handle.clone(),
+            file: self.path.clone(),
+            plan: Arc::clone(&self.plan),
+            differences: plan::differences(run.plan(), &self.plan),
+        })
+    }
 }
 
 fn plan_bytes(path: &Path) -> Result<Vec<u8>, EngineError> {
@@ -170,21 +190,20 @@ fn path_in(key: &RunKey) -> Option<&str> {
 }
 
 /// Looks at everything a run needs before there is one; writes nothing.
-pub fn prepare(project: &Project, ask: OpenAsk<'_>) -> Result<Opening, EngineError> {
-    let (plan, read) = read_plan_file(ask.plan_path)?;
-    check_agents(&plan, &ask.settings)?;
-    let inputs = inputs(&plan, ask.inputs)?;
+pub fn prepare(project: &Project, ask: OpenAsk) -> Result<Opening, EngineError> {
+    let read = ask.plan;
+    let plan = read.plan();
+    check_agents(plan, &ask.settings)?;
+    let inputs = inputs(plan, ask.inputs)?;
     project.git.check_version()?;
     project.git.can_make_branches("piton")?;
-    let placed = placed(project, ask.plan_path)?;
+    let placed = placed(project, &read.path)?;
     let is_main = placed.root == canonical(project.git.main_root());
     let base = project.git.commit(plan.base.as_deref().unwrap_or("HEAD"))?;
-    let base_branch = base_branch(project, &plan)?;
+    let base_branch = base_branch(project, plan)?;
     let repository = Repository { root: project.git.root_of(&base)?, remote: project.git.remote() };
     Ok(Opening {
-        plan,
         read,
-        plan_file: ask.plan_path.to_owned(),
         plan_path: placed.within,
         opened_in: (!is_main).then(|| placed.root.to_string_lossy().into_owned()),
         inputs,
@@ -208,7 +227,7 @@ fn base_branch(project: &Project, plan: &Plan) -> Result<Option<String>, EngineE
 
 impl Opening {
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        self.read.plan()
     }
 }
 
@@ -219,14 +238,13 @@ pub fn open(
     opening: Opening,
     unfinished: Unfinished,
 ) -> Result<OpenedRun, EngineError> {
-    let Opening { plan, read, plan_file, plan_path, repository, .. } = opening;
+    let Opening { read, plan_path, repository, .. } = opening;
     let key = key_of(&repository, &plan_path);
-    let plan = Arc::new(plan);
-    let found = Found { file: &plan_file, plan: Arc::clone(&plan) };
+    let plan = Arc::clone(&read.plan);
     let present = store.runs(&Runs::HoldingKey(key.clone()))?.pop();
     let run = RunId(uuid::Uuid::now_v7());
     let replaces = match (&present, unfinished) {
-        (Some(row), Unfinished::GoOn) => return existing(store, row.run, &found, read),
+        (Some(row), Unfinished::GoOn) => return existing(store, row.run, read),
         (Some(row), Unfinished::LeaveAside) => leave_aside(project, &store, row.run, run)?,
         (None, _) => None,
     };
@@ -248,23 +266,19 @@ pub fn open(
     let new = NewRun { run, name, key, replaces };
     match Log::open(Arc::clone(&store), &new, Arc::clone(&plan), &settings, opened)? {
         Opened::New(mut log) => {
-            log.remember(read);
+            log.remember(read.file);
             Ok(OpenedRun::New(log))
         }
         // Somebody else opened one at the same moment: theirs is the run.
-        Opened::Existing(run) => existing(store, run, &found, read),
+        Opened::Existing(run) => existing(store, run, read),
     }
 }
 
-fn existing(
-    store: Arc<dyn Store>,
-    run: RunId,
-    found: &Found<'_>,
-    read: PlanFile,
-) -> Result<OpenedRun, EngineError> {
+fn existing(store: Arc<dyn Store>, run: RunId, read: PlanRead) -> Result<OpenedRun, EngineError> {
     let mut log = Log::load(store, run)?;
-    log.remember(read);
-    Ok(match found.drift(log.run()) {
+    let drift = read.drift(log.run());
+    log.remember(read.file);
+    Ok(match drift {
         None => OpenedRun::Existing(log),
         Some(changed) => OpenedRun::Changed(log, changed),
     })
@@ -303,8 +317,8 @@ pub fn unended(store: &Arc<dyn Store>, opening: &Opening) -> Result<Unended, Eng
     let (own, others): (Vec<RunRow>, Vec<RunRow>) =
         store.runs(&Runs::Active)?.into_iter().partition(|row| row.key == key);
     let near = |log: Log| {
-        let is_same = log.run().graph().hash() == opening.plan.hash();
-        let is_near = is_same || log.run().plan().name == opening.plan.name;
+        let is_same = log.run().graph().hash() == opening.plan().hash();
+        let is_near = is_same || log.run().plan().name == opening.plan().name;
         is_near.then_some(NearRun { log, is_same })
     };
     let others = others.into_iter().filter_map(|row| load(store, row).ok());
@@ -375,24 +389,6 @@ pub(crate) fn program_in(path: &OsStr, program: &str) -> bool {
     std::env::split_paths(path).any(|folder| folder.join(program).is_file())
 }
 
-/// A plan file that was read.
-struct Found<'a> {
-    file: &'a Path,
-    plan: Arc<Plan>,
-}
-
-impl Found<'_> {
-    /// What the file says where that is not what the run recorded.
-    fn drift(&self, run: &Run) -> Option<Changed> {
-        (self.plan.hash() != run.graph().hash()).then(|| Changed {
-            handle: run.opened.handle.clone(),
-            file: self.file.to_owned(),
-            plan: Arc::clone(&self.plan),
-            differences: plan::differences(run.plan(), &self.plan),
-        })
-    }
-}
-
 /// piton can only run what it can start: of a plan with nothing else everything is claimed by others.
 pub fn check_startable(plan: &Plan) -> Result<(), EngineError> {
     nothing_but_by_hand(plan.steps.iter().collect())
@@ -415,7 +411,7 @@ fn nothing_but_by_hand(steps: Vec<&PlanStep>) -> Result<(), EngineError> {
 pub fn drift(project: &Project, run: &Run) -> Result<Option<Changed>, EngineError> {
     let file = plan_file(project, run);
     match read_plan(&file) {
-        Ok(plan) => Ok(Found { file: &file, plan: Arc::new(plan) }.drift(run)),
+        Ok(read) => Ok(read.drift(run)),
         // The run has its own copy: a file that was moved away is no difference.
         Err(EngineError::PlanFile { source, .. })
             if source.kind() == std::io::ErrorKind::NotFound =>
@@ -437,6 +433,19 @@ pub fn plan_file(project: &Project, run: &Run) -> PathBuf {
 pub fn settings_of(log: &Log) -> Result<Settings, EngineError> {
     let bytes = log.store().text(log.run().opened.settings)?;
     Settings::from_bytes(&bytes).map_err(EngineError::Settings)
+}
+
+/// What trust in a run is about: what it has recorded, because that is what is executed. A store that
+/// came with a copied repository is no more trusted than its plan file.
+pub fn trust_list(project: &Project, log: &Log) -> Result<TrustList, EngineError> {
+    let (run, agents) = (log.run(), settings_of(log)?.agents);
+    TrustList::new(project, &plan_file(project, run), run.plan(), &agents)
+}
+
+/// Leave to execute what a run has recorded.
+pub fn trusted(project: &Project, log: &Log) -> Result<Trusted, EngineError> {
+    let (run, agents) = (log.run(), settings_of(log)?.agents);
+    Trusted::require(project, &plan_file(project, run), run.plan(), agents)
 }
 
 /// The run somebody means: a handle, an id, a unique prefix of either, or a plan's path. Nobody
@@ -522,7 +531,7 @@ pub fn completed_run_of(
     let last = rows.iter().rfind(|row| path_in(&row.key) == Some(within.as_str()));
     let Some(row) = last.filter(|row| !row.active) else { return Ok(None) };
     let log = Log::load(Arc::clone(store), row.run)?;
-    let same = || Ok::<_, EngineError>(read_plan(plan)?.hash() == log.run().graph().hash());
+    let same = || Ok::<_, EngineError>(read_plan(plan)?.plan.hash() == log.run().graph().hash());
     Ok((log.run().is_completed() && same()?).then_some(log))
 }
 

@@ -17,6 +17,7 @@ use crate::error::EngineError;
 use crate::lease::Heartbeat;
 use crate::log::Log;
 use crate::signals::Listener;
+use crate::trust::Trusted;
 
 /// How often the log is looked at for a request to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -89,14 +90,19 @@ impl Supervisor {
         self.requested(log)
     }
 
-    /// Starts a child; `what` names it.
-    pub(crate) fn spawn(&self, what: &str, spec: Spec) -> Result<Child, EngineError> {
+    /// Starts a child of what was trusted; `what` names it.
+    pub(crate) fn spawn(
+        &self,
+        trusted: &Trusted,
+        what: &str,
+        spec: Spec,
+    ) -> Result<Child, EngineError> {
         let to = self.sender.clone();
         let exited = move |exit| {
             let _nobody_waits = to.send(Input::Exited(exit));
         };
         let unstarted = |source| EngineError::Unstarted { what: what.to_owned(), source };
-        child::spawn(spec, exited).map_err(unstarted)
+        child::spawn(trusted, spec, exited).map_err(unstarted)
     }
 
     /// Watches a child until nothing of it runs any more.

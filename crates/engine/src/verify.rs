@@ -11,6 +11,7 @@ use crate::crash;
 use crate::error::EngineError;
 use crate::log::Log;
 use crate::supervise::{Finished, Supervisor};
+use crate::trust::Trusted;
 
 /// What came of it.
 pub(crate) enum Verdict {
@@ -23,11 +24,11 @@ pub(crate) enum Verdict {
 pub(crate) fn run(
     supervisor: &mut Supervisor,
     log: &mut Log,
-    command: String,
-    spec: Spec,
+    trusted: &Trusted,
+    (command, spec): (String, Spec),
 ) -> Result<Verdict, EngineError> {
     let (began, output) = (Instant::now(), spec.output.clone());
-    let child = supervisor.spawn("verify", spec)?;
+    let child = supervisor.spawn(trusted, "verify", spec)?;
     crash::point("verify.spawned");
     let Finished { ended, tail, .. } = supervisor.watch(log, child)?;
     let exit = ended.exit;

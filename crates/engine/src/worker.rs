@@ -31,8 +31,9 @@ use crate::log::Log;
 use crate::machine::ATTEMPT_VARIABLE;
 use crate::observe::{Depth, observe};
 use crate::project::Project;
-use crate::runs::settings_of;
+use crate::runs::{settings_of, trusted};
 use crate::signals::Listener;
+use crate::trust::Trusted;
 
 /// How a worker is started.
 #[derive(Debug, Clone, Copy)]
@@ -145,6 +146,8 @@ pub fn work(
 ) -> Result<Outcome, EngineError> {
     let host = project.host.clone();
     let settings = settings_of(log)?;
+    // Before anything is recorded: nothing could be started.
+    trusted(project, log)?;
     let mut worker = Worker::start(project, log, settings, hear)?;
     worker.jobs = options.jobs;
     if let Going::On { confirmed } = options.going {
@@ -316,6 +319,7 @@ impl<'a> Worker<'a> {
 
     /// Lock before claim, claim before effects.
     fn enter(&mut self, step: &StepRef, observed: &Observed) -> Result<bool, EngineError> {
+        let trusted = trusted(self.project, self.log)?;
         self.tell_condition(step);
         let attempt = AttemptId(uuid::Uuid::now_v7());
         let folder = self.project.folder(attempt);
@@ -347,7 +351,7 @@ impl<'a> Worker<'a> {
         let held = self.log.run().held().find(|(_, held)| held.id == attempt);
         let fence = held.map(|(_, attempt)| attempt.fence).expect("the claim was just granted");
         self.watched.push((step.clone(), fence));
-        self.spawn_keeper(step, fence, attempt, lock)?;
+        self.spawn_keeper(&trusted, (step, fence, attempt), lock)?;
         Ok(true)
     }
 
@@ -368,11 +372,11 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Starts the process that executes what was trusted. It looks for itself once more.
     fn spawn_keeper(
         &mut self,
-        step: &StepRef,
-        fence: Fence,
-        attempt: AttemptId,
+        _leave: &Trusted,
+        (step, fence, attempt): (&StepRef, Fence, AttemptId),
         lock: std::fs::File,
     ) -> Result<(), EngineError> {
         let lost = |detail: String| EngineError::KeeperLost { step: step.step.clone(), detail };
@@ -614,6 +618,7 @@ pub fn detach(
     confirmed: bool,
     jobs: Option<u32>,
 ) -> Result<u32, EngineError> {
+    trusted(project, log)?;
     log.submit(&Command::Resume { host: project.host.clone(), confirmed })?;
     let run = log.run().opened.run;
     let mut notes = private(&worker_log(project, run))

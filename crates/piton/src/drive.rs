@@ -11,6 +11,7 @@ use piton_engine::error::EngineError;
 use piton_engine::log::Log;
 use piton_engine::observe::{Depth, look};
 use piton_engine::project::Project;
+use piton_engine::runs;
 use piton_engine::worker::{self, Going, Outcome, WorkOptions};
 use serde_json::json;
 
@@ -20,6 +21,7 @@ use crate::error::{Detail, Kind, Problem, interrupted};
 use crate::hints::{About, start_over_shown};
 use crate::next::next_commands;
 use crate::progress::Progress;
+use crate::remedy::trust_first;
 use crate::start::from_here;
 use crate::text::{bold, green, plain, span};
 use crate::ui::Ui;
@@ -184,6 +186,9 @@ fn obstacle_remedy(
     let run = &log.run().opened.handle;
     if !log.run().step(step).is_some_and(|(_, state)| state.is_obstructed()) {
         return Ok(None);
+    }
+    if let Err(EngineError::Untrusted { plan, .. }) = runs::trusted(project, log) {
+        return Ok(Some(trust_first(&plan, run)));
     }
     let found = condition::of_step(project, log, &StepRef::first(step.clone()))?;
     let next = |is_meant: fn(TreeCondition) -> bool| {

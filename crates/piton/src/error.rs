@@ -241,9 +241,20 @@ impl From<io::Error> for Problem {
 
 impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Problem {
+        let error = match error {
+            EngineError::Trust(error) => return error.into(),
+            EngineError::Config(error) => return error.into(),
+            error => error,
+        };
         let (kind, hint) = (kind_of(&error), remedy::of(&error));
         let details = details_of(&error);
-        Problem::from_error(kind, &error).hinted(hint).with_details(details)
+        let problem = Problem::from_error(kind, &error).hinted(hint).with_details(details);
+        match &error {
+            EngineError::Untrusted { plan, new, .. } => {
+                problem.with_data(serde_json::json!({ "plan": plan, "untrusted": new }))
+            }
+            _ => problem,
+        }
     }
 }
 
@@ -293,6 +304,8 @@ fn kind_of(error: &EngineError) -> Kind {
         EngineError::Settings(_) => Kind::StoreCorrupt,
         EngineError::Io { .. } | EngineError::Unstarted { .. } => Kind::Io,
         EngineError::KeeperLost { .. } => Kind::SetupFailed,
+        EngineError::Untrusted { .. } | EngineError::Trust(_) => Kind::NotTrusted,
+        EngineError::Config(_) => Kind::BadConfig,
         EngineError::TreeInUse { .. }
         | EngineError::TreeOfOther { .. }
         | EngineError::NoTree { .. }
@@ -383,11 +396,25 @@ fn details_of(error: &EngineError) -> Vec<Detail> {
         EngineError::NotUndone(NotUndone::Unreadable { why, .. }) => {
             vec![Detail { message: text::plain(why), hint: None }]
         }
+        EngineError::Untrusted { new, gone, .. } => trust_rows(new, gone),
         EngineError::Unverified { tail, .. } => {
             let row = |line: &str| Detail { message: text::plain(line), hint: None };
             tail.lines().map(row).collect()
         }
         _ => Vec::new(),
+    }
+}
+
+/// Everything that a plan executes; or, where an earlier list was trusted, what came (`+`) and what went
+/// (`-`).
+pub(crate) fn trust_rows(new: &[String], gone: &[String]) -> Vec<Detail> {
+    let rows = |entries: &[String], sign: &str| -> Vec<Detail> {
+        let message = |entry: &String| format!("{sign}{}", text::plain(entry));
+        entries.iter().map(|entry| Detail { message: message(entry), hint: None }).collect()
+    };
+    match gone.is_empty() {
+        true => rows(new, ""),
+        false => [rows(gone, "- "), rows(new, "+ ")].concat(),
     }
 }
 
@@ -434,7 +461,7 @@ impl From<ConfigError> for Problem {
 impl From<TrustError> for Problem {
     fn from(error: TrustError) -> Problem {
         let hint = error.hint();
-        Problem::from_error(Kind::Io, &error).hinted(hint)
+        Problem::from_error(Kind::NotTrusted, &error).hinted(hint)
     }
 }
 

@@ -20,7 +20,7 @@ use piton_engine::runs::Changed;
 use piton_engine::shell::word;
 
 use crate::error::Problem;
-use crate::remedy::ended_by;
+use crate::remedy::{ended_by, trust_first};
 use crate::start::{from_here, plan_from_here};
 use crate::text::plain;
 use crate::typed::{again, has, is_verb};
@@ -124,6 +124,7 @@ impl<'a> About<'a> {
                 format!("nothing was landed and the claim is still yours: `{}`", again(""))
             }
             EngineError::KeeperLost { .. } => format!("`piton resume {run}` tries again"),
+            EngineError::Untrusted { plan, .. } => trust_first(plan, run),
             _ => return None,
         })
     }

@@ -22,7 +22,7 @@ mod screen;
 mod start;
 mod target;
 mod text;
-mod trusting;
+mod trust_prompt;
 mod typed;
 mod ui;
 mod unfinished_menu;

@@ -2,16 +2,15 @@
 //! is refused.
 
 use piton_engine::abandon::living;
-use piton_engine::config::{self, Loaded};
 use piton_engine::log::Log;
 use piton_engine::project::Project;
 use piton_engine::runs::{self, Changed};
+use piton_engine::trust::TrustList;
 
 use crate::error::Problem;
 use crate::hints::About;
-use crate::start;
 use crate::text::{bold, plain};
-use crate::trusting::{self, Consent};
+use crate::trust_prompt::{self, Consent};
 use crate::ui::Ui;
 
 /// For verbs that execute nothing of a plan, and may have to go on with a changed one.
@@ -54,17 +53,18 @@ pub(crate) fn settle(
     project: &Project,
     log: &mut Log,
     changed: Changed,
-    (on_change, loaded): (OnChange, &Loaded),
+    on_change: OnChange,
 ) -> Result<(), Problem> {
     let OnChange::Accept(consent) = on_change else {
         let living = living(project, log)?;
         return Err(About::run(project, log).changed(changed, &living));
     };
-    let agents = config::unvouched(&runs::settings_of(log)?.agents, &loaded.user_agents);
-    let path = start::absolute(&runs::plan_file(project, log.run()))?;
-    trusting::require(ui, &trusting::asked(project, &path, changed.plan(), &agents), consent)?;
+    let agents = runs::settings_of(log)?.agents;
+    let file = runs::plan_file(project, log.run());
+    let list = TrustList::new(project, &file, changed.plan(), &agents)?;
+    trust_prompt::require(ui, &list, consent)?;
     let told: Vec<String> = changed.differences().iter().map(|line| plain(line)).collect();
-    runs::accept(log, changed).map_err(|error| About::run(project, log).problem(error))?;
+    runs::accept(project, log, changed).map_err(|error| About::run(project, log).problem(error))?;
     ui.talk(format!("{}: goes on with the changed plan", bold(log.run().opened.handle.as_str())));
     for line in told {
         ui.talk(format!("  {line}"));

@@ -47,6 +47,12 @@ pub(crate) fn of(error: &EngineError) -> Option<String> {
         | EngineError::OtherHost { .. }
         | EngineError::NewerEdits { .. }
         | EngineError::KeeperLost { .. } => None,
+        EngineError::Untrusted { plan, .. } => {
+            let plan = word(&plan.display().to_string());
+            Some(format!("look at them: `piton trust {plan}`"))
+        }
+        EngineError::Trust(error) => error.hint(),
+        EngineError::Config(error) => error.hint(),
         EngineError::Plan { path, .. } => {
             Some(format!("correct it, then `piton plan check '{}'`", path.display()))
         }
@@ -123,6 +129,12 @@ pub(crate) fn of(error: &EngineError) -> Option<String> {
             }
         }),
     }
+}
+
+/// Where a run needs trust to go on.
+pub(crate) fn trust_first(plan: &Path, run: &Handle) -> String {
+    let plan = word(&plan.display().to_string());
+    format!("look at what it executes: `piton trust {plan}`; then `piton resume {run}`")
 }
 
 /// The remedy of an error of the store.

@@ -112,11 +112,3 @@ pub(crate) fn from_here(path: &Path) -> PathBuf {
         _ => path.to_owned(),
     }
 }
-
-/// A path by the one name that every way of writing it has.
-pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Problem> {
-    match std::fs::canonicalize(path) {
-        Ok(path) => Ok(path),
-        Err(_) => Ok(std::path::absolute(path)?),
-    }
-}

@@ -335,9 +335,9 @@ pub(crate) fn open(
         return Ok(OpenedRun::Existing(log));
     }
     let layers = Layers::of_process(Some(project.git.main_root()));
-    let loaded = config::load(&layers, &Flags::default())?;
-    let settings = loaded.settings.clone();
-    let opening = runs::prepare(project, OpenAsk { plan_path: plan, inputs, settings })?;
+    let settings = config::load(&layers, &Flags::default())?.settings;
+    let plan = runs::read_plan(plan)?;
+    let opening = runs::prepare(project, OpenAsk { plan, inputs, settings })?;
     let store = project.store(Access::Create)?;
     let near = runs::unended(&store, &opening)?.near;
     let opened = runs::open(project, store, opening, unfinished)?;
@@ -346,7 +346,7 @@ pub(crate) fn open(
     }
     match opened {
         OpenedRun::Changed(mut log, changed) => {
-            plan_drift::settle(ui, project, &mut log, changed, (on_change, &loaded))?;
+            plan_drift::settle(ui, project, &mut log, changed, on_change)?;
             Ok(OpenedRun::Existing(log))
         }
         opened => Ok(opened),

@@ -3,8 +3,7 @@
 pub(crate) use crate::answer::{Answer, conditions, json};
 pub(crate) use crate::next::next_commands;
 pub(crate) use crate::start::{
-    absolute, find, from_here, here, plan_from_here, project, run_of, store_for_looking,
-    store_with_runs,
+    find, from_here, here, plan_from_here, project, run_of, store_for_looking, store_with_runs,
 };
 pub(crate) use crate::target::{is_file, step_of};
 

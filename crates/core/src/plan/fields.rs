@@ -12,8 +12,8 @@ use crate::limits::NAME_MAX;
 use crate::plan::source::Findings;
 use crate::plan::suggest::nearest;
 
-/// A table of the file and where its mistakes go.
-pub(super) struct Fields<'a, 'f> {
+/// A table of a file and where its mistakes go.
+pub struct Fields<'a, 'f> {
     pub(super) table: &'a DeTable<'a>,
     /// Where the table starts.
     pub(super) at: usize,
@@ -21,10 +21,10 @@ pub(super) struct Fields<'a, 'f> {
 }
 
 /// The keys of a kind of table.
-pub(super) struct Keys {
-    pub(super) known: &'static [&'static str],
+pub struct Keys {
+    pub known: &'static [&'static str],
     /// Keys of the format that this version does not read.
-    pub(super) later: &'static [&'static str],
+    pub later: &'static [&'static str],
 }
 
 impl<'a, 'f> Fields<'a, 'f> {
@@ -45,6 +45,16 @@ impl<'a, 'f> Fields<'a, 'f> {
         }
     }
 
+    /// The table under `key`, if there is one.
+    pub fn table(&mut self, key: &str) -> Option<Fields<'a, '_>> {
+        Fields::of(key, self.table.get(key)?, self.findings)
+    }
+
+    /// Finds a mistake in the value of `key`.
+    pub fn find(&mut self, key: &str, message: impl Into<String>, hint: impl Into<String>) {
+        self.findings.add(self.place_of(key), message, hint);
+    }
+
     pub(super) fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
@@ -55,7 +65,7 @@ impl<'a, 'f> Fields<'a, 'f> {
     }
 
     /// Finds every key that is not one of these.
-    pub(super) fn only(&mut self, keys: &Keys) {
+    pub fn only(&mut self, keys: &Keys) {
         for key in self.table.keys() {
             let (at, name) = (key.span().start, key.get_ref().as_ref());
             if keys.later.contains(&name) {
@@ -73,7 +83,7 @@ impl<'a, 'f> Fields<'a, 'f> {
     }
 
     /// A string.
-    pub(super) fn text(&mut self, key: &str) -> Option<Spanned<&'a str>> {
+    pub fn text(&mut self, key: &str) -> Option<Spanned<&'a str>> {
         text_of(key, self.table.get(key)?, self.findings)
     }
 
@@ -118,7 +128,7 @@ impl<'a, 'f> Fields<'a, 'f> {
     }
 
     /// A whole number in this range.
-    pub(super) fn number(&mut self, key: &str, range: RangeInclusive<u32>) -> Option<u32> {
+    pub fn number(&mut self, key: &str, range: RangeInclusive<u32>) -> Option<u32> {
         let value = self.table.get(key)?;
         let number = match value.get_ref() {
             DeValue::Integer(digits) => u32::from_str_radix(digits.as_str(), digits.radix()).ok(),

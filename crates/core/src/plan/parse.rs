@@ -1,16 +1,18 @@
-//! Reads a plan from TOML, once, at the edge: every mistake is a finding with its line and a remedy.
-//! Bytes become text (`source`), tables (the TOML parser), a draft (`read`) and a plan (`check`).
+//! Reads plans and other TOML files, once, at the edge: every mistake is a finding with its line and a
+//! remedy. Bytes become text (`source`) and tables (the TOML parser); of a plan, a draft (`read`) and a
+//! plan (`check`).
 
 use std::fmt;
 
 use toml::de::DeTable;
 
 use crate::limits::RECOVERED_BYTES_MAX;
+use crate::plan::fields::Fields;
 use crate::plan::nesting::too_deep;
 use crate::plan::source::{Findings, Source};
 use crate::plan::{Plan, check, read};
 
-/// A mistake in a plan file.
+/// A mistake in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// 1-based.
@@ -21,7 +23,7 @@ pub struct Finding {
     pub hint: Option<String>,
 }
 
-/// Why a plan cannot be used: at least one finding, in file order.
+/// Why a file cannot be used: at least one finding, in file order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanError {
     pub findings: Vec<Finding>,
@@ -44,17 +46,32 @@ impl std::error::Error for PlanError {}
 
 /// Reads a plan in piton's own format.
 pub fn parse(bytes: &[u8]) -> Result<Plan, PlanError> {
+    read_with(bytes, |source, file| {
+        let draft = read::draft(file);
+        check::plan(draft, source, file.findings)
+    })
+}
+
+/// Reads any TOML file by its tables; every mistake in it is a finding.
+pub fn read_toml<T>(
+    bytes: &[u8],
+    read: impl FnOnce(&mut Fields<'_, '_>) -> T,
+) -> Result<T, PlanError> {
+    read_with(bytes, |_, file| Some(read(file)))
+}
+
+fn read_with<T>(
+    bytes: &[u8],
+    read: impl FnOnce(&Source, &mut Fields<'_, '_>) -> Option<T>,
+) -> Result<T, PlanError> {
     let source = Source::new(bytes).map_err(|finding| PlanError { findings: vec![finding] })?;
     let mut findings = Findings::default();
-    let plan = match tables(&source, &mut findings) {
-        Some(root) => {
-            let draft = read::draft(&root, &mut findings);
-            check::plan(draft, &source, &mut findings)
-        }
-        None => None,
-    };
-    match plan {
-        Some(plan) if findings.is_empty() => Ok(plan),
+    let read = tables(&source, &mut findings).and_then(|root| {
+        let mut file = Fields { table: &root, at: 0, findings: &mut findings };
+        read(&source, &mut file)
+    });
+    match read {
+        Some(read) if findings.is_empty() => Ok(read),
         _ => Err(PlanError { findings: source.locate(findings) }),
     }
 }

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use jiff::fmt::friendly::SpanParser;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
 use crate::ids::{AgentName, BadName, GroupId, LockName, StepId};
 use crate::limits::{
     JOBS_MAX, LOCK_SLOTS_MAX, PLAN_NAME_MAX, PLAN_STEPS_MAX, RETRIES_MAX, TIMEOUT_MAX,
 };
 use crate::plan::fields::{Fields, Keys, name_of, shown};
-use crate::plan::source::Findings;
 use crate::plan::{Agent, Group, Isolation, OnInterrupt, PromptBy, Work};
 
 pub(super) use checklist::DraftSubstep;
@@ -115,16 +114,20 @@ const LATER: &[&str] = &[
 ];
 
 /// Reads the whole file.
-pub(super) fn draft(root: &DeTable<'_>, findings: &mut Findings) -> Draft {
-    let mut file = Fields { table: root, at: 0, findings };
+pub(super) fn draft(file: &mut Fields<'_, '_>) -> Draft {
     file.only(&FILE);
     let mut draft = Draft { inputs: file.variables("inputs"), ..Draft::default() };
-    let defaults = plan(&mut file, &mut draft);
-    draft.groups = named_tables(&mut file, "group", group);
-    draft.agents = named_tables(&mut file, "agent", |_, fields| agent(fields));
-    draft.locks = locks(&mut file);
-    draft.steps = steps(&mut file, &defaults);
+    let defaults = plan(file, &mut draft);
+    draft.groups = named_tables(file, "group", group);
+    draft.agents = agents(file);
+    draft.locks = locks(file);
+    draft.steps = steps(file, &defaults);
     draft
+}
+
+/// The tables `[agent.NAME]`.
+pub fn agents(file: &mut Fields<'_, '_>) -> BTreeMap<AgentName, Agent> {
+    named_tables(file, "agent", |_, fields| agent(fields))
 }
 
 fn plan(file: &mut Fields<'_, '_>, draft: &mut Draft) -> Defaults {

@@ -5,113 +5,102 @@ use std::path::{Component, Path};
 use std::time::Duration;
 
 use piton_core::ids::AgentName;
-use piton_core::plan::{Agent, Finding, nearest};
-use serde::{Deserialize, Deserializer};
-use toml::de::{DeTable, DeValue};
+use piton_core::plan::{Agent, Fields, Finding, Keys, agents, read_toml};
 
-use crate::config::{BRANCH_EVERY, Bounds, ConfigError, GRACE, KEEP_FOR, LEASE, SNAPSHOT_EVERY};
+use crate::config::{BRANCH_EVERY, Bounds, GRACE, KEEP_FOR, LEASE, Origin, SNAPSHOT_EVERY};
 use crate::snapshot::Template;
 
 /// What a file says; everything is optional.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default)]
 pub(super) struct FileLayer {
-    pub(super) worker: Worker,
-    pub(super) snapshot: Snapshots,
-    pub(super) worktree: Worktrees,
-    pub(super) transcript: Transcripts,
-    #[serde(rename = "agent")]
+    pub(super) lease: Option<Duration>,
+    pub(super) grace: Option<Duration>,
+    pub(super) snapshot_every: Option<Duration>,
+    pub(super) snapshot_keep: Option<u32>,
+    pub(super) snapshot_keep_for: Option<Duration>,
+    pub(super) snapshot_branch: Option<String>,
+    pub(super) snapshot_branch_every: Option<Duration>,
+    pub(super) worktree_root: Option<String>,
+    pub(super) transcript_mib: Option<u32>,
     pub(super) agents: BTreeMap<AgentName, Agent>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Worker {
-    #[serde(deserialize_with = "lease")]
-    pub(super) lease: Option<Duration>,
-    #[serde(deserialize_with = "grace")]
-    pub(super) grace: Option<Duration>,
+const FILE: Keys =
+    Keys { known: &["worker", "snapshot", "worktree", "transcript", "agent"], later: &[] };
+const WORKER: Keys = Keys { known: &["lease", "grace"], later: &[] };
+const SNAPSHOT: Keys =
+    Keys { known: &["every", "keep", "keep_for", "branch", "branch_every"], later: &[] };
+const WORKTREE: Keys = Keys { known: &["root"], later: &[] };
+const TRANSCRIPT: Keys = Keys { known: &["max_mib"], later: &[] };
+const TRANSCRIPT_MIB: std::ops::RangeInclusive<u32> = 1..=4096;
+
+/// Reads one file.
+pub(super) fn read(origin: &Origin, bytes: &[u8]) -> Result<FileLayer, Vec<Finding>> {
+    read_toml(bytes, |file| layer(origin, file)).map_err(|error| error.findings)
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Snapshots {
-    #[serde(deserialize_with = "every")]
-    pub(super) every: Option<Duration>,
-    pub(super) keep: Option<u32>,
-    #[serde(deserialize_with = "keep_for")]
-    pub(super) keep_for: Option<Duration>,
-    #[serde(deserialize_with = "branch")]
-    pub(super) branch: Option<String>,
-    #[serde(deserialize_with = "branch_every")]
-    pub(super) branch_every: Option<Duration>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Worktrees {
-    #[serde(deserialize_with = "root")]
-    pub(super) root: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct Transcripts {
-    #[serde(deserialize_with = "max_mib")]
-    pub(super) max_mib: Option<u64>,
-}
-
-/// Known keys by table; an agent's table has the name it is given.
-const TABLES: [(&str, &[&str]); 4] = [
-    ("worker", &["lease", "grace"]),
-    ("snapshot", &["every", "keep", "keep_for", "branch", "branch_every"]),
-    ("worktree", &["root"]),
-    ("transcript", &["max_mib"]),
-];
-const AGENT: &str = "agent";
-const AGENT_KEYS: &[&str] = &["command", "prompt", "env"];
-const TRANSCRIPT_MIB: std::ops::RangeInclusive<u64> = 1..=4096;
-
-/// Reads one file's text.
-pub(super) fn read(path: &Path, text: &str) -> Result<FileLayer, ConfigError> {
-    let failed = |findings| ConfigError::File { path: path.to_path_buf(), findings };
-    let (table, errors) = DeTable::parse_recoverable(text);
-    if !errors.is_empty() {
-        return Err(failed(errors.iter().map(|error| toml_finding(text, error)).collect()));
+fn layer(origin: &Origin, file: &mut Fields<'_, '_>) -> FileLayer {
+    file.only(&FILE);
+    let mut layer = FileLayer { agents: agents(file), ..FileLayer::default() };
+    if let Some(mut worker) = file.table("worker") {
+        worker.only(&WORKER);
+        layer.lease = bounded(&mut worker, "lease", LEASE);
+        layer.grace = bounded(&mut worker, "grace", GRACE);
     }
-    let unknown = unknown_keys(text, table.get_ref());
-    if !unknown.is_empty() {
-        return Err(failed(unknown));
+    if let Some(mut snapshot) = file.table("snapshot") {
+        snapshot.only(&SNAPSHOT);
+        layer.snapshot_every = bounded(&mut snapshot, "every", SNAPSHOT_EVERY);
+        layer.snapshot_keep = snapshot.number("keep", 0..=u32::MAX);
+        layer.snapshot_keep_for = bounded(&mut snapshot, "keep_for", KEEP_FOR);
+        layer.snapshot_branch = branch(&mut snapshot);
+        layer.snapshot_branch_every = bounded(&mut snapshot, "branch_every", BRANCH_EVERY);
     }
-    let layer: FileLayer =
-        toml::from_str(text).map_err(|error| failed(vec![toml_finding(text, &error)]))?;
-    match layer.agents.iter().find(|(_, agent)| agent.command.first().is_none_or(String::is_empty))
+    if let Some(mut worktree) = file.table("worktree") {
+        worktree.only(&WORKTREE);
+        layer.worktree_root = root(origin, &mut worktree);
+    }
+    if let Some(mut transcript) = file.table("transcript") {
+        transcript.only(&TRANSCRIPT);
+        layer.transcript_mib = transcript.number("max_mib", TRANSCRIPT_MIB);
+    }
+    layer
+}
+
+fn bounded(table: &mut Fields<'_, '_>, key: &str, bounds: Bounds) -> Option<Duration> {
+    let text = table.text(key)?;
+    match bounds.read(text.get_ref()) {
+        Ok(value) => Some(value),
+        Err(message) => {
+            table.find(key, message, format!("write {key} = \"90s\", for example"));
+            None
+        }
+    }
+}
+
+/// A branch for the last snapshot; empty for none.
+fn branch(table: &mut Fields<'_, '_>) -> Option<String> {
+    let branch = table.text("branch")?.into_inner().to_owned();
+    if !branch.is_empty()
+        && let Err(message) = Template::parse(&branch)
     {
-        None => Ok(layer),
-        Some((name, _)) => {
-            let at = key_offset(table.get_ref(), name.as_str()).unwrap_or(0);
-            let message = format!("agent {name} has no command");
-            let hint = "name a program and its arguments: `command = [\"claude\", \"--print\"]`";
-            Err(failed(vec![finding(text, at, message, Some(hint.to_owned()))]))
-        }
+        table.find("branch", message, "write branch = \"piton-wip/{run}/{step}\", for example");
     }
+    Some(branch)
 }
 
-impl FileLayer {
-    /// A repository may not choose a place outside of itself; only its user may.
-    pub(super) fn check_stays_inside(&self, path: &Path) -> Result<(), ConfigError> {
-        let Some(root) = &self.worktree.root else { return Ok(()) };
-        let inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);
-        if Path::new(root).components().all(inside) {
-            return Ok(());
-        }
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let at = text.find(root.as_str()).unwrap_or(0);
-        let message = format!("worktree.root = {root:?} is outside of the repository");
-        let hint = "set it in your own configuration file, or: `PITON_WORKTREE_ROOT=… piton run`";
-        let findings = vec![finding(&text, at, message, Some(hint.to_owned()))];
-        Err(ConfigError::File { path: path.to_path_buf(), findings })
+/// Where worktrees are made. A repository may not choose a place outside of itself; only its user may.
+fn root(origin: &Origin, table: &mut Fields<'_, '_>) -> Option<String> {
+    let root = table.text("root")?.into_inner().to_owned();
+    if let Err(message) = check_root(&root) {
+        table.find("root", message, "write root = \".piton/worktrees\", for example");
     }
+    let inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+    if matches!(origin, Origin::Repository(_)) && !Path::new(&root).components().all(inside) {
+        let message = format!("worktree.root = {root:?} is outside of the repository");
+        let hint = "set it in your own configuration file, or in PITON_WORKTREE_ROOT";
+        table.find("root", message, hint);
+    }
+    Some(root)
 }
 
 /// A place that worktrees can be made under.
@@ -121,125 +110,4 @@ pub(super) fn check_root(root: &str) -> Result<(), String> {
         root if root.contains('\0') => Err("a path has no NUL".to_owned()),
         _ => Ok(()),
     }
-}
-
-fn unknown_keys(text: &str, table: &DeTable<'_>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let names: Vec<&str> = TABLES.iter().map(|(name, _)| *name).chain([AGENT]).collect();
-    for (key, value) in table {
-        let name = key.get_ref().as_ref();
-        match TABLES.iter().find(|(known, _)| *known == name) {
-            Some((_, keys)) => unknown_in(text, name, value.get_ref(), keys, &mut findings),
-            None if name == AGENT => {
-                for (agent, value) in value.get_ref().as_table().into_iter().flatten() {
-                    let place = format!("agent.{}", agent.get_ref());
-                    unknown_in(text, &place, value.get_ref(), AGENT_KEYS, &mut findings);
-                }
-            }
-            None => findings.push(unknown(text, key.span().start, name, &names)),
-        }
-    }
-    findings
-}
-
-fn unknown_in(
-    text: &str,
-    place: &str,
-    value: &DeValue<'_>,
-    keys: &[&str],
-    findings: &mut Vec<Finding>,
-) {
-    for (key, _) in value.as_table().into_iter().flatten() {
-        let name = key.get_ref().as_ref();
-        if !keys.contains(&name) {
-            let mut found = unknown(text, key.span().start, name, keys);
-            found.message = format!("unknown key {name:?} in [{place}]");
-            findings.push(found);
-        }
-    }
-}
-
-fn unknown(text: &str, at: usize, name: &str, known: &[&str]) -> Finding {
-    let hint = match nearest(name, known.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("known here: {}", known.join(", ")),
-    };
-    finding(text, at, format!("unknown key {name:?}"), Some(hint))
-}
-
-/// Where an agent's table is named.
-fn key_offset(table: &DeTable<'_>, agent: &str) -> Option<usize> {
-    let agents = table.get(AGENT)?.get_ref().as_table()?;
-    agents.iter().find(|(key, _)| key.get_ref() == agent).map(|(key, _)| key.span().start)
-}
-
-fn toml_finding(text: &str, error: &toml::de::Error) -> Finding {
-    let at = error.span().map_or(0, |span| span.start);
-    finding(text, at, error.message().trim().replace('\n', "; "), None)
-}
-
-/// A finding at a byte offset.
-pub(super) fn finding(text: &str, at: usize, message: String, hint: Option<String>) -> Finding {
-    let mut at = at.min(text.len());
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    let before = &text[..at];
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    Finding { line, column, message, hint }
-}
-
-fn bounded<'de, D: Deserializer<'de>>(
-    from: D,
-    bounds: Bounds,
-) -> Result<Option<Duration>, D::Error> {
-    let text = String::deserialize(from)?;
-    bounds.read(&text).map(Some).map_err(serde::de::Error::custom)
-}
-
-fn lease<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-    bounded(from, LEASE)
-}
-
-fn grace<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-    bounded(from, GRACE)
-}
-
-fn every<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-    bounded(from, SNAPSHOT_EVERY)
-}
-
-fn keep_for<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-    bounded(from, KEEP_FOR)
-}
-
-fn branch_every<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-    bounded(from, BRANCH_EVERY)
-}
-
-fn branch<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    let branch = String::deserialize(from)?;
-    match branch.is_empty() {
-        true => Ok(Some(branch)),
-        false => {
-            Template::parse(&branch).map_err(serde::de::Error::custom)?;
-            Ok(Some(branch))
-        }
-    }
-}
-
-fn root<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    let root = String::deserialize(from)?;
-    check_root(&root).map_err(serde::de::Error::custom)?;
-    Ok(Some(root))
-}
-
-fn max_mib<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    let mib = u64::deserialize(from)?;
-    if TRANSCRIPT_MIB.contains(&mib) {
-        return Ok(Some(mib));
-    }
-    let (min, max) = (TRANSCRIPT_MIB.start(), TRANSCRIPT_MIB.end());
-    Err(serde::de::Error::custom(format!("{mib} is not between {min} and {max}")))
 }

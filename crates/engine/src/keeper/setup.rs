@@ -11,24 +11,24 @@ use piton_core::ids::Hash;
 
 use super::{End, Keeper};
 use crate::child::Spec;
+use crate::trust::Trusted;
 
 impl Keeper {
-    pub(super) fn set_up(&mut self, before: Stage) -> Result<(), End> {
-        let plan = self.log.run().plan();
-        let (copy, link, setup) = (plan.copy.clone(), plan.link.clone(), plan.setup.clone());
+    pub(super) fn set_up(&mut self, trusted: &Trusted, before: Stage) -> Result<(), End> {
+        let plan = trusted.plan();
         let checkout = self.project.git.main_root().to_owned();
-        for path in &copy {
+        for path in &plan.copy {
             self.tree.copy_in(&checkout, Path::new(path)).map_err(|why| unready(path, &why))?;
         }
-        for path in &link {
+        for path in &plan.link {
             self.tree.link_in(&checkout, Path::new(path)).map_err(|why| unready(path, &why))?;
         }
-        let Some(command) = setup else { return Ok(()) };
+        let Some(command) = &plan.setup else { return Ok(()) };
         let by = Hash::of(command.as_bytes()).to_string();
         if self.tree.is_set_up(&by)? {
             return Ok(());
         }
-        self.run_setup(&command, before)?;
+        self.run_setup(trusted, command, before)?;
         self.tree.was_set_up(&by)?;
         Ok(())
     }
@@ -50,12 +50,12 @@ impl Keeper {
         }
     }
 
-    fn run_setup(&mut self, command: &str, before: Stage) -> Result<(), End> {
+    fn run_setup(&mut self, trusted: &Trusted, command: &str, before: Stage) -> Result<(), End> {
         self.stop_before(before)?;
         let (output, max) = (self.folder.setup_log(), self.settings.transcript_max);
         let (folder, variables) = (self.tree.path().to_owned(), self.variables(None));
         let spec = Spec { variables, ..Spec::shell(command, folder, output, max) };
-        let child = self.supervisor.spawn("setup", spec)?;
+        let child = self.supervisor.spawn(trusted, "setup", spec)?;
         let finished = self.supervisor.watch(&mut self.log, child)?;
         let exit = finished.ended.exit;
         match judge_exit(finished.ended) {

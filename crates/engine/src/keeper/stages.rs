@@ -24,9 +24,11 @@ use crate::error::{EngineError, chain};
 use crate::file::private;
 use crate::land;
 use crate::machine;
+use crate::runs::trusted;
 use crate::shell;
 use crate::snapshot;
 use crate::supervise::Finished;
+use crate::trust::Trusted;
 use crate::verify::{self, Verdict};
 use crate::worktree::{Committed, Operation};
 
@@ -38,16 +40,18 @@ impl Keeper {
         }
         match self.entry {
             Entry::Fresh | Entry::Continue => {
-                let base = self.prepare()?;
-                self.run_agent(base)?;
-                self.verify()?;
+                let trusted = trusted(&self.project, &self.log)?;
+                let base = self.prepare(&trusted)?;
+                self.run_agent(&trusted, base)?;
+                self.verify(&trusted)?;
             }
             Entry::Verify => {
                 self.agent_ended = true;
+                let trusted = trusted(&self.project, &self.log)?;
                 self.ensure_tree()?;
                 self.lock_tree()?;
-                self.set_up(Stage::Verify)?;
-                self.verify()?;
+                self.set_up(&trusted, Stage::Verify)?;
+                self.verify(&trusted)?;
             }
             Entry::Land => {}
         }
@@ -90,7 +94,7 @@ impl Keeper {
     }
 
     /// Makes the tree what the entry promises; returns the step's base.
-    fn prepare(&mut self) -> Result<Oid, End> {
+    fn prepare(&mut self, trusted: &Trusted) -> Result<Oid, End> {
         self.stop_before(Stage::Unstarted)?;
         self.project.exclude_worktrees(&self.settings.worktree_root)?;
         let tip = land::run_tip(&self.project, self.log.run())?;
@@ -110,13 +114,13 @@ impl Keeper {
             }
         };
         self.lock_tree()?;
-        self.set_up(Stage::Unstarted)?;
+        self.set_up(trusted, Stage::Unstarted)?;
         crash::point("keeper.tree-prepared");
         Ok(base)
     }
 
-    fn run_agent(&mut self, base: Oid) -> Result<(), End> {
-        let (spec, answers) = self.agent_spec(&base)?;
+    fn run_agent(&mut self, trusted: &Trusted, base: Oid) -> Result<(), End> {
+        let (spec, answers) = self.agent_spec(trusted, &base)?;
         let checkout = Checkout::look(&self.project.git);
         self.stop_before(Stage::Unstarted)?;
         let (step, fence) = (self.step.clone(), self.fence);
@@ -124,7 +128,7 @@ impl Keeper {
         self.log.submit(&Command::Start { step, fence, base: Some(base), answers, pid })?;
         crash::point("keeper.started");
         let oom_before = machine::oom_kills();
-        let finished = self.supervise_agent(spec)?;
+        let finished = self.supervise_agent(trusted, spec)?;
         self.compare_checkout(checkout);
         if !finished.ended.exit.is_success() {
             self.record_exit(finished.ended, finished.tail.clone())?;
@@ -162,9 +166,9 @@ impl Keeper {
 
     /// Runs the agent, with snapshots meanwhile. Its exit is on disk before anything else is done about
     /// it.
-    fn supervise_agent(&mut self, spec: Spec) -> Result<Finished, End> {
+    fn supervise_agent(&mut self, trusted: &Trusted, spec: Spec) -> Result<Finished, End> {
         let program = spec.program.to_string_lossy().into_owned();
-        let child = self.supervisor.spawn(&program, spec)?;
+        let child = self.supervisor.spawn(trusted, &program, spec)?;
         crash::point("keeper.agent-spawned");
         self.record.agent = machine::process(child.pid);
         self.folder.write_keeper(&self.record).map_err(EngineError::io("keeper.json"))?;
@@ -189,7 +193,7 @@ impl Keeper {
 
     /// What to start: a plain command, or an agent with its prompt and brief, and the answers that are
     /// told with it. A command is told nothing: it reads an answer by asking again.
-    fn agent_spec(&self, base: &Oid) -> Result<(Spec, Vec<QuestionId>), End> {
+    fn agent_spec(&self, trusted: &Trusted, base: &Oid) -> Result<(Spec, Vec<QuestionId>), End> {
         let output = self.folder.transcript();
         let max = self.settings.transcript_max;
         let folder = self.tree.path().to_owned();
@@ -204,7 +208,8 @@ impl Keeper {
             }
             Work::Agent { agent, prompt } => {
                 let name = agent;
-                let agent = self.agent(agent)?;
+                let unknown = || End::obstacle(format!("agent {name} is not defined"));
+                let agent = trusted.agent(name).ok_or_else(unknown)?;
                 let mut facts = match self.entry {
                     Entry::Continue => self.tree.facts(base)?,
                     _ => TreeFacts::default(),
@@ -226,7 +231,7 @@ impl Keeper {
                     program,
                     arguments,
                     folder,
-                    variables: self.variables(Some(&agent)),
+                    variables: self.variables(Some(agent)),
                     stdin: (agent.prompt == PromptBy::Stdin).then_some(stdin),
                     output,
                     output_max: max,
@@ -234,14 +239,6 @@ impl Keeper {
                 Ok((spec, answers))
             }
         }
-    }
-
-    fn agent(&self, name: &piton_core::ids::AgentName) -> Result<Agent, End> {
-        let of_plan = self.log.run().plan().agents.get(name);
-        of_plan
-            .or_else(|| self.settings.agents.get(name))
-            .cloned()
-            .ok_or_else(|| End::obstacle(format!("agent {name} is not defined")))
     }
 
     fn write_prompt(&self, prompt: &str) -> Result<File, End> {
@@ -268,7 +265,7 @@ impl Keeper {
     }
 
     /// Commits what the agent left, runs the verify command on that commit, records both.
-    fn verify(&mut self) -> Result<(), End> {
+    fn verify(&mut self, trusted: &Trusted) -> Result<(), End> {
         self.stop_before(Stage::Verify)?;
         self.refuse_underway()?;
         let handle = &self.log.run().opened.handle;
@@ -281,7 +278,7 @@ impl Keeper {
             self.keep_snapshot(SnapshotReason::End)?;
         }
         let check = match self.plan.verify.clone() {
-            Some(command) => Some(self.check(command)?),
+            Some(command) => Some(self.check(trusted, command)?),
             None => None,
         };
         crash::point("keeper.verify-ran");
@@ -334,13 +331,14 @@ impl Keeper {
         )))
     }
 
-    fn check(&mut self, command: String) -> Result<Check, End> {
+    fn check(&mut self, trusted: &Trusted, command: String) -> Result<Check, End> {
         let output = self.folder.verify_log();
         let max = self.settings.transcript_max;
         let folder = self.tree.path().to_owned();
         let variables = self.variables(None);
         let spec = Spec { variables, ..Spec::shell(&command, folder, output, max) };
-        match verify::run(&mut self.supervisor, &mut self.log, command, spec)? {
+        let run = (command, spec);
+        match verify::run(&mut self.supervisor, &mut self.log, trusted, run)? {
             Verdict::Passed(check) => Ok(check),
             Verdict::Failed { why, .. } => Err(End::Failed(why)),
             Verdict::Interrupted { cause, exit } => {

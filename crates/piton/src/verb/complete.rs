@@ -10,10 +10,10 @@ use serde_json::json;
 use crate::describe::omission;
 use crate::error::{Kind, Problem};
 use crate::target::{ByClaim, Target, Which, tell_kept, words};
-use crate::trusting::Consent;
+use crate::trust_prompt::Consent;
 use crate::ui::Ui;
 use crate::verb::Answer;
-use crate::verb::resume::{load, require_trust};
+use crate::verb::resume::require_trust;
 
 /// Say that a claimed step is done
 #[derive(Debug, clap::Args)]
@@ -118,7 +118,7 @@ fn deliver(
     if checked && delivered(log, step, fence).is_none() {
         target.write(fence, |_, log, step| is_due(log, step, fence, waive))?;
         let Target { project, log, .. } = &*target;
-        require_trust(ui, project, log, &load(project)?, Consent::asked(args.trust))?;
+        require_trust(ui, project, log, Consent::asked(args.trust))?;
     }
     target.write(fence, |project, log, step| {
         complete_with(project, log, (step, fence), commit, waive)

@@ -42,11 +42,12 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
 }
 
 fn check(file: &Path, ui: &Ui) -> Result<Answer, Problem> {
-    let plan = runs::read_plan(file)?;
+    let read = runs::read_plan(file)?;
+    let plan = read.plan();
     let steps = count(plan.steps.len() as u64, "step");
     let path = file.display();
     ui.line(format!("{} {path}: {} has {steps}", green("✓"), plain(&plan.name)))?;
-    check_agents(ui, &plan);
+    check_agents(ui, plan);
     let data = json!({
         "path": file,
         "name": plan.name,

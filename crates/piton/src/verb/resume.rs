@@ -24,7 +24,7 @@ use crate::error::{Kind, Problem};
 use crate::hints::{About, start_over};
 use crate::plan_drift::{self, OnChange};
 use crate::text::{bold, clipped, dim, plain, table};
-use crate::trusting::{self, Consent};
+use crate::trust_prompt::{self, Consent};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, next_commands};
 
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let consent = Consent::asked(args.work.trust);
     if let Some(changed) = runs::drift(&project, log.run())? {
         let on_change = OnChange::asked(args.work.accept_plan, consent);
-        plan_drift::settle(ui, &project, &mut log, changed, (on_change, &loaded))?;
+        plan_drift::settle(ui, &project, &mut log, changed, on_change)?;
     }
     if let Err(nothing) = runs::check_rest_startable(log.run()) {
         // Others claim what is left: for them it goes on once the stop is lifted.
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     if args.dry_run {
         return dry_run(ui, &project, &log, args.work.jobs);
     }
-    require_trust(ui, &project, &log, &loaded, consent)?;
+    require_trust(ui, &project, &log, consent)?;
     let place = args.work.place();
     ui.talk(format!("{}: going on", bold(log.run().opened.handle.as_str())));
     let going = Going::On { confirmed: args.yes };
@@ -107,19 +107,14 @@ pub(crate) fn compare_settings(ui: &Ui, log: &Log, loaded: &Loaded) -> Result<()
     Ok(())
 }
 
-/// The recorded plan and agents are what is executed, so they are what must be trusted: a store that
-/// came with a copied repository is no more trusted than its plan file.
+/// Asks for trust in what the run has recorded.
 pub(crate) fn require_trust(
     ui: &Ui,
     project: &Project,
     log: &Log,
-    loaded: &Loaded,
     consent: Consent,
 ) -> Result<(), Problem> {
-    let run = log.run();
-    let agents = config::unvouched(&runs::settings_of(log)?.agents, &loaded.user_agents);
-    let path = verb::absolute(&runs::plan_file(project, run))?;
-    trusting::require(ui, &trusting::asked(project, &path, run.plan(), &agents), consent)
+    trust_prompt::require(ui, &runs::trust_list(project, log)?, consent)
 }
 
 fn lifted(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {

@@ -13,13 +13,14 @@ use piton_engine::runs::{self, OpenAsk, OpenedRun, Unfinished};
 
 use piton_engine::shell::word;
 use piton_engine::snapshot_history::refuse_log_behind;
+use piton_engine::trust::TrustList;
 use piton_engine::worker::Going;
 
 use crate::drive::{Drive, Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
 use crate::plan_drift::{self, OnChange};
 use crate::text::{bold, count};
-use crate::trusting::{self, Consent};
+use crate::trust_prompt::{self, Consent};
 use crate::ui::Ui;
 use crate::unfinished_menu::{self, Chosen, Wish};
 use crate::verb::{self, Answer, resume};
@@ -108,12 +109,12 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let given = args.begin.inputs()?;
     let plan = &args.begin.plan;
     // Before the repository is looked for: a mistake in the plan is told anywhere.
-    runs::read_plan(plan)?;
+    let read = runs::read_plan(plan)?;
     let project = verb::project()?;
     let flags = Flags { lease: args.lease, grace: args.grace, snapshot_every: args.snapshot_every };
     let loaded = config::load(&Layers::of_process(Some(project.git.main_root())), &flags)?;
     let (inputs, settings) = (given.clone(), loaded.settings.clone());
-    let opening = runs::prepare(&project, OpenAsk { plan_path: plan, inputs, settings })?;
+    let opening = runs::prepare(&project, OpenAsk { plan: read, inputs, settings })?;
     runs::check_startable(opening.plan()).map_err(|error| {
         let plan = word(&plan.display().to_string());
         Problem::from(error).hint(format!(
@@ -123,9 +124,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     })?;
     check_jobs(opening.plan(), args.work.jobs)?;
     let consent = Consent::asked(args.work.trust);
-    let agents = config::unvouched(&loaded.settings.agents, &loaded.user_agents);
-    let path = verb::absolute(plan)?;
-    trusting::require(ui, &trusting::asked(&project, &path, opening.plan(), &agents), consent)?;
+    let list = TrustList::new(&project, plan, opening.plan(), &loaded.settings.agents)?;
+    trust_prompt::require(ui, &list, consent)?;
 
     let store = project.store(Access::Create)?;
     let typed = plan.to_string_lossy();
@@ -154,7 +154,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         }
         OpenedRun::Changed(mut log, changed) => {
             let on_change = OnChange::asked(args.work.accept_plan, consent);
-            plan_drift::settle(ui, &project, &mut log, changed, (on_change, &loaded))?;
+            plan_drift::settle(ui, &project, &mut log, changed, on_change)?;
             continued(ui, &project, &log, &Continued { given, loaded, consent })?;
             log
         }
@@ -193,7 +193,7 @@ fn continued(ui: &Ui, project: &Project, log: &Log, asked: &Continued) -> Result
         }
     }
     resume::compare_settings(ui, log, &asked.loaded)?;
-    resume::require_trust(ui, project, log, &asked.loaded, asked.consent)
+    resume::require_trust(ui, project, log, asked.consent)
 }
 
 pub(crate) fn lease(text: &str) -> Result<Duration, String> {

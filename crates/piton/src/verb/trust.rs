@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::runs;
 use piton_engine::shell::word;
-use piton_engine::trust::{Agreements, Trust};
+use piton_engine::trust::{Trust, TrustList};
 use serde_json::json;
 
-use crate::error::{Kind, Problem};
+use crate::error::{Kind, Problem, trust_rows};
 use crate::text::{green, plain};
-use crate::trusting;
+use crate::trust_prompt;
 use crate::ui::{Said, Ui};
 use crate::verb::{self, Answer};
 
@@ -33,29 +33,27 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let plan = runs::read_plan(&args.plan)?;
+    let read = runs::read_plan(&args.plan)?;
     let project = verb::project()?;
     let layers = Layers::of_process(Some(project.git.main_root()));
-    let loaded = config::load(&layers, &Flags::default())?;
-    let agents = config::unvouched(&loaded.settings.agents, &loaded.user_agents);
-    let asked = trusting::asked(&project, &verb::absolute(&args.plan)?, &plan, &agents);
-    let agreements = Agreements::of_user()?;
-    let data = |trusted: bool| json!({ "plan": asked.plan, "hash": asked.hash, "executables": asked.executables, "trusted": trusted });
-    let (new, gone) = match agreements.check(&asked)? {
-        Trust::Untrusted { new, gone, .. } => (new, gone),
+    let settings = config::load(&layers, &Flags::default())?.settings;
+    let list = TrustList::new(&project, &args.plan, read.plan(), &settings.agents)?;
+    let data = |trusted: bool| json!({ "plan": list.plan, "hash": list.hash, "executables": list.executables, "trusted": trusted });
+    let (new, gone) = match list.look_up()? {
+        Trust::Untrusted { new, gone } => (new, gone),
         Trust::Trusted => {
             ui.line(format!("{} is trusted already:", args.plan.display()))?;
-            for entry in &asked.executables {
+            for entry in &list.executables {
                 ui.line(format!("  {}", plain(entry)))?;
             }
             return Ok(Answer::new(data(true)));
         }
     };
-    trusting::show(ui, &asked, &trusting::listed(&asked, &new, &gone));
+    trust_prompt::show(ui, &list, &trust_rows(&new, &gone));
     let said = if args.yes { Said::Yes } else { ui.ask("Trust these?") };
     match said {
         Said::Yes => {
-            agreements.grant(&asked)?;
+            list.grant()?;
             ui.line(format!("{} {} is trusted", green("✓"), args.plan.display()))?;
             Ok(Answer::new(data(true)))
         }

@@ -34,4 +34,5 @@ mod stopping;
 mod telling;
 mod tidying;
 mod trouble;
+mod trust;
 mod zoo;
