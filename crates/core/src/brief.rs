@@ -18,8 +18,6 @@ pub struct TreeFacts {
     pub uncommitted: Vec<String>,
     /// What git was left in the middle of, and how it is gone on with or given up.
     pub underway: Option<String>,
-    /// What earlier attempts made and the tree does not have, with where it is.
-    pub moved_out: Vec<String>,
 }
 
 const LISTED: usize = 40;
@@ -88,7 +86,6 @@ fn brief((plan, before): (&PlanStep, &Step), entry: Entry, facts: &TreeFacts) ->
             );
         }
     }
-    named(&mut text, "Made by earlier attempts, and not in the tree", &facts.moved_out);
     parts(&mut text, plan, before);
     reported(&mut text, &before.report, entry);
     text.push_str("Check what is already done before repeating it.\n");

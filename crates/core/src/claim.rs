@@ -4,10 +4,10 @@
 use crate::decided::Lease;
 use crate::event::{Entry, Grounds, Holder};
 use crate::ids::{AttemptId, Fence, LockName, StepId, StepRef, TreeNo};
-use crate::observed::{Observed, Sighting, Workplace};
+use crate::observed::{Observed, Sighting};
 use crate::plan::{Isolation, PlanStep};
 use crate::refusal::Refusal;
-use crate::run::{Attempt, Phase, Run, asks_first, entry_of};
+use crate::run::{Attempt, Phase, Run, WorkIs, asks_first, entry_of};
 use crate::time::Moment;
 
 /// An ask for a step.
@@ -128,7 +128,10 @@ pub fn ready(run: &Run, asker: &Asker<'_>) -> Vec<StepRef> {
 pub fn count_ready(run: &Run, asker: &Asker<'_>) -> usize {
     let held = run.held().filter(|(step, _)| claimable(run, step, asker).is_ok()).count();
     let free = run.free(|lock| busy_by(run, lock, None, asker).is_some());
-    // What else stands against one free step is the run's, or the tree's: it stands against all.
+    if owner_of_place(run, asker).is_some() {
+        return ready(run, asker).len();
+    }
+    // What else stands against one free step is the run's: it stands against all.
     let open = free.first().is_some_and(|step| claimable(run, &step, asker).is_ok());
     held + if open { free.count() } else { 0 }
 }
@@ -159,11 +162,8 @@ fn grant(
         }
         (answer, _) => answer?,
     };
-    let outlived = outlived(run, step, asker);
-    let tree = match asker.holder {
-        Holder::Keeper { host, .. } => Some(run.trees().choose(host, step, |_| false)),
-        Holder::External { .. } => None,
-    };
+    let tree = tree_for(run, step, asker);
+    let outlived = outlived(run, step, tree, asker);
     Ok(Chosen { step: step.clone(), granted, tree, displaces, outlived })
 }
 
@@ -219,7 +219,11 @@ pub fn barred(run: &Run) -> Result<(), Refusal> {
 fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result<Entry, Refusal> {
     let (plan, state) = (&run.plan().steps[index], run.step_at(index));
     barred(run)?;
-    let entry = entry_of(plan, state, &|attempt| worked_in_reach(run, step, attempt, asker))?;
+    let work = match run.trees().has_work(asker.holder.host(), step) {
+        true => WorkIs::Here,
+        false => WorkIs::Elsewhere,
+    };
+    let entry = entry_of(plan, state, work)?;
     let kept = matches!(asker.holder, Holder::Keeper { .. });
     if let (true, Phase::Held(lost)) = (kept, &state.phase)
         && asks_first(plan, state)
@@ -235,7 +239,7 @@ fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result
         return Err(Refusal::NeedsUnmet { step: step.step.clone(), needs });
     }
     free_slots(run, plan, asker)?;
-    free_place(run, &step.step, asker)?;
+    free_place(run, step, asker)?;
     if kept {
         free_job(run, &step.step, asker)?;
         return Ok(entry);
@@ -252,7 +256,7 @@ pub(crate) fn renewable(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<
         None => return Err(Refusal::UnknownStep(step.step.clone())),
     }
     match asker.holder {
-        Holder::External { .. } => free_place(run, &step.step, asker),
+        Holder::External { .. } => free_place(run, step, asker),
         Holder::Keeper { .. } => Ok(()),
     }
 }
@@ -281,10 +285,15 @@ fn busy_by(
     (by.len() >= slots(run, lock)).then_some(by)
 }
 
-/// The lapsed claims that leave too few slots for a claim on this step, or are in its worktree, should
-/// they be renewed.
-fn outlived(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Vec<(StepRef, Fence)> {
-    let there = sharers(run, &step.step, asker).filter(|(_, held)| !is_kept(held));
+/// The lapsed claims that leave too few slots for a claim on this step, or are in its tree, should they be
+/// renewed.
+fn outlived(
+    run: &Run,
+    step: &StepRef,
+    tree: Option<TreeNo>,
+    asker: &Asker<'_>,
+) -> Vec<(StepRef, Fence)> {
+    let there = tree.into_iter().flat_map(|tree| outside_in(run, tree, step, asker));
     let mut all: Vec<_> = there.map(|(other, held)| (other, held.fence)).collect();
     for lock in run.step(&step.step).iter().flat_map(|(plan, _)| &plan.locks) {
         let users: Vec<_> = users(run, lock, Some(&step.step)).collect();
@@ -353,53 +362,51 @@ fn taken_over(step: &StepRef, attempt: &Attempt, asker: &Asker<'_>) -> Result<Gr
     }
 }
 
-fn worked_in_reach(run: &Run, step: &StepRef, attempt: &Attempt, asker: &Asker<'_>) -> bool {
-    match &attempt.holder {
-        Holder::Keeper { host, .. } => host == asker.holder.host(),
+/// Two never work in one tree: neither two keepers, nor a keeper and somebody outside who works in a tree of
+/// the pool. One owner outside may have several steps there.
+fn free_place(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<(), Refusal> {
+    let by = match asker.holder {
+        Holder::Keeper { .. } => outside_in_place(run, step, asker),
         Holder::External { .. } => {
-            asker.observed.outside.get(&attempt.id) == Some(&Workplace::of(run, &step.step))
+            owner_of_place(run, asker).filter(|owner| *owner != step).cloned()
         }
-    }
+    };
+    by.map_or(Ok(()), |by| Err(Refusal::TreeBusy { by: by.step }))
 }
 
-/// Two never work in one worktree: neither two keepers, nor a keeper and somebody outside who has made
-/// themselves at home where keepers work. One owner outside may have several steps there.
-fn free_place(run: &Run, step: &StepId, asker: &Asker<'_>) -> Result<(), Refusal> {
-    let busy =
-        |(other, held): &(StepRef, &Attempt)| is_kept(held) || is_believed(other, held, asker);
-    let by = sharers(run, step, asker).find(busy);
-    by.map_or(Ok(()), |(by, _)| Err(Refusal::TreeBusy { by: by.step }))
+/// The step that the tree belongs to from which somebody outside asks.
+fn owner_of_place<'run>(run: &'run Run, asker: &Asker<'_>) -> Option<&'run StepRef> {
+    run.trees().owner(asker.holder.host(), asker.observed.place?)
 }
 
-/// Claims of others on other steps, who work where whoever asks would.
-fn sharers<'a>(
+/// Whose believed holder outside is in the tree that belongs to this step on the asker's host.
+pub(crate) fn outside_in_place(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Option<StepRef> {
+    let tree = run.trees().on(asker.holder.host(), step)?;
+    let believed = |(other, held): &(StepRef, &Attempt)| is_believed(other, held, asker);
+    outside_in(run, tree, step, asker).find(believed).map(|(other, _)| other)
+}
+
+/// Claims from outside on other steps, made in a tree of the pool.
+fn outside_in<'a>(
     run: &'a Run,
-    step: &'a StepId,
+    tree: TreeNo,
+    step: &'a StepRef,
     asker: &'a Asker<'_>,
 ) -> impl Iterator<Item = (StepRef, &'a Attempt)> {
-    let kept = matches!(asker.holder, Holder::Keeper { .. });
-    let own = if kept { Some(Workplace::of(run, step)) } else { asker.observed.place.clone() };
-    run.held().filter(move |(other, held)| {
-        let place = match &held.holder {
-            Holder::Keeper { .. } => Some(Workplace::of(run, &other.step)),
-            Holder::External { .. } => asker.observed.outside.get(&held.id).cloned(),
-        };
-        let outside = !kept && !is_kept(held);
-        other.step != *step && !outside && own.is_some() && place == own
-    })
+    let is_there = move |held: &Attempt| asker.observed.outside.get(&held.id) == Some(&tree);
+    run.held().filter(move |(other, held)| other != step && is_there(held))
 }
 
-/// Who holds from outside the worktree that a keeper would work in at this step.
-pub(crate) fn outside_in_place(run: &Run, step: &StepId, asker: &Asker<'_>) -> Option<StepId> {
-    let mut there = sharers(run, step, asker).filter(|(_, held)| !is_kept(held));
-    there.find(|(other, held)| is_believed(other, held, asker)).map(|(other, _)| other.step)
+/// The tree that a keeper gets: one that somebody outside is believed to work in is passed over.
+fn tree_for(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Option<TreeNo> {
+    let Holder::Keeper { host, .. } = asker.holder else { return None };
+    let believed = |(other, held): (StepRef, &Attempt)| is_believed(&other, held, asker);
+    let is_occupied = |tree| outside_in(run, tree, step, asker).any(believed);
+    Some(run.trees().choose(host, step, is_occupied))
 }
 
-/// With a worktree for each step, so many are attempted at once.
+/// So many steps are attempted at once.
 fn free_job(run: &Run, step: &StepId, asker: &Asker<'_>) -> Result<(), Refusal> {
-    if run.plan().isolation == Isolation::Run {
-        return Ok(());
-    }
     let jobs = jobs(run, asker.observed);
     let others = run.held().filter(|(other, held)| other.step != *step && is_kept(held));
     let busy = others.filter(|(other, held)| is_believed(other, held, asker)).count();

@@ -56,7 +56,7 @@ pub fn decide(
                 return Ok(nothing());
             }
             // Whoever has the slots of a lapsed claim by now, or its worktree, keeps them.
-            let observed = Observed { place: place.clone(), ..Observed::default() };
+            let observed = Observed { place: *place, ..Observed::default() };
             let asker = Asker { holder: &attempt.holder, observed: &observed, leases, now };
             renewable(run, step, &asker)?;
             let (key, fence, until) = (lease_key(step), *fence, until.clone());

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::event::Cause;
 use crate::exit::AgentExit;
-use crate::ids::{AttemptId, HostId, StepId};
-use crate::plan::Isolation;
-use crate::run::Run;
+use crate::ids::{AttemptId, HostId, TreeNo};
 use crate::time::Millis;
 
 /// What was seen of an attempt's holder. Kernel locks speak; pids only explain.
@@ -20,32 +18,13 @@ pub enum Sighting {
     Elsewhere,
 }
 
-/// A worktree that keepers work in.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Workplace {
-    /// The one that all steps of the run share.
-    Run,
-    /// A step's own.
-    Step(StepId),
-}
-
-impl Workplace {
-    /// Where a keeper works on a step.
-    pub fn of(run: &Run, step: &StepId) -> Workplace {
-        match run.plan().isolation {
-            Isolation::Run => Workplace::Run,
-            Isolation::Step => Workplace::Step(step.clone()),
-        }
-    }
-}
-
 /// What was seen of the machine, by attempt. An attempt nobody looked for is elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// Whoever looked works where keepers do, and not in a worktree of its own.
-    pub place: Option<Workplace>,
-    /// Holders outside who work where keepers do.
-    pub outside: BTreeMap<AttemptId, Workplace>,
+    /// The tree of the pool that whoever looked works in, and not in a worktree of its own.
+    pub place: Option<TreeNo>,
+    /// Holders outside who work in a tree of the pool.
+    pub outside: BTreeMap<AttemptId, TreeNo>,
     /// Who looked.
     pub host: HostId,
     /// How many attempts at once they go up to; the plan's number where they did not say.

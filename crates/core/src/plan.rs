@@ -69,7 +69,7 @@ pub struct Plan {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Isolation {
-    /// One worktree for the whole run; one step at a time works in it.
+    /// One step at a time, normally in one worktree.
     #[default]
     Run,
     /// A worktree for each step; as many steps at a time as the plan has jobs.

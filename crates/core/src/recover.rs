@@ -7,7 +7,6 @@ use crate::decided::Lease;
 use crate::event::{Cause, Entry, Failure, Holder};
 use crate::ids::{BootId, Fence, HostId, LockName, QuestionId, StepId, StepRef};
 use crate::observed::{Corpse, Observed, Sighting};
-use crate::plan::Isolation;
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::run::{Attempt, Phase, Run, Step};
@@ -56,7 +55,7 @@ pub enum Action {
     AwaitFailed {
         by: StepId,
     },
-    /// Another step has the worktree or comes first.
+    /// Somebody outside has its worktree for another step.
     AwaitTree {
         by: StepId,
     },
@@ -220,11 +219,7 @@ fn after_burial(
         unreachable!("only the dead are buried");
     };
     let after = buried(run, step, fence, corpse, asker.now);
-    let outside = asker.observed.outside.clone();
-    let observed = Observed { jobs: asker.observed.jobs, outside, ..Observed::default() };
-    let holder = worker(&observed);
-    let asker = Asker { holder: &holder, observed: &observed, ..*asker };
-    action_for(&after, index, step, &asker)
+    action_for(&after, index, step, asker)
 }
 
 /// The run as it will be once this dead attempt is recorded.
@@ -262,8 +257,8 @@ fn because(state: &Step) -> Because {
     }
 }
 
-/// With one worktree only one step enters, with one for each as many as there are jobs for. Steps that
-/// were left in the middle come first, then plan order.
+/// As many steps start as there are jobs for. Steps that were left in the middle come first, then plan
+/// order.
 fn limit_to_jobs(run: &Run, asker: &Asker<'_>, recoveries: &mut [Recovery]) {
     let left = |recovery: &Recovery| match run.step(&recovery.step.step) {
         Some((_, state)) => !matches!(state.phase, Phase::Pending),
@@ -273,7 +268,6 @@ fn limit_to_jobs(run: &Run, asker: &Asker<'_>, recoveries: &mut [Recovery]) {
     let mut entering: Vec<usize> =
         (0..recoveries.len()).filter(|at| enters(&recoveries[*at])).collect();
     entering.sort_by_key(|at| !left(&recoveries[*at]));
-    let Some(first) = entering.first().map(|at| recoveries[*at].step.step.clone()) else { return };
     let jobs = jobs(run, asker.observed);
     let at_work = |(step, held): &(StepRef, &Attempt)| {
         let taken_over = entering.iter().any(|at| recoveries[*at].step == *step);
@@ -281,9 +275,6 @@ fn limit_to_jobs(run: &Run, asker: &Asker<'_>, recoveries: &mut [Recovery]) {
     };
     let taken = run.held().filter(at_work).count();
     for at in entering.into_iter().skip((jobs as usize).saturating_sub(taken)) {
-        recoveries[at].action = match run.plan().isolation {
-            Isolation::Run => Action::AwaitTree { by: first.clone() },
-            Isolation::Step => Action::AwaitJobs { jobs },
-        };
+        recoveries[at].action = Action::AwaitJobs { jobs };
     }
 }

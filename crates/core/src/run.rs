@@ -19,7 +19,7 @@ use crate::question::Question;
 use crate::record::{Cursor, Record};
 use crate::time::Millis;
 
-pub(crate) use entry::{asks_first, entry_of};
+pub(crate) use entry::{WorkIs, asks_first, entry_of};
 pub use step::{
     Attempt, CheckoutChanges, Ending, Interruption, KeptSnapshot, LandingIntent, PastAttempt,
     Phase, Step, Trace, VerifiedCommit,
@@ -553,7 +553,7 @@ impl Run {
         let free = self.has_needs_met(index) && {
             let (plan, step) = (&self.graph.plan().steps[index], &*self.steps[index]);
             // Whether there is an entry is the same wherever the work was done; which one is not.
-            let entry = entry_of(plan, step, &|_| true);
+            let entry = entry_of(plan, step, WorkIs::Here);
             !matches!(step.phase, Phase::Held(_)) && entry.is_ok()
         };
         self.sets.free.set(index, free);

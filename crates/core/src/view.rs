@@ -442,11 +442,6 @@ pub fn step_branch(handle: &Handle, step: &StepRef) -> String {
     }
 }
 
-/// The branch of a run's worktree while no step is in it.
-pub fn idle_branch(handle: &Handle) -> String {
-    format!("piton/{handle}/idle")
-}
-
 /// The run as it will be once every death that was seen is recorded.
 fn as_seen(run: &Run, observed: &Observed, now: &Moment) -> Run {
     let mut seen = run.clone();
@@ -571,7 +566,9 @@ fn awaits_tree(run: &Run, (plan, state): (&PlanStep, &Step), by: &Seen<'_>) -> O
         return None;
     }
     let (worker, Seen { observed, leases, now }) = (worker(by.observed), *by);
-    outside_in_place(run, &plan.id, &Asker { holder: &worker, observed, leases, now })
+    let step = StepRef::first(plan.id.clone());
+    let by = outside_in_place(run, &step, &Asker { holder: &worker, observed, leases, now });
+    by.map(|by| by.step)
 }
 
 fn step_status(

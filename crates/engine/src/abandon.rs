@@ -55,7 +55,8 @@ pub fn belongings(project: &Project, log: &Log) -> Result<Belongings, EngineErro
     let (handle, root) = (&run.opened.handle, settings_of(log)?.worktree_root);
     let steps = run.plan().steps.iter().map(|step| StepRef::first(step.id.clone()));
     let places = steps.map(|step| project.step_worktree(&root, handle, &step));
-    let places = std::iter::once(project.worktree(&root, handle)).chain(places);
+    let pool = run.trees().on_host(&project.host).map(|(tree, _)| tree);
+    let places = pool.map(|tree| project.tree(&root, handle, tree)).chain(places);
     let worktrees = places.filter(|path| Worktree::at(&project.git, path).is_ours()).collect();
     let refs = |folder: String| -> Result<Vec<String>, GitError> {
         let asked = project.git.call().args(&["for-each-ref", "--format=%(refname)", "--"]);

@@ -20,7 +20,7 @@ use crate::project::Project;
 use crate::runs::settings_of;
 use crate::snapshot;
 use crate::step_snapshot;
-use crate::worktree::{Tenant, TreeState, Worktree, differing};
+use crate::worktree::{TreeState, Worktree, differing};
 
 /// What was done about a dead attempt.
 pub struct Burial {
@@ -95,9 +95,10 @@ pub(crate) fn bury(
 /// Git's lock of a dead attempt keeps nobody from anything; one of another attempt stays. What its git has
 /// left on refs would keep everybody from deleting any.
 fn unlock(project: &Project, log: &Log, settings: &Settings, step: &StepRef, attempt: AttemptId) {
-    let path = project.place_of(&settings.worktree_root, log.run(), step);
-    let by = lock_reason(log, step, attempt);
-    let _the_next_one_overwrites_it = Worktree::own_place(&project.git, &path).unlock(&by);
+    if let Some(path) = project.tree_of(&settings.worktree_root, log.run(), step) {
+        let by = lock_reason(log, step, attempt);
+        let _the_next_one_overwrites_it = Worktree::own_place(&project.git, &path).unlock(&by);
+    }
     let branch = step_branch(&log.run().opened.handle, step);
     project.git.clear_left_locks(&format!("refs/heads/{branch}"));
 }
@@ -109,14 +110,18 @@ fn keep_bytes(
     step: &StepRef,
     fence: Fence,
 ) -> Result<(), EngineError> {
-    let path = project.place_of(&settings.worktree_root, log.run(), step);
-    let home = Worktree::own_place(&project.git, &path);
-    let tree = home.clone().or_moved().unwrap_or_else(|| home.clone());
-    // It died before the tree was given to it.
-    let is_others = |tenant: Tenant| (tenant.run, &tenant.step) != (log.run().opened.run, step);
-    if tree.tenant().is_some_and(is_others) {
+    // It died before its tree had anything of the step's: what is there stays for whoever gets it.
+    if !log.run().trees().has_work(&project.host, step) {
         return Ok(());
     }
+    let path = project.tree_of(&settings.worktree_root, log.run(), step);
+    let Some(path) = path else { return Ok(()) };
+    let home = Worktree::own_place(&project.git, &path);
+    // Somebody has moved another worktree there: its bytes are not the step's.
+    if home.moved_from().is_some() {
+        return Ok(());
+    }
+    let tree = home.clone().or_moved().unwrap_or_else(|| home.clone());
     if !matches!(tree.state()?, TreeState::Present { .. }) {
         return keep_commits(project, log, (step, fence), &home);
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use piton_core::claim::{Chosen, Claim, Takeover, Which, believed_until, choose};
 use piton_core::decide::Command;
 use piton_core::event::{Event, Grounds, Holder, SnapshotReason};
-use piton_core::ids::{AttemptId, Fence, StepId, StepRef};
-use piton_core::observed::{Observed, Sighting, Workplace};
+use piton_core::ids::{AttemptId, Fence, StepId, StepRef, TreeNo};
+use piton_core::observed::{Observed, Sighting};
 use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Ending, Phase};
 use piton_core::time::timestamp;
@@ -65,7 +65,7 @@ pub fn claim(
         Some(step) => Which::Step(StepRef::first(step.clone())),
         None => Which::First,
     };
-    // Who works where keepers do has all of them to look at.
+    // Who works in a tree of the pool has all keepers to look at.
     bury_the_dead(project, log, ask.step.filter(|_| place.is_none()))?;
     let before = touched(log);
     let claim = Claim {
@@ -130,8 +130,8 @@ fn observed_by(project: &Project, log: &Log, holder: &Holder) -> Observed {
     Observed { place: place_of(project, log, holder), ..observe(project, log, Depth::Locks) }
 }
 
-/// Where somebody outside works, if that is where keepers do.
-fn place_of(project: &Project, log: &Log, holder: &Holder) -> Option<Workplace> {
+/// The tree of the pool that somebody outside works in.
+fn place_of(project: &Project, log: &Log, holder: &Holder) -> Option<TreeNo> {
     match holder {
         Holder::External { host, worktree } if *host == project.host => {
             place_at(project, log, Path::new(worktree))
@@ -286,7 +286,8 @@ fn end(
     }
     machine::end_attempt(attempt.id, &project.folder(attempt.id));
     let settings = settings_of(log)?;
-    let path = project.place_of(&settings.worktree_root, log.run(), step);
+    let path = project.place_of(&settings.worktree_root, log.run(), attempt);
+    let Some(path) = path else { return Ok(None) };
     let keep = Keep { step, fence: attempt.fence, path: &path, reason: SnapshotReason::Recovery };
     Ok(Some(outside_snapshots::of_ended(project, log, &keep)))
 }

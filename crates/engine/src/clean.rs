@@ -33,10 +33,8 @@ pub struct TreeRow {
     pub path: PathBuf,
     pub run: Option<RunId>,
     pub handle: Option<Handle>,
-    /// None: the run's own worktree.
+    /// The step that it belongs to; none where it is free.
     pub step: Option<StepId>,
-    /// Whose attempt is, or was last seen, in the worktree that the run's steps share.
-    pub at_work: Option<StepId>,
     /// Nothing when HEAD is detached, or there is none.
     pub branch: Option<String>,
     pub head: Option<Oid>,

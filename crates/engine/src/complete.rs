@@ -20,6 +20,7 @@ use crate::lease;
 use crate::log::Log;
 use crate::machine;
 use crate::outside_snapshots::{self, Kept};
+use crate::places;
 use crate::project::Project;
 use crate::runs::{settings_of, trusted};
 use crate::snapshot;
@@ -76,6 +77,9 @@ pub fn complete_with(
         log.submit(&Command::RaiseConflict { step, fence, conflict })?;
     }
     finished.map_err(|error| stale(log, step, fence, error))?;
+    if log.run().is_completed() {
+        let _stays_then = places::put_away(project, log);
+    }
     let done = delivered(log, step, fence).ok_or_else(|| lost(log, step, fence))?;
     Ok(Delivered { kept, ..done })
 }

@@ -5,23 +5,20 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use piton_core::ids::{Fence, Oid, StepRef};
+use piton_core::ids::{Oid, StepRef};
 use piton_core::observed::Sighting;
-use piton_core::plan::Isolation;
 use piton_core::run::{Phase, Step};
-use piton_core::view::{MovedOutView, step_branch};
+use piton_core::view::step_branch;
 use serde::Serialize;
 
 use crate::error::EngineError;
 use crate::git::{is_missing, locks};
 use crate::log::Log;
 use crate::observe::{Depth, observe};
-use crate::outside_snapshots;
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::shell;
-use crate::snapshot::MovedOut;
-use crate::worktree::{Fate, Link, Tenant, Worktree, is_unfinished, link_of, persons_lock};
+use crate::worktree::{Fate, Link, Worktree, is_unfinished, link_of, persons_lock};
 
 /// Something about a worktree that is worth a word.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -64,10 +61,6 @@ pub enum TreeCondition {
     LockLeft,
     /// A person has locked it.
     Locked,
-    /// Another step has used it since.
-    Swapped,
-    /// What no snapshot can hold was moved out of it.
-    MovedOut,
 }
 
 impl TreeCondition {
@@ -86,8 +79,6 @@ impl TreeCondition {
             TreeCondition::Underway => "underway",
             TreeCondition::LockLeft => "lock_left",
             TreeCondition::Locked => "locked",
-            TreeCondition::Swapped => "swapped",
-            TreeCondition::MovedOut => "moved_out",
         }
     }
 
@@ -98,8 +89,7 @@ impl TreeCondition {
 
     /// Whether it is as it should be, and only worth knowing.
     pub fn is_fine(self) -> bool {
-        use TreeCondition::{Locked, MovedOut, OffBranch, Swapped};
-        matches!(self, Locked | Swapped | MovedOut | OffBranch)
+        matches!(self, TreeCondition::Locked | TreeCondition::OffBranch)
     }
 }
 
@@ -116,13 +106,11 @@ pub fn of_step(
     if state.is_completed() || run.abandoned.is_some() {
         return Ok(Vec::new());
     }
-    let path = project.place_of(&root, run, step);
+    let Some(path) = project.tree_of(&root, run, step) else { return Ok(Vec::new()) };
     let tree = Worktree::own_place(&project.git, &path);
     let branch = step_branch(&run.opened.handle, step);
-    let look = Look { log, step, state, tree: &tree, branch: &branch };
-    let mut found = look.all()?;
-    found.extend(look.moved_out(outside_snapshots::moved_out(project, step, state)));
-    Ok(found)
+    let has_work = run.trees().has_work(&project.host, step);
+    Look { log, state, tree: &tree, branch: &branch, has_work }.all()
 }
 
 /// The same for every step of a run that was begun and that nobody is at work on, where there is anything
@@ -148,10 +136,11 @@ pub fn of_run(project: &Project, log: &Log) -> Result<Vec<(StepRef, Vec<Conditio
 /// A step's worktree being looked at.
 struct Look<'a> {
     log: &'a Log,
-    step: &'a StepRef,
     state: &'a Step,
     tree: &'a Worktree,
     branch: &'a str,
+    /// The newest work of the step is in it.
+    has_work: bool,
 }
 
 impl Look<'_> {
@@ -180,16 +169,13 @@ impl Look<'_> {
                     )
                 }),
             },
-            Link::Ours(dir) => match self.misplaced() {
-                Some(why) => one(self.foreign(&why)),
-                None => self.inside(&dir),
-            },
+            Link::Ours(dir) => self.inside(&dir),
         }
     }
 
     /// Whether an attempt may have left something.
     fn has_begun(&self) -> bool {
-        self.state.base.is_some() && !matches!(self.state.phase, Phase::Pending)
+        self.has_work && !matches!(self.state.phase, Phase::Pending)
     }
 
     fn place(&self) -> String {
@@ -225,18 +211,8 @@ impl Look<'_> {
 
     /// Why a worktree of this repository is not the one that belongs here.
     fn misplaced(&self) -> Option<String> {
-        let tenant = self.tree.tenant()?;
-        let run = self.log.run();
-        let apart = run.plan().isolation == Isolation::Step;
-        match tenant {
-            Tenant { run: other, .. } if other != run.opened.run => {
-                Some(format!("its files are the work of another run, {other}"))
-            }
-            Tenant { step, .. } if apart && step != *self.step && self.tree.is_displaced() => {
-                Some(format!("its files are the work of step {step}"))
-            }
-            _ => None,
-        }
+        let other = self.tree.moved_from()?;
+        Some(format!("it is the worktree of {}", other.display()))
     }
 
     fn gone(&self) -> Vec<Condition> {
@@ -282,10 +258,8 @@ impl Look<'_> {
     }
 
     fn elsewhere(&self, what: &str, other: &Path) -> Condition {
-        let whose = Worktree::at(self.tree.git(), other).tenant();
-        let is_own = whose.is_some_and(|tenant| tenant.step == *self.step);
         let (place, from) = (shell::path(self.tree.path()), shell::path(other));
-        let way = match is_own && !self.tree.path().exists() {
+        let way = match !self.tree.path().exists() {
             true => format!("git worktree move {from} {place}"),
             false => format!("git -C {from} switch --detach"),
         };
@@ -316,12 +290,6 @@ impl Look<'_> {
         let mut found = Vec::new();
         if let Some(lock) = persons_lock(dir) {
             found.push(self.locked(&lock));
-        }
-        if let Some(other) = self.tree.tenant().filter(|tenant| tenant.step != *self.step) {
-            if self.has_begun() {
-                found.push(self.swapped(&other));
-            }
-            return Ok(found);
         }
         if !self.has_begun() {
             return Ok(found);
@@ -376,33 +344,6 @@ impl Look<'_> {
                 "follows where it was only moved on and nothing is uncommitted; else it is put back, and what it was moved to is kept by a ref below refs/piton".to_owned(),
             )
         }
-    }
-
-    fn swapped(&self, other: &Tenant) -> Condition {
-        let then = match self.state.resume_snapshot() {
-            Some(_) => {
-                "keeps what is there and puts this step's files, staged or not, back".to_owned()
-            }
-            None => "keeps what is there and makes it anew".to_owned(),
-        };
-        let found = format!("step {} has used the worktree since", other.step);
-        Look::condition(TreeCondition::Swapped, found, then)
-    }
-
-    /// What the worktree does not have, because no snapshot can hold it.
-    fn moved_out(&self, out: Vec<(Fence, MovedOut)>) -> Option<Condition> {
-        let is_coming = |(fence, _): &&(Fence, MovedOut)| Some(*fence) >= self.state.restarted_at();
-        let coming = out.iter().filter(is_coming).count();
-        let row = |MovedOutView { path, place }| format!("{path} (it is {place})");
-        let rows: Vec<String> = out.iter().map(|(_, moved)| row(moved.shown())).collect();
-        let then = match coming {
-            0 => "leaves that there: the step was begun anew since",
-            _ => {
-                "puts it back for an attempt that continues, unless something is there; for one that starts over it stays"
-            }
-        };
-        let found = format!("moved out of its worktree: {}", rows.join(", "));
-        (!rows.is_empty()).then(|| Look::condition(TreeCondition::MovedOut, found, then.to_owned()))
     }
 
     /// Git's own locks, with what is known of who holds them.

@@ -112,8 +112,8 @@ pub enum EngineError {
     },
     #[error("step {step} of {handle} is at work in {}", path.display())]
     TreeInUse { handle: Handle, step: StepId, path: PathBuf },
-    #[error("the run's worktree has the work of step {other}")]
-    TreeOfOther { handle: Handle, step: StepId, other: StepId },
+    #[error("step {step} of {handle} has no worktree")]
+    NoOwnTree { handle: Handle, step: StepId },
     #[error("there is no worktree at {}", path.display())]
     NoTree { path: PathBuf },
     #[error("the records of its run are gone, and nobody knows where step {step} was worked on")]

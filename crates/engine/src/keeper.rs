@@ -34,7 +34,7 @@ use crate::runs::settings_of;
 use crate::snapshot;
 use crate::step_snapshot;
 use crate::supervise::Supervisor;
-use crate::worktree::{TreeState, Worktree, forget_positions};
+use crate::worktree::{TreeState, Worktree};
 
 /// Which attempt to keep: what the worker passes to the process it starts.
 #[derive(Debug, Clone)]
@@ -176,7 +176,9 @@ impl Keeper {
         let supervisor = Supervisor::start(&log, &step, &attempt, settings.grace)?;
         confirm()?;
         crash::point("keeper.confirmed");
-        let path = project.place_of(&settings.worktree_root, log.run(), &step);
+        let path = project.place_of(&settings.worktree_root, log.run(), &attempt);
+        let path =
+            path.ok_or(Refusal::NotClaimed { step: step.step.clone(), given: args.fence })?;
         let tree = Worktree::own_place(&project.git, &path);
         Ok(Keeper {
             project,
@@ -216,7 +218,6 @@ impl Keeper {
         let old = retention::old_snapshots(&self.project, &self.log);
         let _the_next_time = old.and_then(|old| retention::prune(&self.project, &old));
         let _the_next_time = snapshot::sweep(&self.project.git);
-        forget_positions(&self.project.git);
     }
 
     /// Records how the attempt ended, with its bytes kept first.
@@ -291,7 +292,10 @@ impl Keeper {
         let taken = snapshot::keep(&self.tree, &ask)?;
         if let Some(taken) = &taken {
             self.record_snapshot(taken.clone())?;
-            if let Some((branch, step)) = self.shown_branch() {
+            // What stands in the tree before a reset may be another step's.
+            if reason != SnapshotReason::Reset
+                && let Some((branch, step)) = self.shown_branch()
+            {
                 let _the_next_time =
                     snapshot::show_as(&self.project.git, &branch, &taken.commit, &step);
             }

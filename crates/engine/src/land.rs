@@ -8,9 +8,8 @@ use piton_core::decide::{Command, holds};
 use piton_core::event::{Conflict, Holder};
 use piton_core::ids::{Fence, Oid, StepRef};
 use piton_core::limits::CONFLICTS_LISTED_MAX;
-use piton_core::plan::Isolation;
 use piton_core::refusal::Refusal;
-use piton_core::run::Run;
+use piton_core::run::{Attempt, Run};
 use piton_core::view::run_branch;
 
 use crate::crash;
@@ -168,14 +167,13 @@ fn unlanded(
     project.git.move_ref(&kept, commit, old.as_ref(), "piton: could not be landed")?;
     crash::point("land.unlanded-kept");
     let held = run.step(&step.step).and_then(|(_, state)| state.attempt());
-    let worktree = match (held.map(|attempt| &attempt.holder), run.plan().isolation) {
-        (Some(Holder::External { worktree, .. }), _) => Some(worktree.clone()),
-        (_, Isolation::Run) => None,
-        (_, Isolation::Step) => {
-            let root = settings_of(log)?.worktree_root;
-            Some(project.place_of(&root, run, step).display().to_string())
-        }
+    let root = settings_of(log)?.worktree_root;
+    let is_there = |attempt: &&Attempt| match attempt.holder {
+        Holder::External { .. } => true,
+        Holder::Keeper { .. } => run.trees().has_work(&project.host, step),
     };
+    let place = held.filter(is_there).and_then(|attempt| project.place_of(&root, run, attempt));
+    let worktree = place.map(|place| place.display().to_string());
     let count = paths.len() as u64;
     paths.truncate(CONFLICTS_LISTED_MAX);
     let (branch, onto, commit) = (run_branch(handle), onto.clone(), commit.clone());

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use piton_core::event::{Cause, Holder};
-use piton_core::ids::{StepId, StepRef};
-use piton_core::observed::{Corpse, Observed, Sighting, Workplace};
+use piton_core::ids::{StepRef, TreeNo};
+use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::run::{Attempt, Run};
 use piton_core::time::Millis;
 use piton_core::view::{
@@ -166,26 +166,17 @@ fn sightings(project: &Project, log: &Log, run: &Run, depth: Depth) -> Observed 
     Observed { host, outside, attempts: attempts.collect(), ..Observed::default() }
 }
 
-/// Which of the keepers' worktrees a worktree is, by its canonical path; none where it is somebody's own.
-pub(crate) fn place_at(project: &Project, log: &Log, worktree: &Path) -> Option<Workplace> {
-    let opened = &log.run().opened;
+/// Which tree of the pool a worktree is, by its canonical path; none where it is somebody's own.
+pub(crate) fn place_at(project: &Project, log: &Log, worktree: &Path) -> Option<TreeNo> {
+    let handle = &log.run().opened.handle;
     let (name, folder) = (worktree.file_name()?.to_str()?, worktree.parent()?);
-    let place = match name {
-        "run" if folder.ends_with(opened.handle.as_str()) => Workplace::Run,
-        _ if folder.ends_with(Path::new(opened.handle.as_str()).join("step")) => {
-            Workplace::Step(StepId::new(name).ok()?)
-        }
-        _ => return None,
-    };
+    if !folder.ends_with(handle.as_str()) {
+        return None;
+    }
+    let tree = TreeNo(name.parse().ok()?);
     // The settings are read where the names leave it open.
-    let root = settings_of(log).ok()?.worktree_root;
-    let path = match &place {
-        Workplace::Run => project.worktree(&root, &opened.handle),
-        Workplace::Step(step) => {
-            project.step_worktree(&root, &opened.handle, &StepRef::first(step.clone()))
-        }
-    };
-    path.canonicalize().is_ok_and(|path| path == worktree).then_some(place)
+    let path = project.tree(&settings_of(log).ok()?.worktree_root, handle, tree);
+    path.canonicalize().is_ok_and(|path| path == worktree).then_some(tree)
 }
 
 fn sight(project: &Project, attempt: &Attempt, changed: impl FnOnce() -> Option<u64>) -> Sighting {
@@ -232,7 +223,8 @@ fn corpse(
 fn changed(project: &Project, log: &Log, run: &Run, step: &StepRef) -> Option<u64> {
     let (_, state) = run.step(&step.step)?;
     let settings = settings_of(log).ok()?;
-    let path = project.place_of(&settings.worktree_root, run, step);
+    let own = run.trees().has_work(&project.host, step).then_some(step)?;
+    let path = project.tree_of(&settings.worktree_root, run, own)?;
     let (tree, base) = (Worktree::own_place(&project.git, &path), state.base.as_ref()?);
     let on_disk = tree.clone().or_moved().and_then(|tree| tree.changed_since(base).ok());
     on_disk.or_else(|| {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use piton_core::decide::Command;
 use piton_core::event::{Holder, Report, Snapshot, SnapshotReason};
 use piton_core::ids::{Fence, Oid, StepId, StepRef};
-use piton_core::run::{Attempt, Step};
+use piton_core::run::Attempt;
 use piton_core::view::run_branch;
 use serde::Serialize;
 
@@ -15,9 +15,9 @@ use crate::error::{EngineError, chain};
 use crate::git::GitError;
 use crate::log::{Log, LogError};
 use crate::project::Project;
-use crate::snapshot::{self, Ask, MovedOut};
+use crate::snapshot::{self, Ask};
 use crate::step_snapshot;
-use crate::worktree::{Tenant, TreeState, Worktree};
+use crate::worktree::{TreeState, Worktree};
 
 /// What became of the bytes of a holder whose claim ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -101,52 +101,6 @@ pub(crate) fn of_ended(project: &Project, log: &Log, keep: &Keep<'_>) -> Kept {
         // The claim has ended all the same, and its tree is as it was.
         Err(error) => Kept { kept: None, unkept: Some(chain(&error)) },
     }
-}
-
-/// Keeps what a worktree holds of an attempt that is over, before another gets the worktree: under the
-/// fence of the one whose work it is. It is known by its ref; nothing is appended for a fence that is over.
-pub(crate) fn of_previous(
-    project: &Project,
-    log: &Log,
-    tree: &Worktree,
-    tenant: &Tenant,
-) -> Result<Snapshot, EngineError> {
-    let Tenant { step, fence, .. } = tenant;
-    let ask = step_snapshot::ask(log, (step, *fence), SnapshotReason::End);
-    let base = base(project, log, step, tree)?;
-    let taken = snapshot::keep(tree, &Ask { base: Some(base), last: None, ..ask })?;
-    Ok(taken.ok_or_else(|| GitError::NoWorktree { path: tree.path().to_owned() })?)
-}
-
-/// The newest snapshot that a fence has by its ref, if it is of that attempt's own work.
-pub(crate) fn newest_of(
-    project: &Project,
-    log: &Log,
-    step: &StepRef,
-    fence: Fence,
-) -> Result<Option<(u64, Oid)>, GitError> {
-    let Some(newest) = snapshot::newest(&project.git, &step_snapshot::folder(log, step, fence))?
-    else {
-        return Ok(None);
-    };
-    let number = newest.number;
-    let Some(commit) = project.git.ref_target(&newest.refname)? else { return Ok(None) };
-    let (message, _) = snapshot::describe(&project.git, &commit)?;
-    let of_others = step_snapshot::reason_in(&message) == Some(SnapshotReason::Reset);
-    Ok((!of_others).then_some((number, commit)))
-}
-
-/// What was moved out of the worktrees of a step's attempts that are over, and is out of them still:
-/// newest first, with the fence of the attempt whose work it is.
-pub fn moved_out(project: &Project, step: &StepRef, state: &Step) -> Vec<(Fence, MovedOut)> {
-    let past = state.history.iter().rev().map(|past| &past.attempt);
-    let own = |moved: &MovedOut| moved.step.as_ref() == Some(step);
-    let of = |attempt: &Attempt| {
-        let found = snapshot::moved_out(&project.folder(attempt.id).omitted());
-        let fence = attempt.fence;
-        found.into_iter().filter(own).map(move |moved| (fence, moved)).collect::<Vec<_>>()
-    };
-    past.flat_map(of).collect()
 }
 
 /// Keeps bytes; the ref that has them, which may be one from before.

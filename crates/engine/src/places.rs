@@ -1,11 +1,14 @@
 //! Places to work in for those who claim: worktrees that piton makes when asked, at the paths and on
 //! the branches that the steps of a run have. Making one twice, or twice at once, makes one.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use piton_core::event::Holder;
 use piton_core::ids::{Oid, StepId, StepRef};
-use piton_core::view::{idle_branch, step_branch};
+use piton_core::plan::Plan;
+use piton_core::refusal::Refusal;
+use piton_core::view::step_branch;
 use serde::Serialize;
 
 use crate::error::EngineError;
@@ -25,45 +28,34 @@ pub struct Place {
     pub created: bool,
 }
 
-/// Where a run, or one of its steps, is worked on: by whoever has or had it, else in a worktree that was
-/// made for it, else where piton would.
+/// Where a step is worked on: by whoever has or had it, else in a worktree that was made for it. Without a
+/// step: the folder that the run's worktrees are in.
 pub fn path(project: &Project, log: &Log, step: Option<&StepId>) -> Result<PathBuf, EngineError> {
-    let own = own_path(project, log, step)?;
-    let Some((id, (plan, state))) = step.and_then(|id| Some((id, log.run().step(id)?))) else {
-        return Ok(own);
-    };
+    let (run, root) = (log.run(), settings_of(log)?.worktree_root);
+    let handle = &run.opened.handle;
+    let Some(id) = step else { return Ok(project.worktrees(&root, handle)) };
+    let at = StepRef::first(id.clone());
+    let own = project.step_worktree(&root, handle, &at);
+    let (plan, state) = run.step(id).ok_or_else(|| Refusal::UnknownStep(id.clone()))?;
     let last = state.attempt().or_else(|| state.history.last().map(|past| &past.attempt));
-    match last.map(|attempt| &attempt.holder) {
-        Some(Holder::External { host, worktree }) if *host == project.host => Ok(worktree.into()),
-        None if plan.work.is_by_hand() || Worktree::at(&project.git, &own).is_ours() => Ok(own),
-        _ => {
-            let root = settings_of(log)?.worktree_root;
-            Ok(project.place_of(&root, log.run(), &StepRef::first(id.clone())))
-        }
-    }
+    let outside = last.filter(|last| matches!(last.holder, Holder::External { .. }));
+    let is_made = || plan.work.is_by_hand() || Worktree::at(&project.git, &own).is_ours();
+    outside
+        .and_then(|attempt| project.place_of(&root, run, attempt))
+        .or_else(|| project.tree_of(&root, run, &at))
+        .or_else(|| is_made().then_some(own.clone()))
+        .ok_or_else(|| EngineError::NoOwnTree { handle: handle.clone(), step: id.clone() })
 }
 
-/// The worktree that is made for a run, or for one of its steps alone.
-fn own_path(project: &Project, log: &Log, step: Option<&StepId>) -> Result<PathBuf, EngineError> {
+/// Makes the worktree of a step for whoever claims it, from what the run has landed, or finds it as it is.
+pub fn create(project: &Project, log: &Log, step: &StepId) -> Result<Place, EngineError> {
     let root = settings_of(log)?.worktree_root;
-    let handle = &log.run().opened.handle;
-    Ok(match step {
-        None => project.worktree(&root, handle),
-        Some(step) => project.step_worktree(&root, handle, &StepRef::first(step.clone())),
-    })
-}
-
-/// Makes that worktree from what the run has landed, or finds it as it is.
-pub fn create(project: &Project, log: &Log, step: Option<&StepId>) -> Result<Place, EngineError> {
-    let path = own_path(project, log, step)?;
-    project.exclude_worktrees(&settings_of(log)?.worktree_root)?;
+    let (handle, at) = (&log.run().opened.handle, StepRef::first(step.clone()));
+    let path = project.step_worktree(&root, handle, &at);
+    project.exclude_worktrees(&root)?;
     let tree = Worktree::at(&project.git, &path);
     tree.mend()?;
-    let handle = &log.run().opened.handle;
-    let branch = match step {
-        None => idle_branch(handle),
-        Some(step) => step_branch(handle, &StepRef::first(step.clone())),
-    };
+    let branch = step_branch(handle, &at);
     let made = match tree.settled()? {
         TreeState::Present { .. } => Made::Before,
         TreeState::Foreign { why } => return Err(GitError::Foreign { path, why }.into()),
@@ -77,6 +69,40 @@ pub fn create(project: &Project, log: &Log, step: Option<&StepId>) -> Result<Pla
         TreeState::Missing | TreeState::Foreign { .. } => None,
     };
     Ok(Place { path: tree.path().to_owned(), branch, created: made == Made::Now })
+}
+
+/// Removes the free trees of a run in which nothing is that has not landed; says which stay.
+pub(crate) fn put_away(project: &Project, log: &Log) -> Result<Vec<PathBuf>, EngineError> {
+    let (run, root) = (log.run(), settings_of(log)?.worktree_root);
+    let tip = run_tip(project, run)?;
+    let handle = &run.opened.handle;
+    let mut stay = Vec::new();
+    for (tree, _) in run.trees().on_host(&project.host).filter(|(_, owner)| owner.is_none()) {
+        let tree = Worktree::own_place(&project.git, &project.tree(&root, handle, tree));
+        let brought = |path: &Path| is_brought(project, run.plan(), tree.path(), path);
+        if tree.is_ours() && !tree.remove_spent(&tip, brought)? {
+            stay.push(tree.path().to_owned());
+        }
+    }
+    // One that holds anything stays.
+    let _stays_then = fs::remove_dir(project.worktrees(&root, handle));
+    Ok(stay)
+}
+
+/// Whether a path of a tree is only what the plan brought there from the user's checkout.
+fn is_brought(project: &Project, plan: &Plan, tree: &Path, path: &Path) -> bool {
+    let named = |all: &[String]| all.iter().any(|known| Path::new(known) == path);
+    let (here, there) = (tree.join(path), project.git.main_root().join(path));
+    match fs::symlink_metadata(&here) {
+        Ok(found) if found.is_symlink() => {
+            named(&plan.link) && fs::read_link(&here).is_ok_and(|target| target == there)
+        }
+        Ok(found) if found.is_file() && named(&plan.copy) => {
+            let same = fs::read(&here).and_then(|here| Ok(here == fs::read(&there)?));
+            same.unwrap_or(false)
+        }
+        _ => false,
+    }
 }
 
 /// The tip of the run's branch; or that of the worktree's own, where it has commits that nobody landed.

@@ -5,9 +5,9 @@ use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use piton_core::ids::{AttemptId, BootId, Handle, HostId, StepRef};
-use piton_core::plan::Isolation;
-use piton_core::run::Run;
+use piton_core::event::Holder;
+use piton_core::ids::{AttemptId, BootId, Handle, HostId, StepRef, TreeNo};
+use piton_core::run::{Attempt, Run};
 use piton_store::Store;
 use piton_store::sqlite::{Access, SqliteStore};
 
@@ -51,35 +51,37 @@ impl Project {
         Folder::new(self.state.join("attempts").join(attempt.to_string()))
     }
 
-    /// The run's one worktree. The path is stable, because agents find their conversation by it.
-    pub fn worktree(&self, root: &str, handle: &Handle) -> PathBuf {
-        self.git.main_root().join(root).join(handle.as_str()).join("run")
+    /// The folder that a run's worktrees are in.
+    pub fn worktrees(&self, root: &str, handle: &Handle) -> PathBuf {
+        self.git.main_root().join(root).join(handle.as_str())
     }
 
-    /// The worktree of one step, piton's or that of whoever claims it.
+    /// The worktree of one step, for whoever claims it from outside.
     pub fn step_worktree(&self, root: &str, handle: &Handle, step: &StepRef) -> PathBuf {
         let name = match step.iteration {
             1 => step.step.to_string(),
             n => format!("{}-{n}", step.step),
         };
-        self.git.main_root().join(root).join(handle.as_str()).join("step").join(name)
+        self.worktrees(root, handle).join("step").join(name)
     }
 
-    /// Where piton works on a step: the run's worktree, or the step's own.
-    pub fn place_of(&self, root: &str, run: &Run, step: &StepRef) -> PathBuf {
-        let handle = &run.opened.handle;
-        match run.plan().isolation {
-            Isolation::Run => self.worktree(root, handle),
-            Isolation::Step => self.step_worktree(root, handle, step),
-        }
+    /// A tree of the pool. The path is stable, because agents find their conversation by it.
+    pub fn tree(&self, root: &str, handle: &Handle, tree: TreeNo) -> PathBuf {
+        self.worktrees(root, handle).join(tree.to_string())
     }
 
-    /// Where piton works on a run: its worktree, or the folder that its steps' worktrees are in.
-    pub fn worktrees(&self, root: &str, run: &Run) -> PathBuf {
-        let own = self.worktree(root, &run.opened.handle);
-        match run.plan().isolation {
-            Isolation::Run => own,
-            Isolation::Step => own.with_file_name("step"),
+    /// The tree of the pool that belongs to a step, if that is on this host.
+    pub fn tree_of(&self, root: &str, run: &Run, step: &StepRef) -> Option<PathBuf> {
+        let tree = run.trees().on(&self.host, step)?;
+        Some(self.tree(root, &run.opened.handle, tree))
+    }
+
+    /// Where an attempt works or worked, if that is on this host.
+    pub fn place_of(&self, root: &str, run: &Run, attempt: &Attempt) -> Option<PathBuf> {
+        match &attempt.holder {
+            holder if *holder.host() != self.host => None,
+            Holder::External { worktree, .. } => Some(worktree.into()),
+            Holder::Keeper { .. } => Some(self.tree(root, &run.opened.handle, attempt.tree?)),
         }
     }
 

@@ -53,11 +53,8 @@ pub use operation::Begun;
 pub use packs::{consolidate, sweep};
 pub(crate) use put::is_meant;
 pub use put::{PutBack, PutError, Putting, finish_putting, lock_tree, put_back};
-pub(crate) use restore::carried;
-pub use restore::{Filling, describe, operation, read_back, rebuild};
-pub use unsnapshotable::{
-    MovedBack, MovedOut, has_omitted, move_back, moved_out, remember, set_aside,
-};
+pub use restore::{describe, operation, read_back, rebuild};
+pub use unsnapshotable::{MovedOut, has_omitted, moved_out, set_aside};
 
 use ignore::Rules;
 use nofollow::Root;

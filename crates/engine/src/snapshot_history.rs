@@ -362,15 +362,16 @@ fn attempt_place(
     step: &StepRef,
     attempt: Option<&Attempt>,
 ) -> Result<PathBuf, EngineError> {
-    match attempt.map(|attempt| &attempt.holder) {
-        Some(Holder::External { host, worktree }) if *host == project.host => Ok(worktree.into()),
-        Some(Holder::External { host, .. }) => {
-            Err(EngineError::OtherHost { host: host.to_string() })
-        }
-        Some(Holder::Keeper { .. }) | None => {
-            let root = settings_of(log)?.worktree_root;
-            Ok(project.place_of(&root, log.run(), step))
-        }
+    let outside = attempt.filter(|attempt| matches!(attempt.holder, Holder::External { .. }));
+    let (run, root) = (log.run(), settings_of(log)?.worktree_root);
+    match outside {
+        Some(attempt) => project
+            .place_of(&root, run, attempt)
+            .ok_or_else(|| EngineError::OtherHost { host: attempt.holder.host().to_string() }),
+        None => project.tree_of(&root, run, step).ok_or_else(|| {
+            let (handle, step) = (run.opened.handle.clone(), step.step.clone());
+            EngineError::NoOwnTree { handle, step }
+        }),
     }
 }
 

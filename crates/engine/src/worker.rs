@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use piton_core::claim::{Claim, Takeover, Which};
 use piton_core::decide::Command;
@@ -134,6 +134,9 @@ enum WorkerInput {
 /// attempt it did not start has died.
 const TURN: Duration = Duration::from_millis(250);
 
+/// How long the last keepers of a completed run may take to end.
+const KEEPER_EXIT_MAX: Duration = Duration::from_secs(10);
+
 /// How many keepers in a row may die before they are ready.
 const STILLBORN_MAX: u32 = 5;
 
@@ -155,6 +158,9 @@ pub fn work(
     }
     loop {
         if let Some(outcome) = worker.turn()? {
+            if matches!(outcome, Outcome::Completed) {
+                worker.see_keepers_out();
+            }
             return Ok(outcome);
         }
         if worker.leaving.is_none() {
@@ -178,6 +184,8 @@ struct Worker<'a> {
     follower: Follower,
     /// Attempts this worker started or watches; a signal to it is about these.
     watched: Vec<(StepRef, Fence)>,
+    /// Keepers that this worker has started and that live.
+    keepers: usize,
     /// What was said to be waited for.
     awaited: Vec<(StepRef, StepRef)>,
     stopping: Option<(Cause, Haste)>,
@@ -210,6 +218,7 @@ impl<'a> Worker<'a> {
             _signals: signals,
             follower,
             watched: Vec::new(),
+            keepers: 0,
             awaited: Vec::new(),
             stopping: None,
             found: Vec::new(),
@@ -406,7 +415,8 @@ impl<'a> Worker<'a> {
 
     /// Passes on what a keeper says when it is ready, and reaps it whenever it ends; the thread ends
     /// with it.
-    fn listen_to(&self, mut keeper: Child, step: StepId) {
+    fn listen_to(&mut self, mut keeper: Child, step: StepId) {
+        self.keepers += 1;
         let to = self.sender.clone();
         std::thread::spawn(move || {
             let mut answer = String::new();
@@ -418,6 +428,19 @@ impl<'a> Worker<'a> {
             let _status = keeper.wait();
             let _nobody_waits = to.send(WorkerInput::KeeperExited);
         });
+    }
+
+    /// The last keeper removes the trees once it has completed its step: when the run is told to be over,
+    /// that is done.
+    fn see_keepers_out(&mut self) {
+        let deadline = Instant::now() + KEEPER_EXIT_MAX;
+        while self.keepers > 0 {
+            match self.inputs.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(WorkerInput::KeeperExited) => self.keepers -= 1,
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
     }
 
     /// A keeper that complains cannot work here. One that dies without a word is found dead by its
@@ -505,7 +528,11 @@ impl<'a> Worker<'a> {
         match self.inputs.recv_timeout(TURN) {
             Ok(WorkerInput::Signal(cause)) => self.signal(cause),
             Ok(WorkerInput::KeeperAnswered { step, answer }) => self.answered(step, answer),
-            Ok(WorkerInput::KeeperExited | WorkerInput::LogChanged)
+            Ok(WorkerInput::KeeperExited) => {
+                self.keepers -= 1;
+                Ok(())
+            }
+            Ok(WorkerInput::LogChanged)
             | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Ok(()),
         }
     }

@@ -26,10 +26,8 @@ mod bring;
 mod create;
 mod link;
 mod listed;
-mod position;
 mod remove;
 mod scratch;
-mod tenant;
 mod underway;
 
 pub(crate) use advance::{Dirt, Stand};
@@ -40,9 +38,7 @@ pub use create::Made;
 pub(crate) use create::{is_unfinished, persons_lock};
 pub(crate) use link::{Link, link as link_of};
 pub(crate) use listed::{Listed, listed, obstacle_in};
-pub(crate) use position::forget_positions;
 pub(crate) use scratch::Bench;
-pub use tenant::Tenant;
 pub use underway::Operation;
 pub(crate) use underway::underway;
 use underway::{MERGES, SEQUENCERS};
@@ -181,7 +177,6 @@ impl Worktree {
                 let (on, back) = underway.operation.ways_out();
                 format!("{underway}: go on with `{on}`, or give it up with `{back}`")
             }),
-            moved_out: Vec::new(),
         })
     }
 
@@ -393,24 +388,9 @@ impl Worktree {
         self.clear_locks(&self.git_dir()?)
     }
 
-    /// Whether folder and list do not name each other.
-    pub(crate) fn is_displaced(&self) -> bool {
-        matches!(link::link(self), Ok(Link::Moved(_)))
-    }
-
     /// Whether git's list has an entry for this path.
     pub(crate) fn is_listed(&self) -> bool {
         link::entry_for(&self.git.common_dir().join("worktrees"), &self.path).is_some()
-    }
-
-    /// Whose the worktree was whose folder is gone from here.
-    pub(crate) fn left_by(&self) -> Option<Tenant> {
-        Tenant::of(&self.entry().ok()??)
-    }
-
-    /// The commit that HEAD is at, whether there is a folder or not.
-    pub(crate) fn head_left(&self) -> Option<Oid> {
-        self.position(&self.entry().ok()??).ok()?.0
     }
 
     /// What is left of a worktree whose folder is gone: the tip of its branch, or where its own git has

@@ -82,7 +82,7 @@ pub(crate) fn drive(ui: &Ui, project: &Project, log: Log, how: Drive) -> Result<
 pub(crate) fn check_jobs(plan: &Plan, jobs: Option<u32>) -> Result<(), Problem> {
     match (plan.isolation, jobs) {
         (Isolation::Run, Some(2..)) => {
-            let message = "the steps of this plan share one worktree: they come one at a time";
+            let message = "this plan has isolation = \"run\": its steps come one at a time";
             Err(Problem::new(Kind::OneAtATime, message)
                 .hint("leave --jobs out, or write isolation = \"step\" into [plan]"))
         }

@@ -89,7 +89,7 @@ kinds! {
     MergeConflict, "E087", Failed, "the run's branch and the other one cannot be brought together";
     UncleanCheckout, "E088", Failed, "the branch is checked out with work that is not committed";
     NotCompleted, "E089", Failed, "the run has open steps";
-    OneAtATime, "E090", Usage, "the plan's steps share one worktree, so that `--jobs` cannot be more than 1";
+    OneAtATime, "E090", Usage, "the plan's steps come one at a time, so that `--jobs` cannot be more than 1";
     NoSuchSnapshot, "E096", Usage, "there is no such snapshot, or more than one, or it has no such path";
     TreeInUse, "E097", Failed, "the worktree is in use, or not one that a snapshot can be put into";
     NewerEdits, "E098", NeedsPerson, "files that changed since the last snapshot would be replaced";
@@ -307,7 +307,7 @@ fn kind_of(error: &EngineError) -> Kind {
         EngineError::Untrusted { .. } | EngineError::Trust(_) => Kind::NotTrusted,
         EngineError::Config(_) => Kind::BadConfig,
         EngineError::TreeInUse { .. }
-        | EngineError::TreeOfOther { .. }
+        | EngineError::NoOwnTree { .. }
         | EngineError::NoTree { .. }
         | EngineError::NoRecords { .. }
         | EngineError::OtherHost { .. } => Kind::TreeInUse,

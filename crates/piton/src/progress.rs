@@ -17,8 +17,8 @@ use piton_core::run::{Phase, Run};
 use piton_core::time::Millis;
 use piton_engine::attempt::{Folder, RiskRecord};
 use piton_engine::condition::Condition;
-use piton_engine::outside_snapshots::moved_out;
 use piton_engine::project::Project;
+use piton_engine::snapshot::moved_out;
 use piton_engine::snapshot_history::place_for;
 use piton_engine::worker::Notice;
 
@@ -131,7 +131,7 @@ impl<'a> Progress<'a> {
                     _ => "fresh",
                 };
                 self.say(step, "●", &format!("started (attempt {number}, {how})"));
-                self.not_in_tree(run, step);
+                self.moved_out(run, step);
             }
             Event::Checkpointed { step, snapshot, .. } => {
                 if let (Some(line), Some(kept)) = (held(&self.lines).get_mut(step), snapshot) {
@@ -225,14 +225,15 @@ impl<'a> Progress<'a> {
         self.ui.warn(Kind::Noticed, format!("step {step}: not landed: {what}"), hint);
     }
 
-    /// What earlier attempts made and this one goes on without.
-    fn not_in_tree(&self, run: &Run, step: &StepRef) {
-        let Some((_, state)) = run.step(&step.step) else { return };
-        for (_, moved) in moved_out(self.project, step, state) {
+    /// What no snapshot can hold, and was moved out of the worktree when it was reset for this attempt.
+    fn moved_out(&self, run: &Run, step: &StepRef) {
+        let held = run.step(&step.step).and_then(|(_, state)| state.attempt());
+        let Some(attempt) = held else { return };
+        for moved in moved_out(&self.project.folder(attempt.id).omitted()) {
             let moved = moved.shown();
-            let what = format!("step {step}: {} is not in its worktree", plain(&moved.path));
-            let hint = format!("an earlier attempt made it; it is {}", plain(&moved.place));
-            self.ui.warn(Kind::Noticed, what, Some(hint));
+            let what = format!("{} was moved out of the worktree", plain(&moved.path));
+            let hint = format!("no snapshot can hold it; it is {}", plain(&moved.place));
+            self.ui.warn(Kind::Noticed, format!("step {step}: {what}"), Some(hint));
         }
     }
 

@@ -117,9 +117,9 @@ pub(crate) fn of(error: &EngineError) -> Option<String> {
         EngineError::TreeInUse { handle, step, .. } => Some(format!(
             "stop it first: `piton stop {handle} {step}`"
         )),
-        EngineError::TreeOfOther { handle, other, .. } => {
-            Some(format!("let step {other} finish first: `piton resume {handle}`"))
-        }
+        EngineError::NoOwnTree { handle, step } => Some(format!(
+            "it gets one when it is started; `piton worktree create {handle} {step}` makes one"
+        )),
         EngineError::NotPutBack { before, source } => Some(match source {
             PutError::TakenBack(_) => {
                 format!("everything is as it was, and also kept as {before}")

@@ -204,12 +204,18 @@ pub fn kept(sandbox: &Sandbox, id: &str, path: &str) -> String {
     sandbox.git(&["cat-file", "blob", &format!("{name}:{path}")])
 }
 
-/// The run's worktree.
+/// The first tree of the run's pool.
 #[track_caller]
 pub fn worktree(sandbox: &Sandbox) -> PathBuf {
+    pool_tree(sandbox, 1)
+}
+
+/// A tree of the run's pool.
+#[track_caller]
+pub fn pool_tree(sandbox: &Sandbox, number: u32) -> PathBuf {
     let view = view(sandbox);
     let handle = view["handle"].as_str().expect("a handle");
-    sandbox.path(".piton/worktrees").join(handle).join("run")
+    sandbox.path(".piton/worktrees").join(handle).join(number.to_string())
 }
 
 /// The folder of an attempt.

@@ -7,8 +7,8 @@ use crate::event::{
     Cause, Check, Conflict, Failure, Haste, Mark, MergeIntent, Omission, Priority, Report, Scope,
     Snapshot, Stage, Truth,
 };
-use crate::ids::{Fence, HostId, ItemRef, Oid, QuestionId, StepRef, SubstepId};
-use crate::observed::{Corpse, Workplace};
+use crate::ids::{Fence, HostId, ItemRef, Oid, QuestionId, StepRef, SubstepId, TreeNo};
+use crate::observed::Corpse;
 use crate::plan::Plan;
 use crate::question::WhichQuestion;
 use crate::time::{Millis, Moment};
@@ -32,7 +32,7 @@ pub enum Command {
         fence: Fence,
         until: Moment,
         /// Where the holder works, if that is where keepers do.
-        place: Option<Workplace>,
+        place: Option<TreeNo>,
     },
     Checkpoint {
         step: StepRef,

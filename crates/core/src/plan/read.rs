@@ -211,11 +211,11 @@ fn inside(plan: &mut Fields<'_, '_>, key: &str) -> Vec<String> {
     all
 }
 
-/// Steps that share a worktree come one after the other.
+/// More than one job needs a worktree for each step.
 fn jobs(plan: &mut Fields<'_, '_>, isolation: Isolation) -> Option<u32> {
     let jobs = plan.number("jobs", 1..=JOBS_MAX)?;
     if isolation == Isolation::Run && jobs > 1 {
-        let message = "the steps share one worktree, so that `jobs` has no meaning";
+        let message = "steps come one at a time, so that `jobs` has no meaning";
         plan.findings.add(plan.place_of("jobs"), message, "add isolation = \"step\" to [plan]");
     }
     Some(jobs)

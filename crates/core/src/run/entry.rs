@@ -1,23 +1,24 @@
-//! Where the next attempt at a step enters, or why there is none. The machine is not looked at; whether an
-//! earlier attempt worked in reach is asked of the caller.
+//! Where the next attempt at a step enters, or why there is none. The machine is not looked at; where the
+//! step's work is, the caller says.
 
-use super::{Attempt, Phase, Step};
-use crate::event::{Entry, Failure, Holder, Stage};
+use super::{Phase, Step};
+use crate::event::{Entry, Failure, Stage};
 use crate::limits::IDLE_INTERRUPTIONS_MAX;
 use crate::plan::{OnInterrupt, PlanStep, Work};
 use crate::question::Question;
 use crate::refusal::Refusal;
 
-/// Whether an earlier attempt worked where a keeper on the asker's host would.
-pub(super) type InReach<'a> = &'a dyn Fn(&Attempt) -> bool;
+/// Where the newest work of a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WorkIs {
+    /// In the tree that the next attempt gets.
+    Here,
+    Elsewhere,
+}
 
 /// Where the next attempt enters, or why there is none.
-pub(crate) fn entry_of(
-    plan: &PlanStep,
-    state: &Step,
-    in_reach: InReach<'_>,
-) -> Result<Entry, Refusal> {
-    let entry = entry_by_phase(plan, state, in_reach)?;
+pub(crate) fn entry_of(plan: &PlanStep, state: &Step, work: WorkIs) -> Result<Entry, Refusal> {
+    let entry = entry_by_phase(plan, state, work)?;
     match state.open_question() {
         None => Ok(entry),
         Some(Question { id: question, text, .. }) => {
@@ -27,8 +28,8 @@ pub(crate) fn entry_of(
     }
 }
 
-fn entry_by_phase(plan: &PlanStep, state: &Step, in_reach: InReach<'_>) -> Result<Entry, Refusal> {
-    let after = |stage| entry_after(plan, state, directed(state, stage, in_reach));
+fn entry_by_phase(plan: &PlanStep, state: &Step, work: WorkIs) -> Result<Entry, Refusal> {
+    let after = |stage| entry_after(plan, state, directed(state, stage, work));
     match &state.phase {
         Phase::Completed { .. } => Err(Refusal::Completed(plan.id.clone())),
         Phase::Failed { .. } if state.tries_left(plan) == 0 => {
@@ -56,32 +57,17 @@ fn entry_by_phase(plan: &PlanStep, state: &Step, in_reach: InReach<'_>) -> Resul
 /// Where a person's answer sends an attempt that was at this stage: to look at the commit anew, because
 /// somebody has worked on it meanwhile, or back to the beginning. What was committed elsewhere is not where a
 /// keeper would look: that one begins with the work.
-fn directed(state: &Step, stage: Stage, in_reach: InReach<'_>) -> Stage {
+fn directed(state: &Step, stage: Stage, work: WorkIs) -> Stage {
     match stage {
-        Stage::Land if state.lands_again() && is_committed_in_reach(state, in_reach) => {
-            Stage::Verify
-        }
-        Stage::Land if state.lands_again() => Stage::Agent,
+        Stage::Land if state.lands_again() => match work {
+            WorkIs::Here => Stage::Verify,
+            WorkIs::Elsewhere => Stage::Agent,
+        },
         Stage::Land | Stage::Verify if state.directions().any(Question::is_to_restart) => {
             Stage::Agent
         }
         stage => stage,
     }
-}
-
-/// Whether the commit that waits to be landed was made in reach, and tried to be landed there alone: that is
-/// where a person adds to it.
-fn is_committed_in_reach(state: &Step, in_reach: InReach<'_>) -> bool {
-    let made_none = |attempt: &Attempt| {
-        matches!(attempt.holder, Holder::Keeper { .. }) && attempt.entry == Entry::Land
-    };
-    let past = state.history.iter().rev().map(|past| &past.attempt);
-    let last = state
-        .attempt()
-        .into_iter()
-        .chain(past)
-        .find(|attempt| !made_none(attempt) || !in_reach(attempt));
-    last.is_some_and(in_reach)
 }
 
 /// Nothing lands that could not be completed: a commit may have been verified outside, or a gap found

@@ -254,51 +254,15 @@ fn the_first_that_can_be_had_is_ones_own_then_the_lowest() {
 }
 
 #[test]
-fn claims_from_outside_are_not_bound_by_the_worktree_of_the_run() {
+fn claims_from_outside_do_not_count_as_jobs() {
     check("claim a", "claim c from x", "claimed c fresh");
     check("claim a from x", "claim c", "claimed c fresh");
     check("claim a from x, claim c from y", "claim d from x", "claimed d fresh");
-    check("claim a from x, claim c", "claim d", "no: the worktree is in use by step c");
-}
-
-#[test]
-fn claims_from_the_worktree_of_the_run_wait_for_its_keeper() {
-    let busy = "no: the worktree is in use by step a";
-    check("claim a", "claim c from run-tree", busy);
-    check("claim a", "claim c from run-tree force", busy);
-    check("claim a", "claim any from run-tree", "no: no step can be claimed now");
-    check("claim a", "claim any from run-tree force", "claimed a fresh, forced");
-    check("claim a", "claim a from run-tree force alive", "claimed a fresh, forced");
-    check("claim a from x", "claim c from run-tree", "claimed c fresh");
-    check("", "claim c from run-tree", "claimed c fresh");
-}
-
-#[test]
-fn keepers_wait_for_whoever_works_in_the_worktree_of_the_run() {
-    let there = "claim a from run-tree";
-    let busy = "no: the worktree is in use by step a";
-    check(there, "claim c", busy);
-    check(&format!("{there}, wait 59"), "claim c", busy);
-    check(&format!("{there}, release a"), "claim c", "claimed c fresh");
-    check(&format!("{there}, start a, finish a"), "claim c", "claimed c fresh");
-    // They are one owner, wherever they work; others work elsewhere.
-    check(there, "claim c from run-tree", "claimed c fresh");
-    check(there, "claim c from x", "claimed c fresh");
-    check(&format!("{there}, wait 60"), "claim a", "claimed a fresh, lease over");
-}
-
-#[test]
-fn a_lapsed_claim_has_no_worktree_and_does_not_get_it_back_by_a_heartbeat() {
-    let lapsed = "claim a from run-tree, wait 60";
-    check(lapsed, "claim c", "claimed c fresh");
-    let renewed = format!("{lapsed}, heartbeat a");
-    check(&renewed, "claim c", "no: the worktree is in use by step a");
-
-    let mut history = history();
-    history.play(&format!("{lapsed}, claim c"));
-    assert!(!history.heartbeat("a"), "its worktree is given to another");
-    assert_eq!(answer(&mut history, "renew a"), "no: the worktree is in use by step c");
-    assert_eq!(answer(&mut history, "finish a"), "completed a");
+    check(
+        "claim a from x, claim c",
+        "claim d",
+        "no: as many steps are attempted as may be at once (1)",
+    );
 }
 
 #[test]
@@ -415,8 +379,8 @@ fn force_claim_does_not_pass_over_the_burial_of_the_dead() {
 }
 
 #[test]
-fn force_claim_of_a_keeper_does_not_break_into_the_worktree_of_the_run() {
-    let busy = "no: the worktree is in use by step c";
+fn a_keeper_that_claims_by_force_needs_a_free_job_too() {
+    let busy = "no: as many steps are attempted as may be at once (1)";
     check("claim a from x, claim c", "claim a force", busy);
 }
 

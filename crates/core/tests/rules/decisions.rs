@@ -157,8 +157,8 @@ fn the_key_is_freed_by_the_last_completion_alone() {
 }
 
 #[test]
-fn one_worktree_is_used_by_one_step() {
-    check("claim a", "claim c", "no: the worktree is in use by step a");
+fn one_step_at_a_time_is_attempted() {
+    check("claim a", "claim c", "no: as many steps are attempted as may be at once (1)");
     check("claim a, interrupt a unstarted", "claim c", "claimed c fresh");
     check("claim a, start a, fail a exit", "claim c", "claimed c fresh");
 }
@@ -521,7 +521,7 @@ fn a_step_that_was_left_in_the_middle_comes_first() {
     history.play("claim c, start c, interrupt c agent");
     let mends = recover(&history.run, &Observed::default(), &history.leases, &history.now);
     let actions: Vec<String> = mends.iter().map(|mend| format!("{:?}", mend.action)).collect();
-    assert!(actions[0].starts_with("AwaitTree"), "{actions:?}");
+    assert!(actions[0].starts_with("AwaitJobs"), "{actions:?}");
     assert!(actions[2].starts_with("Start"), "{actions:?}");
     let Command::Claim(claim) = history.command("claim a") else { unreachable!() };
     let free = ready(&history.run, &history.asker(&claim.holder, &claim.observed));

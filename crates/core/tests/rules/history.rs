@@ -18,14 +18,14 @@ use piton_core::event::{
 use piton_core::exit::{AgentExit, StopRequest};
 use piton_core::ids::{
     AgentName, AttemptId, BootId, Fence, GroupId, Handle, Hash, HostId, ItemRef, LockName, Oid,
-    QuestionId, RunId, StepId, StepRef, SubstepId,
+    QuestionId, RunId, StepId, StepRef, SubstepId, TreeNo,
 };
-use piton_core::observed::{Corpse, Observed, Sighting, Workplace};
+use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::plan::{Group, Isolation, Need, OnInterrupt, Plan, PlanStep, PlanSubstep, Work};
 use piton_core::question::WhichQuestion;
 use piton_core::record::{Cursor, Record};
 use piton_core::refusal::Refusal;
-use piton_core::run::Run;
+use piton_core::run::{Attempt, Run};
 use piton_core::time::{Millis, Moment};
 use uuid::Uuid;
 
@@ -291,7 +291,7 @@ impl History {
     }
 
     /// `a`, or `any` for the first that can be had; then any of `there` (on another host), `from x`
-    /// (by somebody outside, in worktree `x`; `run-tree` is the run's own), `force`, and what is seen of the present holders:
+    /// (by somebody outside, in worktree `x`; `tree-1` is a tree of the pool), `force`, and what is seen of the present holders:
     /// `alive`, or the exit record of the dead.
     fn claim(&self, name: &str, words: &[&str]) -> Claim {
         let on = host(if words.contains(&"there") { "there" } else { "here" });
@@ -316,7 +316,7 @@ impl History {
             until: self.now.after(LEASE),
             observed: Observed {
                 host: on,
-                place: (worktree == Some(&"run-tree")).then_some(Workplace::Run),
+                place: worktree.and_then(|worktree| pool_tree(worktree)),
                 outside: self.outside(),
                 ..self.seeing(&sighting)
             },
@@ -325,12 +325,13 @@ impl History {
         }
     }
 
-    /// Who holds a step from the run's own worktree.
-    fn outside(&self) -> BTreeMap<AttemptId, Workplace> {
-        let there = self.run.held().filter(|(_, held)| {
-            matches!(&held.holder, Holder::External { worktree, .. } if worktree.ends_with("run-tree"))
-        });
-        there.map(|(_, held)| (held.id, Workplace::Run)).collect()
+    /// Who holds a step from a tree of the pool.
+    fn outside(&self) -> BTreeMap<AttemptId, TreeNo> {
+        let place = |held: &Attempt| match &held.holder {
+            Holder::External { worktree, .. } => pool_tree(worktree),
+            Holder::Keeper { .. } => None,
+        };
+        self.run.held().filter_map(|(_, held)| Some((held.id, place(held)?))).collect()
     }
 
     /// `a` with the fence it has or had last, or `a@7` with that fence.
@@ -676,4 +677,10 @@ pub(crate) fn plan(lines: &str) -> Plan {
         locks: locks.iter().map(|row| (lock(row[1]), row[2].parse().unwrap())).collect(),
         steps,
     }
+}
+
+/// The tree of the pool that a worktree is, by its name.
+fn pool_tree(worktree: &str) -> Option<TreeNo> {
+    let number = worktree.rsplit('/').next()?.strip_prefix("tree-")?;
+    number.parse().ok().map(TreeNo)
 }

@@ -18,3 +18,4 @@ mod questions;
 mod retention;
 mod stores;
 mod tables;
+mod trees;

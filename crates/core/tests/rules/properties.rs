@@ -14,7 +14,7 @@ use piton_core::event::{
 };
 use piton_core::exit::{AgentExit, StopRequest};
 use piton_core::ids::{
-    AttemptId, BootId, Fence, Hash, ItemRef, QuestionId, StepId, StepRef, SubstepId,
+    AttemptId, BootId, Fence, Hash, HostId, ItemRef, QuestionId, StepId, StepRef, SubstepId, TreeNo,
 };
 use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::plan::Plan;
@@ -372,6 +372,8 @@ pub(crate) fn make(history: &mut History, made: &Move, number: usize) {
 #[derive(Default)]
 struct Beside {
     open: BTreeMap<StepId, (Fence, Holder)>,
+    /// Which step has which tree.
+    trees: BTreeMap<(HostId, TreeNo), StepId>,
     last_fence: u64,
     completed: BTreeSet<StepId>,
     agent_ended: BTreeSet<StepId>,
@@ -407,6 +409,7 @@ impl Beside {
                 assert!(!self.open.contains_key(&step), "{step} is held: {event:?}");
                 assert!(reason.is_some() || !self.completed.contains(&step), "{step} needs one");
                 self.completed.remove(&step);
+                self.trees.retain(|_, owner| *owner != step);
                 self.agent_ended.remove(&step);
                 self.void(&step);
                 self.parts.entry(step).or_default().reopen();
@@ -491,8 +494,11 @@ impl Beside {
         }
         let kept = |holder: &Holder| matches!(holder, Holder::Keeper { .. });
         if kept(&claimed.holder) {
-            let others = self.open.values().filter(|(_, holder)| kept(holder)).count();
-            assert_eq!(others, 0, "one worktree, one keeper");
+            let place = (claimed.holder.host().clone(), claimed.tree.expect("a keeper has a tree"));
+            let owner = self.trees.get(&place);
+            assert!(owner.is_none_or(|owner| owner == step), "{place:?} is another step's");
+            self.trees.retain(|_, owner| owner != step);
+            self.trees.insert(place, step.clone());
             if matches!(claimed.entry, Entry::Fresh | Entry::Continue) {
                 // Unless it had left something open, or was not told an answer: then nothing lands.
                 let untold = self.asked.iter().any(|(question, (of, _, answered))| {
@@ -580,6 +586,7 @@ impl Beside {
             Event::Completed { .. } => {
                 self.asked.retain(|_, (of, _, answered)| *of != step || *answered);
                 self.open.remove(&step);
+                self.trees.retain(|_, owner| *owner != step);
                 self.completed.insert(step);
             }
             _ => {}

@@ -295,7 +295,7 @@ fn refused(refusal: &Refusal) -> String {
         Refusal::HeldDead { .. } => "no: bury first".to_owned(),
         Refusal::HeldElsewhere { .. } => "no: leased".to_owned(),
         Refusal::NeedsUnmet { .. } => "no: needs unmet".to_owned(),
-        Refusal::TreeBusy { .. } => "no: tree taken".to_owned(),
+        Refusal::JobsBusy { .. } => "no: job taken".to_owned(),
         Refusal::LockBusy { .. } => "no: lock taken".to_owned(),
         Refusal::StepStopped(_) => "no: step stopped".to_owned(),
         Refusal::RunStopped => "no: run stopped".to_owned(),

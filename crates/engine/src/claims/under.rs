@@ -124,14 +124,8 @@ pub fn checkpoint(
 ) -> Result<Option<Snapshot>, EngineError> {
     let at = StepRef::first(step.clone());
     let held = log.run().held().find(|(held, attempt)| *held == at && attempt.fence == fence);
-    let place = match held.map(|(_, attempt)| attempt.holder.clone()) {
-        Some(Holder::External { worktree, .. }) => Some(PathBuf::from(worktree)),
-        Some(Holder::Keeper { .. }) => {
-            let root = settings_of(log)?.worktree_root;
-            Some(project.place_of(&root, log.run(), &at))
-        }
-        None => None,
-    };
+    let root = settings_of(log)?.worktree_root;
+    let place = held.and_then(|(_, attempt)| project.place_of(&root, log.run(), attempt));
     let keep = |path: PathBuf| {
         outside_snapshots::at_checkpoint(project, log, (&at, fence), &path, &report)
     };

@@ -18,6 +18,7 @@ use crate::git::{Git, GitError};
 use crate::log::Log;
 use crate::machine;
 use crate::project::Project;
+use crate::runs::settings_of;
 use crate::snapshot::{self, Beyond};
 use crate::step_snapshot;
 use crate::undo::{Act, ActStage, Deed, Journal, NotUndone};
@@ -154,9 +155,14 @@ impl Removal<'_> {
             return Err(stays(path, &format!("process {pid} works in it")));
         }
         let log = Log::load(Arc::clone(self.log.store()), self.log.run().opened.run)?;
-        let held = log.run().held().find(|(at, attempt)| match &attempt.holder {
+        let root = settings_of(&log)?.worktree_root;
+        let held = log.run().held().find(|(_, attempt)| match &attempt.holder {
             Holder::External { worktree, .. } => Path::new(worktree).starts_with(path),
-            Holder::Keeper { .. } => self.row.step.as_ref().is_none_or(|step| *step == at.step),
+            Holder::Keeper { .. } => {
+                let place = self.project.place_of(&root, log.run(), attempt);
+                let git = &self.project.git;
+                place.is_some_and(|place| Worktree::own_place(git, &place).path() == path)
+            }
         });
         match held {
             Some((step, _)) => Err(stays(path, &format!("step {step} was claimed a moment ago"))),

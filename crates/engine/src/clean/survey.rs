@@ -11,9 +11,8 @@ use std::sync::Arc;
 use piton_core::claim::believed_until;
 use piton_core::decided::Lease;
 use piton_core::event::{Cause, Holder};
-use piton_core::ids::{Handle, StepId, StepRef};
+use piton_core::ids::{Handle, StepId, StepRef, TreeNo};
 use piton_core::observed::{Observed, Sighting};
-use piton_core::plan::Isolation;
 use piton_core::run::Attempt;
 use piton_core::time::{Millis, Moment};
 use piton_core::view::{RunStatus, RunView, StepStatus};
@@ -21,7 +20,7 @@ use piton_store::{Runs, Store};
 
 use super::{Reason, TreeCounts, TreeRow, TreeStatus};
 use crate::attempt::Lock;
-use crate::condition::{self, Condition};
+use crate::condition;
 use crate::error::EngineError;
 use crate::git::names;
 use crate::git::status::Depth;
@@ -81,18 +80,12 @@ pub fn list(
     }
     for owner in &known {
         for (step, conditions) in condition::of_run(project, &owner.log)? {
-            let path = project.place_of(&owner.root.to_string_lossy(), owner.log.run(), &step);
+            let root = owner.root.to_string_lossy();
+            let path = project.tree_of(&root, owner.log.run(), &step);
+            let Some(path) = path else { continue };
             let path = Worktree::own_place(&project.git, &path).path().to_owned();
             let row = rows.entry(path.clone()).or_insert_with(|| owner.gone(path, &step));
-            if row.step.is_none() && row.at_work.is_none() {
-                row.at_work = Some(step.step.clone());
-            }
-            // Where steps share a worktree, nobody could tell which of them is spoken of.
-            let shared = row.step.is_none();
-            row.conditions.extend(conditions.into_iter().map(|told| match shared {
-                true => Condition { found: format!("step {step}: {}", told.found), ..told },
-                false => told,
-            }));
+            row.conditions.extend(conditions);
         }
     }
     Ok(rows.into_values().collect())
@@ -116,12 +109,12 @@ impl PlaceFound {
 }
 
 enum Part {
-    Run,
+    Tree(TreeNo),
     Step(String),
     Other,
 }
 
-/// The folders of a root: `<run>/run`, `<run>/step/<id>`, and what else is there.
+/// The folders of a root: `<run>/<number>`, `<run>/step/<id>`, and what else is there.
 fn places(root: &Path) -> Vec<PlaceFound> {
     let mut found = Vec::new();
     for run in folders(root) {
@@ -130,13 +123,13 @@ fn places(root: &Path) -> Vec<PlaceFound> {
         let mut parts = 0;
         for part in folders(&run) {
             parts += 1;
+            let number = name(&part).parse().map(TreeNo);
             match name(&part).as_str() {
-                "run" => found.push(place(part, Part::Run)),
                 "step" => found.extend(folders(&part).into_iter().map(|step| {
                     let id = name(&step);
                     place(step, Part::Step(id))
                 })),
-                _ => found.push(place(part, Part::Other)),
+                _ => found.push(place(part, number.map_or(Part::Other, Part::Tree))),
             }
         }
         if parts == 0 {
@@ -196,17 +189,11 @@ impl Owner {
 
     /// A worktree that even git has forgotten.
     fn gone(&self, path: PathBuf, step: &StepRef) -> TreeRow {
-        let shared = self.log.run().plan().isolation == Isolation::Run;
-        let (own, at_work) = match shared {
-            true => (None, Some(step.step.clone())),
-            false => (Some(step.step.clone()), None),
-        };
         TreeRow {
             path,
             run: Some(self.log.run().opened.run),
             handle: Some(self.handle().clone()),
-            step: own,
-            at_work,
+            step: Some(step.step.clone()),
             branch: None,
             head: None,
             status: TreeStatus::Missing { cause: self.cause(Some(&step.step)) },
@@ -219,32 +206,23 @@ impl Owner {
         }
     }
 
+    /// The step that a tree of the pool belongs to.
+    fn owner_of(&self, project: &Project, tree: TreeNo) -> Option<StepId> {
+        self.log.run().trees().owner(&project.host, tree).map(|step| step.step.clone())
+    }
+
     /// What speaks for somebody being at work in a worktree, and whether they are believed.
-    fn holds(&self, project: &Project, path: &Path, step: Option<&StepId>) -> Option<Held> {
+    fn holds(&self, project: &Project, path: &Path) -> Option<Held> {
+        let root = self.root.to_string_lossy();
         let mut held = self.log.run().held().filter_map(|(at, attempt)| {
+            let place = project.place_of(&root, self.log.run(), attempt)?;
             let here = match &attempt.holder {
-                Holder::External { host, worktree } => {
-                    *host == project.host && Path::new(worktree).starts_with(path)
-                }
-                // Without a step it is the one that all of the run's steps share.
-                Holder::Keeper { .. } => step.is_none_or(|step| *step == at.step),
+                Holder::External { .. } => place.starts_with(path),
+                Holder::Keeper { .. } => Worktree::own_place(&project.git, &place).path() == path,
             };
             here.then(|| self.held(&at, attempt))
         });
         held.next()
-    }
-
-    /// The step that is worked on in the worktree that the run's steps share.
-    fn at_work(&self, project: &Project, row: &TreeRow) -> Option<StepId> {
-        let run = self.log.run();
-        let here = |attempt: &Attempt| match &attempt.holder {
-            Holder::External { host, worktree } => {
-                *host == project.host && Path::new(worktree).starts_with(&row.path)
-            }
-            Holder::Keeper { .. } => run.plan().isolation == Isolation::Run,
-        };
-        let mut held = run.held().filter(|(_, attempt)| row.step.is_none() && here(attempt));
-        held.next().map(|(step, _)| step.step)
     }
 
     fn held(&self, step: &StepRef, attempt: &Attempt) -> Held {
@@ -351,7 +329,7 @@ impl Present<'_> {
         let of = |owner: &&Owner| owner.root == root && owner.handle().as_str() == handle;
         let owner = self.owners.iter().find(of);
         let (owner, step) = match (owner, part) {
-            (Some(owner), Part::Run) => (Some(owner), None),
+            (Some(owner), Part::Tree(tree)) => (Some(owner), owner.owner_of(self.project, tree)),
             (Some(owner), Part::Step(id)) => match step_named(owner, &id) {
                 Some(step) => (Some(owner), Some(step)),
                 None => (None, None),
@@ -364,7 +342,6 @@ impl Present<'_> {
             run: owner.map(|owner| owner.log.run().opened.run),
             handle: owner.map(|owner| owner.handle().clone()),
             step: step.clone(),
-            at_work: None,
             branch: None,
             head: None,
             status: owner.map_or(TreeStatus::Unknown, |owner| owner.status(step.as_ref())),
@@ -394,8 +371,6 @@ impl Present<'_> {
             Err(error) => row.obstacle = Some(error.into()),
         }
         if let Some(owner) = owner {
-            let last = tree.left_by().filter(|tenant| tenant.run == owner.log.run().opened.run);
-            row.at_work = last.map(|tenant| tenant.step.step).filter(|_| row.step.is_none());
             self.look_for_holders(owner, &mut row);
         }
         Ok(row)
@@ -442,9 +417,7 @@ impl Present<'_> {
     }
 
     fn look_for_holders(&self, owner: &Owner, row: &mut TreeRow) {
-        let at_work = owner.at_work(self.project, row);
-        row.at_work = at_work.or_else(|| row.at_work.take());
-        let held = owner.holds(self.project, &row.path, row.step.as_ref());
+        let held = owner.holds(self.project, &row.path);
         let other = || {
             let others = self.owners.iter().filter(|other| other.handle() != owner.handle());
             let outside = |other: &Owner| {
@@ -481,9 +454,7 @@ impl Present<'_> {
     /// An entry of git's list that is not where a worktree of piton's would be, or has no folder.
     fn astray(&self, entry: &Listed) -> TreeRow {
         let gone = fs::symlink_metadata(&entry.place).is_err();
-        let tree = Worktree::own_place(&self.project.git, &entry.place);
-        let (owner, of) = self.whose(&tree, entry);
-        let shared = entry.place.ends_with("run");
+        let (owner, of) = self.whose(entry);
         let cause = owner.and_then(|owner| owner.cause(of.as_ref()));
         let (status, why) = match (gone, self.moved.get(&entry.name), owner) {
             (true, Some(to), _) => {
@@ -505,8 +476,7 @@ impl Present<'_> {
             path: entry.place.clone(),
             run: owner.map(|owner| owner.log.run().opened.run),
             handle: owner.map(|owner| owner.handle().clone()),
-            step: of.clone().filter(|_| !shared),
-            at_work: of.clone().filter(|_| shared),
+            step: of.clone(),
             branch: entry.branch.clone(),
             head: entry.head.clone(),
             status,
@@ -524,24 +494,21 @@ impl Present<'_> {
         row
     }
 
-    /// Whose an entry of git's list is: by the mark of whose work was there, else by its branch, else by
-    /// its place.
-    fn whose(&self, tree: &Worktree, entry: &Listed) -> (Option<&Owner>, Option<StepId>) {
-        if let Some(tenant) = tree.left_by() {
-            let of = |owner: &&Owner| owner.log.run().opened.run == tenant.run;
-            if let Some(owner) = self.owners.iter().find(of) {
-                return (Some(owner), Some(tenant.step.step));
-            }
-        }
+    /// Whose an entry of git's list is: by its place, else by its branch.
+    fn whose(&self, entry: &Listed) -> (Option<&Owner>, Option<StepId>) {
         let branch = entry.branch.as_deref().unwrap_or_default();
         let found = self.owners.iter().find_map(|owner| {
             let handle = owner.handle().as_str();
-            let named = branch.strip_prefix("piton/").and_then(|name| name.strip_prefix(handle));
-            let placed = || entry.place.strip_prefix(owner.root.join(handle)).ok()?.to_str();
-            Some((owner, named.and_then(|name| name.strip_prefix('/')).or_else(placed)?))
+            let placed = entry.place.strip_prefix(owner.root.join(handle)).ok();
+            let named = || branch.strip_prefix("piton/")?.strip_prefix(handle)?.strip_prefix('/');
+            Some((owner, placed.and_then(Path::to_str).or_else(named)?))
         });
         let Some((owner, part)) = found else { return (None, None) };
-        (Some(owner), part.strip_prefix("step/").and_then(|id| step_named(owner, id)))
+        let step = match part.parse() {
+            Ok(number) => owner.owner_of(self.project, TreeNo(number)),
+            Err(_) => part.strip_prefix("step/").and_then(|id| step_named(owner, id)),
+        };
+        (Some(owner), step)
     }
 }
 

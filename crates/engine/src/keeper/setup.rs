@@ -2,7 +2,6 @@
 //! the plan's setup command, once for every worktree that is made. What fails is told as a failure of
 //! the attempt, with its output.
 
-use std::fs;
 use std::path::Path;
 
 use piton_core::event::{Failure, Stage};
@@ -31,23 +30,6 @@ impl Keeper {
         self.run_setup(trusted, command, before)?;
         self.tree.was_set_up(&by)?;
         Ok(())
-    }
-
-    /// Whether a path of the tree is only what was brought there.
-    pub(super) fn was_brought(&self, path: &Path) -> bool {
-        let plan = self.log.run().plan();
-        let named = |all: &[String]| all.iter().any(|known| Path::new(known) == path);
-        let (here, there) = (self.tree.path().join(path), self.project.git.main_root().join(path));
-        match fs::symlink_metadata(&here) {
-            Ok(found) if found.is_symlink() => {
-                named(&plan.link) && fs::read_link(&here).is_ok_and(|target| target == there)
-            }
-            Ok(found) if found.is_file() && named(&plan.copy) => {
-                let same = fs::read(&here).and_then(|here| Ok(here == fs::read(&there)?));
-                same.unwrap_or(false)
-            }
-            _ => false,
-        }
     }
 
     fn run_setup(&mut self, trusted: &Trusted, command: &str, before: Stage) -> Result<(), End> {

@@ -10,7 +10,7 @@ use piton_core::decide::Command;
 use piton_core::event::{Cause, Check, Entry, Failure, SnapshotReason, Stage, Truth};
 use piton_core::exit::{AgentExit, Judged, judge_exit};
 use piton_core::ids::{Oid, QuestionId};
-use piton_core::plan::{Agent, Isolation, PromptBy, Work};
+use piton_core::plan::{Agent, PromptBy, Work};
 use piton_core::question::Question;
 use piton_core::run::Stop;
 
@@ -24,6 +24,7 @@ use crate::error::{EngineError, chain};
 use crate::file::private;
 use crate::land;
 use crate::machine;
+use crate::places;
 use crate::runs::trusted;
 use crate::shell;
 use crate::snapshot;
@@ -60,19 +61,17 @@ impl Keeper {
         Ok(())
     }
 
-    /// A step's own worktree has served once everything in it has landed. What cannot be proven to be
-    /// elsewhere stays, and nobody waits for it.
+    /// The trees have served once the run is completed.
     fn put_away(&self) {
-        if self.log.run().plan().isolation != Isolation::Step {
+        self.unlock_tree();
+        if !self.log.run().is_completed() {
             return;
         }
-        self.unlock_tree();
-        let removed = land::run_tip(&self.project, self.log.run())
-            .and_then(|tip| Ok(self.tree.remove_spent(&tip, |path| self.was_brought(path))?));
-        match removed {
-            Ok(true) => {}
-            Ok(false) => self.note("the worktree stays: not all of it has landed"),
-            Err(error) => self.note(&format!("the worktree stays: {}", chain(&error))),
+        match places::put_away(&self.project, &self.log) {
+            Ok(stay) => stay.iter().for_each(|path| {
+                self.note(&format!("{} stays: not all of it has landed", path.display()));
+            }),
+            Err(error) => self.note(&format!("the worktrees stay: {}", chain(&error))),
         }
     }
 
@@ -210,11 +209,10 @@ impl Keeper {
                 let name = agent;
                 let unknown = || End::obstacle(format!("agent {name} is not defined"));
                 let agent = trusted.agent(name).ok_or_else(unknown)?;
-                let mut facts = match self.entry {
+                let facts = match self.entry {
                     Entry::Continue => self.tree.facts(base)?,
                     _ => TreeFacts::default(),
                 };
-                facts.moved_out = self.still_out();
                 let step = (&self.plan, self.state());
                 let Prompt { text: prompt, answers } =
                     brief::prompt(prompt, step, self.entry, &facts);

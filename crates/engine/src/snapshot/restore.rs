@@ -1,8 +1,6 @@
 //! From a snapshot back to files: read back to see that it is whole, and put into a worktree byte for byte.
 //! Files are written, not checked out: no filter has a part in it.
 
-use std::collections::HashSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -15,13 +13,12 @@ use super::operation::Begun;
 use super::read::{Outcome, Reader, Sink};
 use super::staged::{TrackedPaths, files_of};
 use super::stat_cache::Known;
-use super::walk::is_within;
 use super::write::{Files, Wanted, files_inside, write_files};
 use super::{EMPTY_FOLDER, LEFT_OUT};
 use crate::git::hash::Format;
 use crate::git::pack::Mode;
-use crate::git::{Git, GitError, commit_tree, drivers, locks, names, oid};
-use crate::worktree::{Aside, SetAside, Worktree, differing};
+use crate::git::{Git, GitError, drivers, locks, names};
+use crate::worktree::{Aside, Worktree};
 
 /// Reads a snapshot back from disk: its ref, its commits, its trees and every file that HEAD does not
 /// have, each compared with its id.
@@ -130,82 +127,26 @@ fn unquoted(text: &str) -> String {
     plain
 }
 
-/// What a worktree gets on top of a commit.
-#[derive(Debug, Clone, Copy)]
-pub struct Filling<'a> {
-    pub snapshot: &'a Oid,
-    /// Paths that are left free, with all that is below them: something else is to come there.
-    pub without: &'a [Vec<u8>],
-}
-
-impl<'a> From<&'a Oid> for Filling<'a> {
-    fn from(snapshot: &'a Oid) -> Filling<'a> {
-        Filling { snapshot, without: &[] }
-    }
-}
-
 /// Makes or resets a worktree to what a snapshot holds: `branch` is at the snapshot's parent `head`
 /// with HEAD, the index is as it was, the differences are uncommitted again. Without a snapshot the
 /// files are those of `head`. A kill on the way leaves a worktree that counts as missing. What is in
 /// the way of a file is moved aside; whoever calls this has taken a snapshot of whatever else is there.
-/// Returns what the reset moved aside.
-pub fn rebuild<'a>(
+pub fn rebuild(
     tree: &Worktree,
     branch: &str,
     head: &Oid,
-    filling: Option<impl Into<Filling<'a>>>,
-) -> Result<Vec<SetAside>, GitError> {
-    let filling = filling.map(Into::into);
-    tree.remake(branch, head, || match filling {
-        Some(filling) => {
-            put_back(tree, head, filling)?;
-            tree.put_position(branch, filling.snapshot)
-        }
+    snapshot: Option<&Oid>,
+) -> Result<(), GitError> {
+    tree.remake(branch, head, || match snapshot {
+        Some(snapshot) => put_back(tree, head, snapshot),
         None => Ok(()),
     })
 }
 
-/// What a snapshot has changed on top of its parent, brought onto a later commit: a commit whose tree has
-/// both. Where both have changed a path, the later commit's is taken, and the snapshot alone has its own.
-pub(crate) fn carried(
-    git: &Git,
-    snapshot: &Oid,
-    (parent, later): (&Oid, &Oid),
-) -> Result<Oid, GitError> {
-    let scratch = git.state_dir().join("scratch");
-    locks::private_dir(&scratch)?;
-    let index = scratch.join(format!("index-{}", std::process::id()));
-    let call = || git.call().env("GIT_INDEX_FILE", &index);
-    let made = (|| {
-        call().args(&["read-tree", later.as_str()]).run()?;
-        let changed: HashSet<Vec<u8>> = differing(git.call(), parent, later)?.into_iter().collect();
-        let words = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev"];
-        let answer = git.call().args(&words).args(&[parent.as_str(), snapshot.as_str()]).run()?;
-        let fields: Vec<&[u8]> = answer.parts().collect();
-        let mut rows = Vec::new();
-        for pair in fields.chunks_exact(2).filter(|pair| !changed.contains(pair[1])) {
-            // `:<old mode> <mode> <old id> <id> <letter>`; a mode of zeros takes the path away.
-            let words: Vec<&[u8]> = pair[0].split(|byte| *byte == b' ').collect();
-            let &[_, mode, _, id, _] = words.as_slice() else {
-                return Err(GitError::unexpected("git diff-tree", names::shown(pair[0])));
-            };
-            rows.push([mode, b" ", id, b"\t", pair[1], b"\0"].concat());
-        }
-        call().args(&["update-index", "-z", "--index-info"]).input(rows.concat()).run()?;
-        let tree = oid(&call().arg("write-tree").run()?.stdout, "git write-tree")?;
-        let message = "piton: what was uncommitted, on later commits";
-        commit_tree(|| git.call(), &tree, std::slice::from_ref(later), message)
-    })();
-    let _the_next_one_overwrites_it = fs::remove_file(&index);
-    made
-}
-
-fn put_back(tree: &Worktree, head: &Oid, filling: Filling<'_>) -> Result<(), GitError> {
-    let Filling { snapshot, without } = filling;
+fn put_back(tree: &Worktree, head: &Oid, snapshot: &Oid) -> Result<(), GitError> {
     let dir = tree.git_dir()?;
     let header = Header::read(tree.git(), snapshot)?;
-    let mut wanted = files_inside(tree.call_in(&dir), snapshot)?;
-    wanted.retain(|path, _| !without.iter().any(|free| is_within(path, free)));
+    let wanted = files_inside(tree.call_in(&dir), snapshot)?;
     let at_head = files_inside(tree.call_in(&dir), head)?;
     let root = Root::open(tree.path());
     let root = root.map_err(|source| GitError::io("look into", tree.path(), source))?;
@@ -231,8 +172,7 @@ fn put_back(tree: &Worktree, head: &Oid, filling: Filling<'_>) -> Result<(), Git
     write_files(tree.git(), &root, &differing, |_| {})?;
     let folders = wanted.iter().filter(|(_, (mode, _))| *mode == Mode::Gitlink);
     let folders = folders.map(|(path, _)| names::path(path)).chain(header.empty_folders());
-    let is_free = |folder: &Path| without.iter().any(|free| is_within(names::bytes(folder), free));
-    for folder in folders.filter(|folder| names::is_inside(folder) && !is_free(folder)) {
+    for folder in folders.filter(|folder| names::is_inside(folder)) {
         aside.clear(tree, &folder.join("within"))?;
         let made = root.make_folder(names::bytes(&folder));
         made.map_err(|source| GitError::io("make", &folder, source))?;

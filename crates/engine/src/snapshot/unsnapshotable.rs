@@ -1,22 +1,20 @@
 //! What no snapshot can hold, and whoever gets the worktree next must not find: repositories of their own,
-//! with all that is in them, and what a snapshot had to leave out. It is moved out to a folder of the
-//! attempt whose work it is, and moved back when its step goes on.
+//! with all that is in them, and what a snapshot had to leave out. It is moved to a folder of the attempt
+//! that resets the worktree, and stays there.
 //!
 //! Each path is moved by one rename, and before the first of them a record beside the folder says where
 //! all of them come from. So a kill leaves each in one of two places, and whoever comes next goes on.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use piton_core::event::Snapshot;
-use piton_core::ids::{Oid, StepRef};
+use piton_core::ids::Oid;
 use piton_core::view::MovedOutView;
 
 use super::compare::on_top;
 use super::held;
-use super::nofollow::{Root, is_gone};
 use super::read::Sink;
 use super::staged::{Staged, files_of};
 use super::stat_cache::join;
@@ -25,7 +23,7 @@ use crate::crash;
 use crate::file::replace;
 use crate::git::pack::Mode;
 use crate::git::{GitError, flush, is_missing, locks, names, plain};
-use crate::worktree::{SetAside, Worktree, shift};
+use crate::worktree::{Worktree, shift};
 
 /// The first field of a record that this version reads.
 const VERSION: &[u8] = b"1";
@@ -35,8 +33,6 @@ const RECORD: &str = "paths";
 /// A path that was moved out of a worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MovedOut {
-    /// Whose it is, where that is known.
-    pub step: Option<StepRef>,
     /// Where it was, as seen from the worktree's root.
     pub path: Vec<u8>,
     /// Where it is now.
@@ -50,14 +46,6 @@ impl MovedOut {
     }
 }
 
-/// What became of what was moved out when its step went on.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct MovedBack {
-    pub back: Vec<MovedOut>,
-    /// Something is at their path, or in the way to it.
-    pub left: Vec<MovedOut>,
-}
-
 /// Moves what a reset to `next` would lose or leave behind, and the snapshot does not hold, into a folder:
 /// the worktree is looked at anew, whatever the snapshot lists. An error means: do not reset. Submodules
 /// that both have stay, and so do other worktrees of this repository and what is ignored. Nothing may run
@@ -66,7 +54,6 @@ pub fn set_aside(
     tree: &Worktree,
     (snapshot, next): (&Snapshot, &Oid),
     into: &Path,
-    step: Option<&StepRef>,
 ) -> Result<Vec<MovedOut>, GitError> {
     let (memory, capture) = on_top(tree, &snapshot.tree, &Sink::nowhere())?;
     let changed = capture.changes.iter().map(|(path, _)| path);
@@ -80,7 +67,7 @@ pub fn set_aside(
     let (before, reached) = (all.len(), tree.within_reach(into));
     for path in paths {
         let place = free_place(&reached, &path, &all);
-        all.push(MovedOut { step: step.cloned(), path, place });
+        all.push(MovedOut { path, place });
     }
     write_record(into, &all)?;
     crash::point("tree.move-recorded");
@@ -95,19 +82,6 @@ pub fn set_aside(
         crash::point("tree.moved-out");
     }
     Ok(moving)
-}
-
-/// Remembers what a reset has moved aside: it is the step's, and comes back with the rest.
-pub fn remember(aside: Vec<SetAside>, into: &Path, step: &StepRef) -> Result<(), GitError> {
-    if aside.is_empty() {
-        return Ok(());
-    }
-    let row = |SetAside { path, place }: SetAside| {
-        let (step, path) = (Some(step.clone()), names::bytes(&path).to_vec());
-        MovedOut { step, path, place }
-    };
-    let all: Vec<MovedOut> = rows_in(into)?.into_iter().chain(aside.into_iter().map(row)).collect();
-    write_record(into, &all)
 }
 
 /// Whether a worktree in which nothing is changed holds anything that `set_aside` would move.
@@ -136,66 +110,6 @@ fn rows_in(folder: &Path) -> Result<Vec<MovedOut>, GitError> {
     let rows = read_record(&bytes, folder).ok_or_else(unreadable)?;
     let is_there = |moved: &MovedOut| fs::symlink_metadata(&moved.place).is_ok();
     Ok(rows.into_iter().filter(is_there).collect())
-}
-
-/// Moves what is a step's own back to its paths. What cannot go there stays, and is told.
-pub fn move_back(tree: &Worktree, step: &StepRef, from: &Path) -> Result<MovedBack, GitError> {
-    let mut done = MovedBack::default();
-    let own = |moved: &MovedOut| moved.step.as_ref() == Some(step);
-    let (own, others): (Vec<_>, Vec<_>) = rows_in(from)?.into_iter().partition(own);
-    if own.is_empty() {
-        return Ok(done);
-    }
-    let failed = |source| GitError::io("look into", tree.path(), source);
-    let root = Root::open(tree.path()).map_err(failed)?;
-    for moved in own {
-        if !has_room(tree, &root, &moved)? {
-            done.left.push(moved);
-            continue;
-        }
-        let to = tree.path().join(names::path(&moved.path));
-        match shift(&moved.place, &to) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                done.left.push(moved);
-                continue;
-            }
-            shifted => shifted.map_err(|source| GitError::io("move back", &to, source))?,
-        }
-        flush::sync(to.parent().unwrap_or(&to))?;
-        crash::point("tree.moved-back");
-        done.back.push(moved);
-    }
-    for moved in &done.back {
-        // One that holds something stays.
-        let above = moved.place.ancestors().skip(1);
-        above.take_while(|folder| fs::remove_dir(folder).is_ok()).for_each(drop);
-    }
-    let left: Vec<MovedOut> = others.into_iter().chain(done.left.iter().cloned()).collect();
-    match left.is_empty() {
-        true => match fs::remove_file(record(from)) {
-            Err(error) if !is_missing(&error) => Err(GitError::io("remove", &record(from), error)),
-            _ => Ok(done),
-        },
-        false => write_record(from, &left).map(|()| done),
-    }
-}
-
-/// Makes the folders that lead to a path, and says whether it is free. An empty folder is nobody's: git
-/// makes one for a submodule.
-fn has_room(tree: &Worktree, root: &Root, moved: &MovedOut) -> Result<bool, GitError> {
-    let to = tree.path().join(names::path(&moved.path));
-    let failed = |source| GitError::io("look at", &to, source);
-    let spot = match root.spot_made(&moved.path) {
-        Ok(spot) => spot,
-        // A file or a link stands where a folder has to be.
-        Err(error) if is_gone(&error) => return Ok(false),
-        Err(error) => return Err(failed(error)),
-    };
-    match spot.look() {
-        Err(error) if is_gone(&error) => Ok(true),
-        Err(error) => Err(failed(error)),
-        Ok(_) => Ok(moved.place.is_dir() && fs::remove_dir(&to).is_ok()),
-    }
 }
 
 /// A worktree that is to become that of another commit.
@@ -235,7 +149,7 @@ impl Look<'_> {
     }
 
     /// Submodules that the worktree and the next commit have, and that are checked out from this
-    /// repository: the next tenant's as much as this one's.
+    /// repository: they belong to both commits.
     fn submodules(&self, nested: &[Nested]) -> Result<BTreeSet<Vec<u8>>, GitError> {
         let links: BTreeSet<&[u8]> =
             self.staged.tracked.gitlinks.iter().map(|(path, _)| path.as_slice()).collect();
@@ -287,14 +201,13 @@ fn record(folder: &Path) -> PathBuf {
     folder.with_extension(RECORD)
 }
 
-/// Fields that end in a zero byte: the version, then step, path and place of each; a place within the
-/// folder as it is seen from there.
+/// Fields that end in a zero byte: the version, then path and place of each; a place within the folder as
+/// it is seen from there.
 fn write_record(folder: &Path, moved: &[MovedOut]) -> Result<(), GitError> {
     let mut bytes = [VERSION, b"\0"].concat();
     for moved in moved {
-        let step = moved.step.as_ref().map(StepRef::to_string).unwrap_or_default();
         let place = moved.place.strip_prefix(folder).unwrap_or(&moved.place);
-        for field in [step.as_bytes(), moved.path.as_slice(), names::bytes(place)] {
+        for field in [moved.path.as_slice(), names::bytes(place)] {
             bytes.extend_from_slice(field);
             bytes.push(0);
         }
@@ -310,16 +223,12 @@ fn read_record(bytes: &[u8], folder: &Path) -> Option<Vec<MovedOut>> {
         b"" => Vec::new(),
         rows => rows.strip_prefix(b"\0")?.split(|&byte| byte == 0).collect(),
     };
-    let (rows, rest) = fields.as_chunks::<3>();
-    let read = |[step, path, place]: &[&[u8]; 3]| {
-        let step = std::str::from_utf8(step).ok()?;
-        let step = match step {
-            "" => None,
-            text => Some(text.parse().ok()?),
-        };
-        Some(MovedOut { step, path: path.to_vec(), place: folder.join(names::path(place)) })
+    let (rows, rest) = fields.as_chunks::<2>();
+    let read = |[path, place]: &[&[u8]; 2]| {
+        let (path, place) = (path.to_vec(), folder.join(names::path(place)));
+        MovedOut { path, place }
     };
-    rest.is_empty().then(|| rows.iter().map(read).collect())?
+    rest.is_empty().then(|| rows.iter().map(read).collect())
 }
 
 #[cfg(test)]
@@ -327,7 +236,7 @@ mod tests {
     use super::*;
 
     /// Records are read by later versions: this one was written by the first.
-    const SAMPLE: &[u8] = b"1\0jwt#3\0vendor/lib\0vendor/lib\0\0odd\nname\x001/odd\nname\0";
+    const SAMPLE: &[u8] = b"1\0vendor/lib\0vendor/lib\0odd\nname\x001/odd\nname\0";
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
@@ -335,8 +244,7 @@ mod tests {
         let rows = read_record(SAMPLE, folder).expect("a record");
         let places: Vec<&Path> = rows.iter().map(|moved| moved.place.as_path()).collect();
         assert_eq!(places, [folder.join("vendor/lib"), folder.join("1/odd\nname")]);
-        assert_eq!(rows[0].step.as_ref().map(StepRef::to_string).as_deref(), Some("jwt#3"));
-        assert_eq!((rows[1].step.as_ref(), rows[1].path.as_slice()), (None, &b"odd\nname"[..]));
+        assert_eq!(rows[1].path, b"odd\nname");
         let home = tempfile::tempdir().expect("a temporary folder");
         let folder = home.path().join("omitted");
         write_record(&folder, &read_record(SAMPLE, &folder).expect("a record")).expect("written");
@@ -347,20 +255,9 @@ mod tests {
     fn what_is_no_whole_record_tells_nothing() {
         let newer = SAMPLE.iter().enumerate().map(|(n, byte)| if n == 0 { b'2' } else { *byte });
         let newer: Vec<u8> = newer.collect();
-        for bytes in [b"".as_slice(), &SAMPLE[..SAMPLE.len() - 1], b"1\0jwt\0x\0", &newer] {
+        for bytes in [b"".as_slice(), &SAMPLE[..SAMPLE.len() - 1], b"1\0jwt\0x\0odd\0", &newer] {
             assert_eq!(read_record(bytes, Path::new("/a")), None, "{bytes:?}");
         }
         assert_eq!(read_record(b"1\0", Path::new("/a")), Some(Vec::new()));
-    }
-
-    #[test]
-    fn a_record_that_cannot_be_read_is_not_written_over() {
-        let home = tempfile::tempdir().expect("a temporary folder");
-        let folder = home.path().join("omitted");
-        fs::write(record(&folder), b"2\0of a newer piton\0").expect("written");
-        let aside = SetAside { path: "late".into(), place: folder.join("late") };
-        let step: StepRef = "jwt".parse().expect("a step");
-        remember(vec![aside], &folder, &step).expect_err("what it says would be lost");
-        assert_eq!(fs::read(record(&folder)).expect("there"), b"2\0of a newer piton\0");
     }
 }

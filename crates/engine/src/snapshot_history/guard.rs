@@ -1,21 +1,19 @@
-//! What stands against putting a snapshot back: whoever works there, another step's work, and edits that no
-//! snapshot has.
+//! What stands against putting a snapshot back: whoever works there, and edits that no snapshot has.
 
 use piton_core::claim::believed_until;
 use piton_core::event::SnapshotReason;
-use piton_core::ids::{Fence, Oid, StepId, StepRef};
+use piton_core::ids::{Oid, StepRef};
 use piton_core::observed::Sighting;
-use piton_core::run::{Attempt, Step};
-use piton_core::view::step_branch;
+use piton_core::run::Attempt;
 
-use super::{KnownSnapshot, attempt_place, last_fence};
+use super::{KnownSnapshot, attempt_place};
 use crate::bury::bury_dead;
 use crate::error::EngineError;
 use crate::log::Log;
 use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::snapshot;
-use crate::worktree::{Tenant, Worktree};
+use crate::worktree::Worktree;
 
 /// Whoever works there is not disturbed; what is dead is buried first.
 pub(super) fn refuse_in_use(
@@ -29,7 +27,7 @@ pub(super) fn refuse_in_use(
     let mut dead = Vec::new();
     for (step, attempt) in held {
         let place = match attempt_place(project, log, &step, Some(&attempt)) {
-            Err(EngineError::OtherHost { .. }) => continue,
+            Err(EngineError::OtherHost { .. } | EngineError::NoOwnTree { .. }) => continue,
             place => place?,
         };
         if Worktree::at(&project.git, &place).path() != tree.path() {
@@ -58,48 +56,6 @@ fn is_lapsed(log: &Log, step: &StepRef, attempt: &Attempt) -> Result<bool, Engin
     let leases = log.store().leases(log.run().opened.run)?;
     let now = log.now()?;
     Ok(believed_until(step, attempt, &leases).is_over(&now))
-}
-
-/// Another step's work that is in the run's worktree: by the mark of whose it is; where nobody has
-/// marked it, by the branch.
-pub(super) fn others_work(
-    log: &Log,
-    step: &StepRef,
-    tree: &Worktree,
-    on: Option<&str>,
-) -> Option<Tenant> {
-    let opened = &log.run().opened;
-    let marked = tree.left_by().filter(|tenant| tenant.run == opened.run);
-    let is_on = |other: &StepRef| on == Some(&step_branch(&opened.handle, other));
-    let by_branch = || {
-        let steps = log.run().plan().steps.iter().map(|plan| StepRef::first(plan.id.clone()));
-        let found = steps.into_iter().find(is_on)?;
-        let fence = last_fence(log, &found).unwrap_or(Fence(0));
-        Some(Tenant { run: opened.run, step: found, fence })
-    };
-    let whose = marked.or_else(by_branch);
-    whose.filter(|tenant| tenant.step != *step && log.run().step(&tenant.step.step).is_some())
-}
-
-/// The run's worktree may have the unfinished work of another step in it, which goes on from there; the
-/// step that has it and is done, where there is one.
-pub(super) fn refuse_others_work(
-    log: &Log,
-    kept: &KnownSnapshot,
-    tree: &Worktree,
-    on: Option<&str>,
-) -> Result<Option<Tenant>, EngineError> {
-    let Some(other) = others_work(log, &kept.step, tree, on) else { return Ok(None) };
-    let state = log.run().step(&other.step.step).map(|(_, state)| state);
-    match state.is_some_and(Step::is_completed) {
-        true => Ok(Some(other)),
-        false => Err(of_other(log, kept, &other.step.step)),
-    }
-}
-
-pub(super) fn of_other(log: &Log, kept: &KnownSnapshot, other: &StepId) -> EngineError {
-    let (handle, step) = (log.run().opened.handle.clone(), kept.step.step.clone());
-    EngineError::TreeOfOther { handle, step, other: other.clone() }
 }
 
 /// Whether it was taken while an attempt lived. One that was taken afterwards has what people did since,

@@ -8,7 +8,7 @@ use piton_core::ids::{Fence, Oid, StepRef};
 use piton_core::view::step_branch;
 use serde::Serialize;
 
-use super::guard::{is_of_work, of_other, refuse_in_use, refuse_newer_edits, refuse_others_work};
+use super::guard::{is_of_work, refuse_in_use, refuse_newer_edits};
 use super::undoing::branch_of;
 use super::{KnownSnapshot, RestoredFrom, last_fence, place};
 use crate::error::EngineError;
@@ -18,8 +18,8 @@ use crate::project::Project;
 use crate::runs::settings_of;
 use crate::snapshot::{Ask, Begun, FileChange, PutBack, PutError, Putting};
 use crate::undo::{Act, ActStage, Deed, Journal};
-use crate::worktree::{Tenant, TreeState, Worktree};
-use crate::{crash, land, snapshot, step_snapshot, undo};
+use crate::worktree::{TreeState, Worktree};
+use crate::{crash, snapshot, step_snapshot, undo};
 
 /// What was put back, and where what was there before is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -81,15 +81,9 @@ pub(super) fn restore_into(
         TreeState::Foreign { why } => {
             return Err(GitError::Foreign { path: tree.path().to_owned(), why }.into());
         }
-        TreeState::Missing => {
-            refuse_others_work(log, kept, tree, None)?;
-            return rebuilt(project, log, tree, kept, paths);
-        }
+        TreeState::Missing => return rebuilt(project, log, tree, kept, paths),
         TreeState::Present { branch, .. } => branch,
     };
-    if let Some(other) = refuse_others_work(log, kept, tree, on.as_deref())? {
-        return taken_over(project, log, tree, (kept, other), paths);
-    }
     let whole = paths.is_empty() && on.as_ref() == Some(&branch);
     let to = kept.commit.clone();
     let branch = whole.then_some(branch);
@@ -196,27 +190,6 @@ pub(super) fn restored(
     RestoredTree { path, before, branch, written, removed, aside, operation: None }
 }
 
-/// The run's worktree, whose last step is done: with nothing in it that has not landed, it is made the
-/// worktree of the snapshot's step, as whoever goes on with that one would.
-fn taken_over(
-    project: &Project,
-    log: &Log,
-    tree: &Worktree,
-    (kept, other): (&KnownSnapshot, Tenant),
-    paths: &[Vec<u8>],
-) -> Result<RestoredTree, EngineError> {
-    let tip = land::run_tip(project, log.run())?;
-    let landed = match tree.state()? {
-        TreeState::Present { head: Some(head), .. } => project.git.is_ancestor(&head, &tip)?,
-        _ => false,
-    };
-    let has_more = || snapshot::has_omitted(tree, &tip);
-    if !landed || !paths.is_empty() || tree.dirty()? || has_more()? {
-        return Err(of_other(log, kept, &other.step.step));
-    }
-    rebuilt(project, log, tree, kept, paths)
-}
-
 /// A worktree that is gone is made again: nothing is there to be lost.
 fn rebuilt(
     project: &Project,
@@ -226,18 +199,15 @@ fn rebuilt(
     paths: &[Vec<u8>],
 ) -> Result<RestoredTree, EngineError> {
     let settings = settings_of(log)?;
-    let own = project.place_of(&settings.worktree_root, log.run(), &kept.step);
-    if !paths.is_empty() || Worktree::at(&project.git, &own).path() != tree.path() {
+    let own = project.tree_of(&settings.worktree_root, log.run(), &kept.step);
+    let is_own = |own: PathBuf| Worktree::at(&project.git, &own).path() == tree.path();
+    if !paths.is_empty() || !own.is_some_and(is_own) {
         return Err(EngineError::NoTree { path: tree.path().to_owned() });
     }
     project.exclude_worktrees(&settings.worktree_root)?;
     let head = project.git.commit(&format!("{}^1", kept.commit))?;
     let branch = step_branch(&log.run().opened.handle, &kept.step);
-    let fence = last_fence(log, &kept.step).unwrap_or(kept.fence);
-    let tenant = Tenant { run: log.run().opened.run, step: kept.step.clone(), fence };
-    tree.hand_to(&tenant)?;
     snapshot::rebuild(tree, &branch, &head, Some(&kept.commit))?;
-    tree.mark_tenant(&tenant)?;
     let files = snapshot::changed_paths(&project.git, &head, &kept.commit)?;
     let (removed, written): (Vec<FileChange>, Vec<FileChange>) =
         files.into_iter().partition(|file| file.change == snapshot::ChangeKind::Removed);

@@ -7,12 +7,13 @@ use piton_core::ids::{Fence, Oid, RunId, StepId};
 use piton_store::sqlite::Access;
 use serde::{Deserialize, Serialize};
 
-use super::guard::{is_of_work, others_work, refuse_in_use, refuse_newer_edits};
+use super::guard::{is_of_work, refuse_in_use, refuse_newer_edits};
 use super::restore::restore_into;
 use super::{KnownSnapshot, NewerEdits, last_fence, list};
 use crate::error::EngineError;
 use crate::git::names;
 use crate::log::Log;
+use crate::observe::place_at;
 use crate::project::Project;
 use crate::undo::{Act, ActStage, Deed, Journal, NotUndone};
 use crate::worktree::{TreeState, Worktree};
@@ -55,7 +56,7 @@ pub(crate) fn undo_restore(
     let kept = all.iter().find(|kept| kept.refname == from.before && kept.commit == from.commit);
     let kept = kept.ok_or_else(gone)?.clone();
     let tree = Worktree::at(&project.git, &from.path);
-    refuse_used_since(&log, &tree, (act, &from), &kept)?;
+    refuse_used_since(project, &log, &tree, (act, &from), &kept)?;
     let edits = match act.stage {
         // Begun already: it was looked at then.
         ActStage::Undoing => NewerEdits::Replace,
@@ -89,6 +90,7 @@ pub(crate) fn undo_restore(
 /// What was put back may be somebody's work by now: of another step that has got the run's worktree, or
 /// of a later attempt that has gone on from it. Their files are not set back under them.
 fn refuse_used_since(
+    project: &Project,
     log: &Log,
     tree: &Worktree,
     (act, from): (&Act, &RestoredFrom),
@@ -100,8 +102,10 @@ fn refuse_used_since(
         let before = format!("{}/{}", kept.fence, kept.n);
         Err(NotUndone::UsedSince { act: act_no, why, handle, step, before }.into())
     };
-    if let Some(other) = others_work(log, &kept.step, tree, None) {
-        return used(format!("step {} has the worktree {place} by now", other.step));
+    let owner = place_at(project, log, tree.path())
+        .and_then(|number| log.run().trees().owner(&project.host, number));
+    if let Some(other) = owner.filter(|owner| **owner != kept.step) {
+        return used(format!("step {other} has the worktree {place} by now"));
     }
     if from.fence.is_some() && last_fence(log, &kept.step) > from.fence {
         return used(format!("step {step} was worked on since, from what was put back"));

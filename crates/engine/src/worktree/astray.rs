@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Worktree;
 use super::create::is_unfinished;
-use super::link::{Link, entry_for, link, pointed_to};
+use super::link::{Link, entry_for, link, place_of, pointed_to};
 
 /// A folder with more in it is no place where somebody would look, either.
 const LOOKED_AT_MAX: usize = 2000;
@@ -19,6 +19,18 @@ impl Worktree {
             Ok(Link::Nothing) => self.moved_to(),
             _ => Some(self),
         }
+    }
+
+    /// The place that the folder at this path belongs to, when somebody has moved it here from there. One
+    /// whose repository was moved along has the same name in the same folder.
+    pub(crate) fn moved_from(&self) -> Option<PathBuf> {
+        let Ok(Link::Moved(entry)) = link(self) else { return None };
+        let place = place_of(&entry)?;
+        let name = |path: &Path| {
+            let folder = path.parent().and_then(Path::file_name);
+            (folder.map(ToOwned::to_owned), path.file_name().map(ToOwned::to_owned))
+        };
+        (name(&place) != name(&self.path)).then_some(place)
     }
 
     /// Where the folder of this worktree is now, when it is not at its place.

@@ -74,6 +74,15 @@ impl Worktree {
         }
     }
 
+    /// Takes HEAD off its branch; commit, index and files stay.
+    pub(crate) fn detach(&self) -> Result<(), GitError> {
+        let dir = self.git_dir()?;
+        let (Some(head), Some(_)) = self.position(&dir)? else { return Ok(()) };
+        let call = self.git.without_hooks(self.call_in(&dir))?;
+        let call = call.args(&["update-ref", "--no-deref", "-m", "piton: detached", "HEAD"]);
+        call.arg(head.as_str()).run().map(drop)
+    }
+
     /// Brings clean files along to a later commit; says whether it did.
     fn follow(&self, was: &Oid, now: &Oid) -> Result<bool, GitError> {
         if !self.git.is_ancestor(was, now)? {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use piton_core::ids::{Hash, Oid};
 
+use super::Worktree;
 use super::link::{Link, entry_for, link, place_of, pointed_to};
-use super::{SetAside, Tenant, Worktree};
 use crate::crash;
 use crate::file::private;
 use crate::git::{GitError, flush, locks};
@@ -39,40 +39,26 @@ impl Worktree {
         let entry = self.entered(start)?;
         let _alone = self.lock_making()?;
         match is_unfinished(&entry) {
-            true => self.finish(&entry, branch, start, || Ok(())).map(|_| Made::Now),
+            true => self.finish(&entry, branch, start, || Ok(())).map(|()| Made::Now),
             false => Ok(Made::Before),
         }
     }
 
-    /// Gives the worktree, whose bytes are kept, to another attempt: nobody's from before the mark of the
-    /// new tenant to after the last file of its start.
-    pub(crate) fn give(
-        &self,
-        to: &Tenant,
-        branch: &str,
-        start: &Oid,
-    ) -> Result<Vec<SetAside>, GitError> {
+    /// Puts the worktree, whose bytes are kept, on `branch` at `start`; makes it where there is none. It
+    /// counts as missing until that is done.
+    pub(crate) fn restart(&self, branch: &str, start: &Oid) -> Result<(), GitError> {
         self.refuse_taken(branch)?;
         let entry = self.entered(start)?;
         let _alone = self.lock_making()?;
         let is_new = is_unfinished(&entry);
-        hand_over(&entry, to)?;
-        let aside = self.reset_to(branch, start)?;
+        write(&entry.join(BEING_RESTORED), "")?;
+        crash::point("tree.marked");
+        self.reset_to(branch, start)?;
         crash::point("tree.reset");
         if is_new {
             flush::files(&self.path)?;
         }
-        unmark(&entry)?;
-        Ok(aside)
-    }
-
-    /// Says whose the worktree is to be, before it is remade for them: it counts as missing until then.
-    /// One that git does not know yet has no mark.
-    pub(crate) fn hand_to(&self, tenant: &Tenant) -> Result<(), GitError> {
-        match self.entry()? {
-            Some(entry) => hand_over(&entry, tenant),
-            None => Ok(()),
-        }
+        unmark(&entry)
     }
 
     /// What git knows of this path, whether there is a folder or not.
@@ -91,7 +77,7 @@ impl Worktree {
         branch: &str,
         start: &Oid,
         fill: impl FnOnce() -> Result<(), GitError>,
-    ) -> Result<Vec<SetAside>, GitError> {
+    ) -> Result<(), GitError> {
         self.refuse_taken(branch)?;
         let entry = self.entered(start)?;
         let _alone = self.lock_making()?;
@@ -108,14 +94,13 @@ impl Worktree {
         branch: &str,
         start: &Oid,
         fill: impl FnOnce() -> Result<(), GitError>,
-    ) -> Result<Vec<SetAside>, GitError> {
-        let aside = self.reset_to(branch, start)?;
+    ) -> Result<(), GitError> {
+        self.reset_to(branch, start)?;
         crash::point("tree.reset");
         fill()?;
         crash::point("tree.filled");
         flush::files(&self.path)?;
-        unmark(entry)?;
-        Ok(aside)
+        unmark(entry)
     }
 
     /// A branch that somebody else has, before anything is made that would be in their way. What is at the
@@ -297,15 +282,6 @@ impl Worktree {
             false => Ok(()),
         }
     }
-}
-
-/// Whatever is in it is kept elsewhere: it is nobody's before it is somebody else's.
-fn hand_over(entry: &Path, to: &Tenant) -> Result<(), GitError> {
-    write(&entry.join(BEING_RESTORED), "")?;
-    crash::point("tree.nobodys");
-    to.mark(entry)?;
-    crash::point("tree.marked");
-    Ok(())
 }
 
 /// Whether a worktree is half made, or half restored.

@@ -8,7 +8,7 @@ use piton_core::ids::Oid;
 
 use super::link::place_of;
 use super::{TreeState, Worktree};
-use crate::git::{GitError, locks, names};
+use crate::git::{GitError, drivers, locks, names};
 
 impl Worktree {
     /// Removes the worktree if its commits are in `landed` and nothing else is in it: nothing changed,
@@ -27,9 +27,10 @@ impl Worktree {
             return Ok(false);
         }
         let _alone = self.lock_list()?;
+        let drivers = drivers::overrides(self.call_in(&self.git_dir()?))?;
         let call = self.git.without_hooks(self.git.call_in(self.git.common_dir()))?;
         // Git looks once more, and refuses what has changes.
-        let call = call.args(&["worktree", "remove", "--"]);
+        let call = call.configs(&drivers).args(&["worktree", "remove", "--"]);
         match call.arg(self.path()).run() {
             Ok(_) => Ok(true),
             Err(GitError::Failed { .. }) => Ok(false),

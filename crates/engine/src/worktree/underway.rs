@@ -199,7 +199,8 @@ impl Worktree {
             return Ok(());
         }
         let own = format!("--exclude=refs/heads/{branch}");
-        let answer = ask(&[&own, "--all"])?;
+        // Its own worktree names it, too, and is about to move on.
+        let answer = ask(&["--single-worktree", &own, "--all"])?;
         let text = answer.text("git rev-list")?;
         let rows: Vec<Vec<&str>> = text.lines().map(|row| row.split(' ').collect()).collect();
         // Whoever has a child among them is kept with it.

@@ -152,7 +152,7 @@ fn everything(lab: &Lab, base: &piton_core::ids::Oid) {
     assert_eq!(lab.take_after(&tree, 2, Some(&kept.tree)).expect("taken"), None);
     read_back(&git, &kept).expect("readable");
     assert!(has_omitted(&tree, base).expect("known"));
-    set_aside(&tree, (&kept, base), &lab.root().join("outside/omitted"), None).expect("carried");
+    set_aside(&tree, (&kept, base), &lab.root().join("outside/omitted")).expect("carried");
     tree.reset_to(BRANCH, base).expect("reset");
     assert_eq!(read(&tree.path().join("a.x")), "1\n");
     rebuild(&tree, BRANCH, base, Some(&kept.commit)).expect("restored");

@@ -1,5 +1,5 @@
-//! What no snapshot can hold: moved out of the worktree before somebody else gets it, and back when its
-//! step goes on; what is everybody's stays where it is.
+//! What no snapshot can hold: moved out of a worktree before it is reset; what belongs to every step stays
+//! where it is.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,19 +7,12 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use piton_core::event::Snapshot;
-use piton_core::ids::{StepId, StepRef};
 use piton_core::limits::OMISSIONS_MAX;
 use piton_engine::git::GitError;
-use piton_engine::snapshot::{
-    Filling, MovedBack, MovedOut, has_omitted, move_back, moved_out, rebuild, remember, set_aside,
-};
+use piton_engine::snapshot::{MovedOut, has_omitted, moved_out, set_aside};
 use piton_engine::worktree::Worktree;
 
 use crate::lab::{BRANCH, Lab, files, prints, put, read};
-
-fn step() -> StepRef {
-    StepRef::first(StepId::new("a").expect("an id"))
-}
 
 /// Moves out what a reset to the commit that is checked out would lose.
 fn out(
@@ -28,24 +21,21 @@ fn out(
     kept: &Snapshot,
     into: &Path,
 ) -> Result<Vec<MovedOut>, GitError> {
-    set_aside(tree, (kept, &lab.head(tree.path())), into, Some(&step()))
+    set_aside(tree, (kept, &lab.head(tree.path())), into)
 }
 
 fn shown(moved: &[MovedOut]) -> Vec<String> {
     moved.iter().map(|moved| String::from_utf8_lossy(&moved.path).into_owned()).collect()
 }
 
-/// Gives the tree to somebody else and takes it back, as keepers do.
-fn swap(lab: &Lab, tree: &Worktree, into: &Path) -> (Vec<MovedOut>, MovedBack) {
-    let head = lab.head(tree.path());
-    let kept = lab.taken(tree, 1);
+/// Moves out what no snapshot can hold, and resets the tree for another step.
+fn reset(lab: &Lab, tree: &Worktree, into: &Path) -> Vec<MovedOut> {
+    let (head, kept) = (lab.head(tree.path()), lab.taken(tree, 1));
     let moved = out(lab, tree, &kept, into).expect("moved");
     tree.reset_to("piton/x/step/b", &head).expect("reset");
     assert_eq!(lab.git_in(tree.path(), &["status", "--porcelain"]), "", "nothing of it is left");
-    let without: Vec<Vec<u8>> = moved.iter().map(|moved| moved.path.clone()).collect();
-    let filling = Filling { snapshot: &kept.commit, without: &without };
-    rebuild(tree, BRANCH, &head, Some(filling)).expect("rebuilt");
-    (moved, move_back(tree, &step(), into).expect("moved back"))
+    assert_eq!(moved_out(into), moved);
+    moved
 }
 
 lab_test! {
@@ -165,7 +155,7 @@ lab_test! {
 lab_test! {
     /// A repository with commits of its own, what is staged, changed and ignored in it; one without a
     /// commit; one in another; and what is called `.git` and is none.
-    fn repositories_go_and_come_back_as_they_were(lab) {
+    fn repositories_are_moved_whole(lab) {
         let tree = lab.tree();
         let path = |name: &str| tree.path().join(name);
         for name in ["deep/er/full", "unborn", "deep/er/full/inner"] {
@@ -183,23 +173,17 @@ lab_test! {
         put(&path("fake/.git/file"), "no repository");
         put(&path("fake/file"), "x");
         put(&path("work"), "x");
-        let before = files(tree.path(), true);
+        let names = ["deep/er/full", "fake", "unborn"];
+        let before = names.map(|name| files(&path(name), true));
         let into = lab.root().join("outside/omitted");
-        let (moved, done) = swap(lab, &tree, &into);
-        assert_eq!(shown(&moved), ["deep/er/full", "fake", "unborn"]);
-        assert_eq!((shown(&done.back), done.left), (shown(&moved), vec![]));
-        let after = files(tree.path(), true);
-        assert_eq!(after.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>());
-        for (path, print) in before.iter().filter(|(path, _)| !path.ends_with("work")) {
-            assert_eq!(&after[path], print, "{}", path.display());
-        }
-        assert!(path("deep/er/full/hollow").is_dir());
-        assert!(!into.exists() && !into.with_extension("paths").exists(), "nothing is left behind");
+        assert_eq!(shown(&reset(lab, &tree, &into)), names);
+        assert_eq!(names.map(|name| files(&into.join(name), true)), before);
+        assert!(into.join("deep/er/full/hollow").is_dir());
     }
 }
 
 lab_test! {
-    fn what_a_snapshot_leaves_out_comes_back_too(lab) {
+    fn what_a_snapshot_leaves_out_is_moved_too(lab) {
         let tree = lab.tree();
         let path = |name: &str| tree.path().join(name);
         lab.sh(tree.path(), "mkfifo pipe");
@@ -207,17 +191,17 @@ lab_test! {
         put(&path("shut/file"), "x");
         fs::set_permissions(path("shut"), fs::Permissions::from_mode(0o000)).expect("ours");
         let is_root = fs::read_dir(path("shut")).is_ok();
-        let (moved, done) = swap(lab, &tree, &lab.root().join("outside/omitted"));
+        let into = lab.root().join("outside/omitted");
+        let moved = reset(lab, &tree, &into);
         let expected: &[&str] =
             if is_root { &["pipe", "src/.GIT"] } else { &["pipe", "shut", "src/.GIT"] };
         assert_eq!(shown(&moved), expected);
-        assert_eq!((shown(&done.back), done.left), (shown(&moved), vec![]));
-        let mode = fs::metadata(path("shut")).expect("there").permissions().mode() & 0o777;
-        assert!(is_root || mode == 0, "{mode:o}");
-        fs::set_permissions(path("shut"), fs::Permissions::from_mode(0o700)).expect("ours");
-        assert_eq!(read(&path("shut/file")), "x");
-        assert_eq!(read(&path("src/.GIT/file")), "a name that git does not take");
-        assert!(fs::symlink_metadata(path("pipe")).is_ok());
+        let shut = if is_root { path("shut") } else { into.join("shut") };
+        if shut.exists() {
+            fs::set_permissions(&shut, fs::Permissions::from_mode(0o700)).expect("ours");
+        }
+        assert_eq!(read(&into.join("src/.GIT/file")), "a name that git does not take");
+        assert!(fs::symlink_metadata(into.join("pipe")).is_ok());
     }
 }
 
@@ -229,12 +213,8 @@ lab_test! {
         put(&tree.path().join("src/.git/info/exclude"), "new.rs\n");
         put(&tree.path().join("src/new.rs"), "not ignored by the one around it");
         put(&tree.path().join("src/main.rs"), "changed");
-        let before = files(tree.path(), false);
-        let into = lab.root().join("outside/omitted");
-        let (moved, done) = swap(lab, &tree, &into);
+        let moved = reset(lab, &tree, &lab.root().join("outside/omitted"));
         assert_eq!(shown(&moved), ["src/.git"]);
-        assert_eq!(done.left, []);
-        assert_eq!(files(tree.path(), false), before);
     }
 }
 
@@ -270,23 +250,17 @@ lab_test! {
         lab.commit_in(tree.path(), "one more");
         let kept = lab.taken(&tree, 2);
         assert!(has_omitted(&tree, &head).expect("known"));
-        let moved = set_aside(&tree, (&kept, &head), &into, Some(&step())).expect("moved");
+        let moved = set_aside(&tree, (&kept, &head), &into).expect("moved");
         assert_eq!(shown(&moved), ["added"]);
         tree.reset_to("piton/x/step/b", &head).expect("reset");
         assert!(!path("added").exists() && path("sub/new").exists() && path("below/theirs").exists());
-        let own = lab.git(&["rev-parse", BRANCH]);
-        let filling = Filling { snapshot: &kept.commit, without: &[b"added".to_vec()] };
-        rebuild(&tree, BRANCH, &crate::lab::oid(&own), Some(filling)).expect("rebuilt");
-        let done = move_back(&tree, &step(), &into).expect("moved back");
-        assert_eq!((shown(&done.back), done.left), (vec!["added".to_owned()], vec![]));
-        assert_eq!(lab.git_in(&path("added"), &["status", "--porcelain"]), "");
-        assert_eq!(read(&path("added/file")), "x");
+        assert_eq!(read(&into.join("added/file")), "x");
     }
 }
 
 lab_test! {
     /// Ignored by rules that go with the step: in no snapshot, and nobody else's.
-    fn what_only_the_steps_own_rules_ignore_goes_with_it(lab) {
+    fn what_only_the_steps_own_rules_ignore_is_moved_aside(lab) {
         let tree = lab.tree();
         let path = |name: &str| tree.path().join(name);
         put(&path(".gitignore"), "target/\n*.log\n.env\n/modules/\n/dep/\n");
@@ -296,17 +270,14 @@ lab_test! {
         lab.git_in(&path("dep"), &["init", "-q"]);
         put(&path("a.log"), "everybody's");
         let (head, kept) = (lab.head(tree.path()), lab.taken(&tree, 1));
-        let before = files(tree.path(), false);
         let into = lab.root().join("outside/omitted");
         assert_eq!(out(lab, &tree, &kept, &into).expect("moved"), []);
         let aside = tree.reset_to("piton/x/step/b", &head).expect("reset");
         assert_eq!(lab.git_in(tree.path(), &["status", "--porcelain"]), "");
         assert!(!path(".env").exists() && !path("dep").exists() && path("a.log").exists());
-        remember(aside, &into, &step()).expect("remembered");
-        assert_eq!(shown(&moved_out(&into)), [".env", "dep", "modules"]);
-        rebuild(&tree, BRANCH, &head, Some(&kept.commit)).expect("rebuilt");
-        assert_eq!(move_back(&tree, &step(), &into).expect("moved back").left, []);
-        assert_eq!(files(tree.path(), false), before);
+        let names: Vec<_> = aside.iter().map(|aside| aside.path.to_str().expect("text")).collect();
+        assert_eq!(names, [".env", "dep", "modules"]);
+        assert!(aside.iter().all(|aside| aside.place.exists()));
     }
 }
 
@@ -319,50 +290,28 @@ lab_test! {
         put(&tree.path().join("dep/file"), "x");
         let far = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
         let into = far.path().join("omitted");
-        let (before, kept) = (files(tree.path(), false), lab.taken(&tree, 1));
+        let kept = lab.taken(&tree, 1);
         let moved = out(lab, &tree, &kept, &into).expect("moved");
         assert_eq!(shown(&moved), ["dep"]);
         assert!(moved[0].place.starts_with(tree.path().parent().expect("a folder")));
         assert!(!tree.path().join("dep").exists() && moved[0].place.join(".git").exists());
         assert_eq!(moved_out(&into), moved);
-        assert_eq!(move_back(&tree, &step(), &into).expect("moved back").back, moved);
-        assert_eq!(files(tree.path(), false), before);
     }
 }
 
 lab_test! {
-    fn what_is_in_the_way_stays_and_is_told(lab) {
+    fn what_is_moved_again_goes_beside_what_was_moved_before(lab) {
         let tree = lab.tree();
         let path = |name: &str| tree.path().join(name);
-        for name in ["one", "two", "links/three"] {
+        let into = lab.root().join("outside/omitted");
+        for (number, name) in [(1, "one"), (2, "one/inner")] {
             fs::create_dir_all(path(name)).expect("writable");
             lab.git_in(&path(name), &["init", "-q"]);
+            let kept = lab.taken(&tree, number);
+            assert_eq!(shown(&out(lab, &tree, &kept, &into).expect("moved")), [name]);
         }
-        let kept = lab.taken(&tree, 1);
-        let into = lab.root().join("outside/omitted");
-        assert_eq!(out(lab, &tree, &kept, &into).expect("moved").len(), 3);
-        put(&path("one/mine"), "a person's");
-        let elsewhere = lab.root().join("elsewhere");
-        fs::create_dir_all(&elsewhere).expect("writable");
-        fs::remove_dir(path("links")).expect("empty");
-        std::os::unix::fs::symlink(&elsewhere, path("links")).expect("writable");
-        // Another step's are not for this one.
-        let other = StepRef::first(StepId::new("b").expect("an id"));
-        assert_eq!(move_back(&tree, &other, &into).expect("known"), MovedBack::default());
-        let done = move_back(&tree, &step(), &into).expect("moved back");
-        assert_eq!(shown(&done.back), ["two"]);
-        assert_eq!(shown(&done.left), ["links/three", "one"]);
-        assert_eq!(read(&path("one/mine")), "a person's");
-        assert_eq!(fs::read_dir(&elsewhere).expect("a folder").count(), 0, "no link is followed");
-        assert_eq!(moved_out(&into), done.left);
-        assert!(done.left.iter().all(|left| left.place.join(".git/HEAD").exists()));
-        // The same again is moved beside it.
-        fs::create_dir_all(path("one/inner")).expect("writable");
-        lab.git_in(&path("one/inner"), &["init", "-q"]);
-        let kept = lab.taken(&tree, 2);
-        let moved = out(lab, &tree, &kept, &into).expect("moved");
-        assert_eq!(shown(&moved), ["one/inner", "two"]);
-        assert!(moved[0].place.starts_with(into.join("1")), "not into what was moved before");
-        assert_eq!(moved_out(&into).len(), 4);
+        let moved = moved_out(&into);
+        assert!(moved[1].place.starts_with(into.join("1")), "not into what was moved before");
+        assert!(moved.iter().all(|moved| moved.place.join(".git/HEAD").exists()));
     }
 }

@@ -1,5 +1,6 @@
 //! `piton show`: everything about one run, or one step of it: attempts, what is kept, what to do next.
 
+use piton_core::ids::StepRef;
 use piton_core::time::{Millis, timestamp};
 use piton_core::view::{AttemptView, GoodCommit, KnownAs, StepView};
 use piton_engine::Access;
@@ -50,7 +51,12 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     look_into_folders(&project, &mut view);
     let settings = runs::settings_of(&log)?;
     let conditions = condition::of_run(&project, &log)?;
-    let worktree = project.worktrees(&settings.worktree_root, log.run());
+    let root = &settings.worktree_root;
+    let worktrees = project.worktrees(root, &log.run().opened.handle);
+    let tree_of = |step: &StepView| {
+        let step = StepRef { step: step.step.clone(), iteration: step.iteration };
+        project.tree_of(root, log.run(), &step)
+    };
     for line in head {
         ui.line(line)?;
     }
@@ -62,7 +68,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         ("plan", format!("{} ({})", plain(&view.plan_path), view.plan.short())),
         ("base", view.base.to_string()),
         ("branch", view.branch.clone()),
-        ("worktree", worktree.display().to_string()),
+        ("worktrees", worktrees.display().to_string()),
         ("inputs", plain(&inputs.join(" "))),
         ("settings", told(&settings)),
     ];
@@ -73,6 +79,9 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         ui.line("")?;
         for line in step_lines(&project, step, now) {
             ui.line(line)?;
+        }
+        if let Some(tree) = tree_of(step) {
+            ui.line(format!("    worktree {}", tree.display()))?;
         }
         let own = conditions.iter().filter(|(of, _)| of.step == step.step);
         for line in own.flat_map(|(_, conditions)| condition_lines(conditions)) {
@@ -86,7 +95,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     }
     let data = json!({
         "run": view,
-        "worktree": worktree,
+        "worktree": worktrees,
         "worktrees": verb::conditions(&conditions),
         "settings": to_json(&settings),
         "next": next,

@@ -34,9 +34,9 @@ Examples:
   piton claim plan.toml --step jwt --worktree \"$tree\"
 
 It starts from what the run has landed, or from the step's own branch where that
-has more. A worktree that is there stays as it is. Without a step it is the one
-that `piton run` works in.")]
-    Create(WhichWorktree),
+has more. A worktree that is there stays as it is. It is for whoever claims the
+step: `piton run` works in trees of its own.")]
+    Create(NewWorktree),
 
     /// Print where a step is worked on, or would be
     #[command(after_help = "\
@@ -44,8 +44,9 @@ Examples:
   cd $(piton worktree path auth-calm-otter jwt)
   cd $(piton worktree path auth-calm-otter/jwt)
 
-The steps of a run share its worktree unless the plan says `isolation = \"step\"`,
-one was made for the step (`create`), or it was claimed from elsewhere.")]
+It is the tree that the step has until it is completed, the worktree that was
+made for it (`create`), or the one that it was claimed from. Without a step: the
+folder that the run's worktrees are in.")]
     Path(WhichWorktree),
 
     /// List every worktree: whose it is, how that stands, and what is in it
@@ -59,6 +60,16 @@ git's is taken.")]
     List,
 }
 
+/// The step that a worktree is made for.
+#[derive(Debug, clap::Args)]
+struct NewWorktree {
+    /// The plan, or the run: its handle, id or the beginning of either
+    #[arg(value_name = "PLAN|RUN")]
+    run: String,
+
+    step: String,
+}
+
 /// Which worktree is meant.
 #[derive(Debug, clap::Args)]
 struct WhichWorktree {
@@ -67,23 +78,23 @@ struct WhichWorktree {
     #[arg(value_name = "PLAN|RUN")]
     run: Option<String>,
 
-    /// The step [default: the run's own worktree]
+    /// The step [default: the folder of all]
     step: Option<String>,
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     match &args.verb {
-        WorktreeVerb::Create(which) => create(which, ui),
+        WorktreeVerb::Create(new) => create(new, ui),
         WorktreeVerb::Path(which) => path(which, ui),
         WorktreeVerb::List => list(ui),
     }
 }
 
-fn create(which: &WhichWorktree, ui: &Ui) -> Result<Answer, Problem> {
+fn create(new: &NewWorktree, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
-    let log = target::open_or_find(ui, &project, which.run.as_deref(), OnChange::Refuse)?;
-    let step = which.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
-    let made = places::create(&project, &log, step.as_ref());
+    let log = target::open_or_find(ui, &project, Some(&new.run), OnChange::Refuse)?;
+    let step = step_of(&log, &new.step)?;
+    let made = places::create(&project, &log, &step);
     let Place { path, branch, created } = made.map_err(|error| elsewhere(error, &log, &step))?;
     // It is made, whoever still listens.
     let _ = ui.line(path.display().to_string());
@@ -100,16 +111,14 @@ fn create(which: &WhichWorktree, ui: &Ui) -> Result<Answer, Problem> {
 }
 
 /// Where a step's branch is checked out already, it can be worked on.
-fn elsewhere(error: EngineError, log: &Log, step: &Option<StepId>) -> Problem {
-    let place = match (&error, step) {
-        (EngineError::Git(GitError::BranchElsewhere { worktree, .. }), Some(step)) => {
-            Some((shell::path(worktree), step))
-        }
+fn elsewhere(error: EngineError, log: &Log, step: &StepId) -> Problem {
+    let place = match &error {
+        EngineError::Git(GitError::BranchElsewhere { worktree, .. }) => Some(shell::path(worktree)),
         _ => None,
     };
     let problem = Problem::from(error);
     match place {
-        Some((place, step)) => {
+        Some(place) => {
             let handle = &log.run().opened.handle;
             problem.hint(format!(
                 "work there: `piton claim {handle} --step {step} --worktree {place}`; or take it off \
@@ -184,7 +193,7 @@ fn shown(row: &TreeRow) -> Vec<String> {
     vec![
         if interrupted { yellow("!") } else { String::new() },
         row.handle.as_ref().map(ToString::to_string).unwrap_or_else(|| "-".to_owned()),
-        row.step.as_ref().or(row.at_work.as_ref()).map(ToString::to_string).unwrap_or_default(),
+        row.step.as_ref().map(ToString::to_string).unwrap_or_default(),
         if interrupted { yellow(word) } else { word.to_owned() },
         cause,
         row.changed_at.map(|at| text::ago(at, now())).unwrap_or_default(),

@@ -58,7 +58,8 @@ fn question(sandbox: &Sandbox) -> Value {
 
 fn place(sandbox: &Sandbox) -> PathBuf {
     let handle = view(sandbox)["handle"].as_str().expect("a handle").to_owned();
-    sandbox.repo().join(".piton/worktrees").join(handle).join("step/b")
+    let told = data(sandbox, &["worktree", "path", &handle, "b"]);
+    PathBuf::from(told["path"].as_str().expect("a path"))
 }
 
 fn answer(sandbox: &Sandbox, question: &Value, text: &str) {
@@ -254,17 +255,10 @@ fn a_branch_that_somebody_moved_on_is_asked_about_too() {
     run.wait().expect_code(4);
     let asked = question(&sandbox);
     assert_eq!(step(&view(&sandbox), "c")["status"], "completed", "the others went on meanwhile");
-    // In a worktree of one's own: the run's one has gone on with another step.
-    let own = format!("piton/{}/step/b", view(&sandbox)["handle"].as_str().expect("a handle"));
-    sandbox.git(&["worktree", "add", "--quiet", &side_text, &own]);
-    let git = sandbox.command("git").current_dir(&side).args(["merge", "-q", &branch]).output();
-    assert!(!git.expect("git runs").status.success(), "it really conflicts");
-    sandbox.write(side.join("both.txt"), "somebody b\n");
-    sandbox.git_in(&side, &["commit", "--quiet", "--no-edit", "-a"]);
-    sandbox.git(&["worktree", "remove", &side_text]);
+    merge(&sandbox);
     answer(&sandbox, &asked, "land again");
     sandbox.piton(&["resume"]).output().success();
-    assert_eq!(sandbox.git(&["show", &format!("{branch}:both.txt")]).trim(), "somebody b");
+    assert_eq!(sandbox.git(&["show", &format!("{branch}:both.txt")]).trim(), "a\nb");
     assert_eq!(sandbox.lines(sandbox.mark("starts-b")), 1);
 }
 
@@ -422,29 +416,18 @@ fn killed_when_it_conflicts_it_is_asked_once_when_it_is_said_again() {
 }
 
 #[test]
-fn what_a_holder_left_in_conflict_is_landed_by_a_keeper_without_starting_anything() {
-    let it = ByHand::new("2s", "run = 'touch started.txt'");
-    let asked = it.conflict();
-    it.solve();
-    answer(&it.sandbox, &asked, "land again");
-    it.sandbox.wait_until("the lease to be over", || view(&it.sandbox)["status"] == "lapsed");
-    it.sandbox.piton(&["resume"]).output().success();
-    assert_eq!(landed(&it.sandbox, "both.txt"), "a\nb");
-    let files = it.sandbox.git(&["ls-tree", "--name-only", &branch(&it.sandbox)]);
-    assert!(!files.contains("started.txt"), "{files}");
-    assert_eq!(completions(&it.sandbox)["b"], 1);
-}
-
-#[test]
-fn what_a_holder_left_in_conflict_elsewhere_is_worked_on_again() {
+fn what_a_holder_left_in_conflict_is_worked_on_again() {
     let more = "run = 'cat both.txt > b.txt; echo again >> b.txt'";
-    let it = ByHand::in_trees("2s", more, |sandbox, id| PathBuf::from(tree(sandbox, id)));
-    let asked = it.conflict();
-    let solved = it.solve();
-    answer(&it.sandbox, &asked, "land again");
-    it.sandbox.wait_until("the lease to be over", || view(&it.sandbox)["status"] == "lapsed");
-    it.sandbox.piton(&["resume"]).output().success();
-    assert_eq!(landed(&it.sandbox, "b.txt"), "a\nagain", "not completed without its work");
-    assert_eq!(it.sandbox.git_in(&it.tree, &["rev-parse", "HEAD"]), solved);
-    assert_eq!(completions(&it.sandbox)["b"], 1);
+    // In a worktree of their own, or in one that was made for the step and has its branch.
+    let own = ByHand::in_trees("2s", more, |sandbox, id| PathBuf::from(tree(sandbox, id)));
+    for it in [own, ByHand::new("2s", more)] {
+        let asked = it.conflict();
+        let solved = it.solve();
+        answer(&it.sandbox, &asked, "land again");
+        it.sandbox.wait_until("the lease to be over", || view(&it.sandbox)["status"] == "lapsed");
+        it.sandbox.piton(&["resume"]).output().success();
+        assert_eq!(landed(&it.sandbox, "b.txt"), "a\nagain", "not completed without its work");
+        assert_eq!(it.sandbox.git_in(&it.tree, &["rev-parse", "HEAD"]), solved);
+        assert_eq!(completions(&it.sandbox)["b"], 1);
+    }
 }

@@ -60,7 +60,13 @@ fn fresh() -> Sandbox {
     );
     let steps = [
         command_step(&sandbox, "one", &one, ""),
-        command_step(&sandbox, "two", "cat one.txt sub/deep > two.txt", "needs = ['one']"),
+        // An ignored file is nowhere else: the tree stays.
+        command_step(
+            &sandbox,
+            "two",
+            "cat one.txt sub/deep > two.txt; echo kept > piton.toml",
+            "needs = ['one']",
+        ),
     ];
     lay_plan(&sandbox, &plan(&sandbox, &steps));
     sandbox.write("mine.txt", "not in git\n");

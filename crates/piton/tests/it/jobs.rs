@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::thread;
 
 use piton_testkit::runs::{
-    agent_step, command_step, completions, keepers, lay_plan, refused, step, view, wait_dead,
+    agent_step, command_step, completions, data, keepers, lay_plan, refused, step, view, wait_dead,
+    worktree,
 };
 use piton_testkit::{Sandbox, Signal, kill9, toml_string};
 
@@ -25,7 +26,8 @@ fn lay(sandbox: &Sandbox, jobs: u32, steps: &[String]) {
 
 fn place(sandbox: &Sandbox, id: &str) -> PathBuf {
     let handle = view(sandbox)["handle"].as_str().expect("a handle").to_owned();
-    sandbox.repo().join(".piton/worktrees").join(handle).join("step").join(id)
+    let told = data(sandbox, &["worktree", "path", &handle, id]);
+    PathBuf::from(told["path"].as_str().expect("a path"))
 }
 
 fn landed(sandbox: &Sandbox) -> String {
@@ -57,15 +59,12 @@ fn steps_run_at_the_same_time_and_land_on_one_branch() {
     ];
     lay(&sandbox, 3, &steps);
     sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
-    // The last keeper tidies up after the step is completed.
-    sandbox.wait_no_processes();
     let files = landed(&sandbox);
     for file in ["a.txt", "b.txt", "c.txt", "d.txt"] {
         assert!(files.contains(file), "{file} is not in {files}");
     }
     for id in ["a", "b", "c", "d"] {
         assert_eq!(completions(&sandbox)[id], 1);
-        assert!(!place(&sandbox, id).exists(), "what has landed needs no worktree any more");
     }
     assert!(sandbox.git(&["fsck", "--no-dangling"]).is_empty());
     assert_eq!(sandbox.git(&["worktree", "list"]).lines().count(), 1);
@@ -107,17 +106,18 @@ fn every_step_goes_on_in_its_own_tree_after_everything_was_killed() {
     }
     let all = keepers(&sandbox);
     assert_eq!(all.len(), 3, "the kills hit three keepers");
+    let places = ["a", "b", "c"].map(|id| place(&sandbox, id));
     run.kill9();
     for keeper in all {
         kill9(keeper);
         wait_dead(keeper);
     }
     sandbox.piton(&["resume"]).output().success();
-    for id in ["a", "b", "c"] {
+    for (id, place) in ["a", "b", "c"].iter().zip(places) {
         assert_eq!(sandbox.lines(sandbox.mark(&format!("starts-{id}"))), 2);
         let at = sandbox.read(sandbox.mark(&format!("where-{id}")));
-        assert_eq!(PathBuf::from(at.trim()), place(&sandbox, id), "its path is the same");
-        assert_eq!(completions(&sandbox)[id], 1);
+        assert_eq!(PathBuf::from(at.trim()), place, "its path is the same");
+        assert_eq!(completions(&sandbox)[*id], 1);
     }
     let files = landed(&sandbox);
     for file in ["half-a.txt", "half-b.txt", "half-c.txt"] {
@@ -166,9 +166,7 @@ fn a_worktree_with_files_that_are_nowhere_else_stays() {
     sandbox.write(".gitignore", "plan.toml\n*.log\n");
     sandbox.commit("ignores");
     sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
-    // The last keeper tidies up after the step is completed.
-    sandbox.wait_no_processes();
-    assert_eq!(sandbox.read(place(&sandbox, "a").join("ignored.log")), "secret\n");
+    assert_eq!(sandbox.read(worktree(&sandbox).join("ignored.log")), "secret\n");
 }
 
 #[test]

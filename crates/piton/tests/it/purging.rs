@@ -33,7 +33,7 @@ fn stopped() -> Stopped {
     data(&sandbox, &["stop"]);
     running.wait();
     let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
-    let tree = sandbox.path(format!(".piton/worktrees/{handle}/run"));
+    let tree = sandbox.path(format!(".piton/worktrees/{handle}/1"));
     sandbox.write(tree.join("late.txt"), "late\n");
     sandbox.write(tree.join("piton.toml"), "# ignored\n");
     Stopped { sandbox, handle, tree }

@@ -79,37 +79,28 @@ fn a_setup_that_fails_is_told_with_its_output() {
 
 #[test]
 fn files_are_copied_and_folders_linked_and_neither_lands() {
-    let sandbox = sandbox();
-    let check = "test \"$(cat .env)\" = secret && test \"$(cat app/.env)\" = inner && \
-                 test -L node_modules && test -f node_modules/x && echo changed >> .env && echo a > a.txt";
-    let lines = "isolation = 'step'\ncopy = ['.env', 'app/.env']\nlink = ['node_modules']";
-    let steps = [
-        command_step(&sandbox, "a", check, ""),
-        command_step(
-            &sandbox,
-            "b",
-            &check.replace("&& echo changed >> .env && echo a > a.txt", ""),
-            "needs = ['a']",
-        ),
-    ];
-    lay(&sandbox, lines, &steps);
-    sandbox.write(".gitignore", "plan.toml\n.env\nnode_modules/\n");
-    sandbox.commit("ignores");
-    sandbox.write(".env", "secret");
-    sandbox.write("app/.env", "inner");
-    sandbox.write("node_modules/x", "x");
-    sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
-    // The last keeper tidies up after the step is completed.
-    sandbox.wait_no_processes();
-    let files = landed(&sandbox);
-    assert!(files.contains("a.txt"), "{files}");
-    assert!(!files.contains(".env") && !files.contains("node_modules"), "{files}");
-    assert_eq!(sandbox.read(".env"), "secret", "the user's own is as it was");
-    assert_eq!(sandbox.read("node_modules/x"), "x");
-    let trees = worktree(&sandbox).with_file_name("step");
-    assert!(trees.join("a/.env").exists(), "what was changed there is nowhere else: it stays");
-    assert!(!trees.join("b").exists(), "what was only brought there is not missed");
-    assert!(sandbox.git(&["status", "--porcelain"]).is_empty());
+    for (then, stays) in [("true", false), ("echo changed >> .env", true)] {
+        let sandbox = sandbox();
+        let check = "test \"$(cat .env)\" = secret && test \"$(cat app/.env)\" = inner && \
+                     test -L node_modules && test -f node_modules/x && echo a > a.txt";
+        let lines = "copy = ['.env', 'app/.env']\nlink = ['node_modules']";
+        let steps = [command_step(&sandbox, "a", &format!("{check} && {then}"), "")];
+        lay(&sandbox, lines, &steps);
+        sandbox.write(".gitignore", "plan.toml\n.env\nnode_modules/\n");
+        sandbox.commit("ignores");
+        sandbox.write(".env", "secret");
+        sandbox.write("app/.env", "inner");
+        sandbox.write("node_modules/x", "x");
+        sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
+        let files = landed(&sandbox);
+        assert!(files.contains("a.txt"), "{files}");
+        assert!(!files.contains(".env") && !files.contains("node_modules"), "{files}");
+        assert_eq!(sandbox.read(".env"), "secret", "the user's own is as it was");
+        assert_eq!(sandbox.read("node_modules/x"), "x");
+        // What was only brought there is not missed; what was changed there is nowhere else.
+        assert_eq!(worktree(&sandbox).join(".env").exists(), stays, "{then}");
+        assert!(sandbox.git(&["status", "--porcelain"]).is_empty());
+    }
 }
 
 #[test]
@@ -153,7 +144,7 @@ fn git_takes_no_tree_away_under_somebody_at_work() {
     let steps = [agent_step(
         &sandbox,
         "a",
-        "count {starts}; touch {here}; nth {starts} 1: hang; write a.txt a",
+        "count {starts}; touch {here}; nth {starts} 1: hang; write piton.toml ignored; write a.txt a",
         "",
     )];
     lay(&sandbox, "", &steps);

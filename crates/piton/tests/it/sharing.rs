@@ -1,11 +1,11 @@
-//! Two never work in one worktree: keepers wait for whoever outside has made themselves at home where
-//! keepers work, and are waited for; and what is said of claims that nobody is behind any more.
+//! Two never work in one worktree: keepers pass over a tree that somebody outside works in, and nobody
+//! outside claims from one that belongs to a step; and what is said of claims that nobody is behind any more.
 
 use std::path::PathBuf;
 
 use piton_testkit::runs::{
-    command_step, completions, data, events_named, lay_plan, plan, refused, step, tree, view,
-    why_not,
+    command_step, completions, data, events_named, lay_plan, plan, pool_tree, step, tree, view,
+    why_not, worktree,
 };
 use piton_testkit::{Sandbox, Signal};
 use serde_json::Value;
@@ -22,14 +22,16 @@ fn sandbox_with(isolation: &str, steps: &[(&str, &str)]) -> Sandbox {
     sandbox
 }
 
-/// Claims a step from a worktree that piton makes: the run's own, or a step's.
-fn claim_from(sandbox: &Sandbox, of: &[&str], id: &str, lease: &str) -> (PathBuf, Value) {
-    let made = data(sandbox, &[&["worktree", "create", "plan.toml"], of].concat());
-    let path = made["path"].as_str().expect("a path");
-    let args = ["claim", "plan.toml", "--worktree", path, "--step", id, "--lease", lease];
+/// Claims a step from the first tree of the pool, which somebody has made.
+fn claim_from_pool(sandbox: &Sandbox, id: &str, lease: &str) -> (PathBuf, Value) {
+    data(sandbox, &["open", "plan.toml"]);
+    let path = worktree(sandbox);
+    let place = path.to_str().expect("text");
+    sandbox.git(&["worktree", "add", "-q", "--detach", place]);
+    let args = ["claim", "plan.toml", "--worktree", place, "--step", id, "--lease", lease];
     let claim = data(sandbox, &args);
     assert_eq!(claim["claimed"], true, "{claim}");
-    (path.into(), claim)
+    (path, claim)
 }
 
 /// Whether any ref has the file with this text.
@@ -40,39 +42,19 @@ fn is_kept(sandbox: &Sandbox, file: &str, text: &str) -> bool {
 }
 
 #[test]
-fn a_keeper_waits_for_whoever_works_in_the_runs_worktree() {
-    for (isolation, of) in [("run", &[][..]), ("step", &["a"])] {
-        let steps = [("a", "test ! -e mine.txt && echo a > a.txt"), ("b", "echo b > b.txt")];
-        let sandbox = sandbox_with(isolation, &steps);
-        let (path, claim) = claim_from(&sandbox, of, "b", "1h");
-        let fence = claim["fence"].to_string();
-        sandbox.write(path.join("mine.txt"), "mine\n");
-        let running = sandbox.piton(&["run", "plan.toml", "--auto-continue"]).spawn();
-        let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
-        let said = format!("waits: step b, claimed from {}", path.display());
-        sandbox.wait_until("it says for whom it waits", || running.stderr().contains(&said));
-        assert!(running.stderr().contains(&format!("`piton release {handle} b --force`")));
-        let seen = view(&sandbox);
-        assert_eq!(step(&seen, "a")["awaits_tree"], "b", "{isolation}");
-        assert_eq!(step(&seen, "a")["attempts"], serde_json::json!([]), "{isolation}");
-        let status = sandbox.piton(&["status", &handle]).output().success();
-        for part in ["ready, once b is not worked on", path.to_str().expect("text")] {
-            assert!(status.stdout.contains(part), "{isolation}: {part}: {status}");
-        }
-        // One interrupt is enough: nothing of its own runs.
-        running.signal(Signal::INT);
-        running.wait().expect_code(130);
-        assert_eq!(sandbox.read(path.join("mine.txt")), "mine\n", "nobody touched it");
-
-        let running = sandbox.piton(&["run", "plan.toml", "--auto-continue"]).spawn();
-        sandbox.wait_until("it waits again", || running.stderr().contains(&said));
-        data(&sandbox, &["release", "plan.toml", "b", "--worktree", path.to_str().expect("text")]);
-        running.wait().success();
-        assert_eq!(completions(&sandbox).len(), 2, "{isolation}");
-        assert!(is_kept(&sandbox, "mine.txt", "mine"), "{isolation}: what was in it is kept");
-        let late = ["checkpoint", "plan.toml", "b", "--fence", &fence];
-        assert_eq!(refused(&sandbox, &late).1, "E049");
-    }
+fn a_tree_that_somebody_works_in_is_passed_over() {
+    let steps = [("a", "test ! -e mine.txt && pwd > {a.pwd}"), ("b", "echo b > b.txt")];
+    let sandbox = sandbox_with("run", &steps);
+    let (path, _) = claim_from_pool(&sandbox, "b", "1h");
+    sandbox.write(path.join("mine.txt"), "mine\n");
+    let running = sandbox.piton(&["run", "plan.toml", "--auto-continue"]).spawn();
+    sandbox.wait_until("a is done", || step(&view(&sandbox), "a")["status"] == "completed");
+    let second = pool_tree(&sandbox, 2);
+    assert_eq!(sandbox.read(sandbox.mark("a.pwd")).trim(), second.to_str().expect("text"));
+    assert_eq!(sandbox.read(path.join("mine.txt")), "mine\n", "nobody touched it");
+    data(&sandbox, &["release", "plan.toml", "b", "--worktree", path.to_str().expect("text")]);
+    running.wait().success();
+    assert_eq!(completions(&sandbox).len(), 2);
 }
 
 #[test]
@@ -83,8 +65,9 @@ fn whose_lease_is_over_gives_the_worktree_up_with_its_bytes_kept() {
     lay_plan(&sandbox, &plan(&sandbox, &steps));
     data(&sandbox, &["trust", "plan.toml", "--yes"]);
     pipe(&sandbox);
-    let (path, claim) = claim_from(&sandbox, &[], "b", "1s");
+    let (path, claim) = claim_from_pool(&sandbox, "b", "1s");
     sandbox.write(path.join("mine.txt"), "mine\n");
+    sandbox.wait_until("the lease to be over", || view(&sandbox)["status"] == "lapsed");
     let run = view(&sandbox)["run"].as_str().expect("an id").to_owned();
     let running = sandbox.piton(&["worker", "--run", &run]).spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
@@ -118,14 +101,13 @@ fn a_keepers_own_worktree_is_not_claimed_from() {
     // One at a time, so that `b` stays free.
     let running = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--jobs", "1"]).spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
-    let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
-    let path = sandbox.repo().join(".piton/worktrees").join(&handle).join("step/a");
+    let path = worktree(&sandbox);
     let path = path.to_str().expect("text");
     for more in [&[][..], &["--step", "b"], &["--step", "b", "--force"]] {
         let answer = data(&sandbox, &[&["claim", "plan.toml", "--worktree", path], more].concat());
         assert_eq!(answer["claimed"], false, "{more:?}");
         let why = why_not(&answer, "b");
-        for part in ["in use by step a", "a keeper on", &format!("`piton stop {handle} a`")] {
+        for part in ["in use by step a", "a keeper on"] {
             assert!(why.contains(part), "{more:?}: {part}: {why}");
         }
     }

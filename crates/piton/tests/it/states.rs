@@ -4,10 +4,9 @@
 
 mod branches;
 mod locks;
-mod nested;
 mod operations;
 mod places;
-mod swaps;
+mod pool;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,9 +14,6 @@ use std::path::{Path, PathBuf};
 use piton_testkit::runs::{agent_step, keepers, lay_plan, plan, step, view, wait_event};
 use piton_testkit::{Output, Sandbox, kill9};
 use serde_json::Value;
-
-/// A step's own worktree, or one for the whole run.
-pub(crate) const BOTH: [&str; 2] = ["run", "step"];
 
 /// What an agent leaves: a commit, a file that is staged and changed again, one that git does not know.
 const LEAVES: &str = "echo mine > mine.txt; git add mine.txt; git commit -q -m mine; \
@@ -34,17 +30,17 @@ pub(crate) struct Left {
 
 impl Left {
     /// Killed after a snapshot was taken of everything.
-    pub(crate) fn new(isolation: &str) -> Left {
-        Left::after(isolation, LEAVES)
+    pub(crate) fn new() -> Left {
+        Left::after(LEAVES)
     }
 
     /// The first agent runs a script in its worktree and is killed; the second writes down what it finds.
-    pub(crate) fn after(isolation: &str, script: &str) -> Left {
-        Left::with(isolation, script, "", &[])
+    pub(crate) fn after(script: &str) -> Left {
+        Left::with(script, "", &[])
     }
 
     /// The same; the second agent then runs a script of its own.
-    pub(crate) fn with(isolation: &str, first: &str, second: &str, env: &[(&str, &Path)]) -> Left {
+    pub(crate) fn with(first: &str, second: &str, env: &[(&str, &Path)]) -> Left {
         let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
         sandbox.write("theirs.txt", "base\n");
         sandbox.write(sandbox.mark("first.sh"), first);
@@ -57,7 +53,6 @@ impl Left {
                       nth {starts} 1: hang; dump-prompt {prompt}; sh sh {found.sh} {found}; \
                       sh sh {second.sh}";
         let text = plan(&sandbox, &[agent_step(&sandbox, "work", script, "")]);
-        let text = text.replacen("[plan]\n", &format!("[plan]\nisolation = '{isolation}'\n"), 1);
         lay_plan(&sandbox, &text);
         let start = sandbox.piton(&["run", "plan.toml", "--trust"]);
         let start = start.env("PITON_SNAPSHOT_EVERY", "100ms");
@@ -76,8 +71,7 @@ impl Left {
         kill9(agent);
         sandbox.wait_no_processes();
         let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
-        let place = sandbox.piton(&["worktree", "path", &handle]);
-        let place = if isolation == "step" { place.arg("work") } else { place };
+        let place = sandbox.piton(&["worktree", "path", &handle, "work"]);
         let tree = PathBuf::from(place.output().success().stdout.trim());
         let branch = format!("piton/{handle}/step/work");
         Left { sandbox, tree, handle, branch }

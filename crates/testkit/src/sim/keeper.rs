@@ -8,7 +8,7 @@ use piton_core::event::{
     Cause, Check, Conflict, Entry, Exit, Failure, Mark, Snapshot, SnapshotReason, Stage, Truth,
 };
 use piton_core::exit::{AgentExit, Judged, StopRequest, judge_exit};
-use piton_core::ids::{AttemptId, Fence, Hash, Oid, QuestionId, StepRef};
+use piton_core::ids::{AttemptId, Fence, Hash, Oid, QuestionId, StepRef, TreeNo};
 use piton_core::plan::Work;
 use piton_core::refusal::Refusal;
 use piton_core::run::{Run, Step, Stop};
@@ -29,6 +29,7 @@ pub(super) struct Keeper {
     index: usize,
     fence: Fence,
     entry: Entry,
+    tree: TreeNo,
     base: Oid,
     next: Next,
 }
@@ -76,11 +77,12 @@ pub(super) struct Order {
     pub(super) step: StepRef,
     pub(super) fence: Fence,
     pub(super) entry: Entry,
+    pub(super) tree: TreeNo,
 }
 
 impl Keeper {
     pub(super) fn new(world: &mut World, log: Log, order: Order) -> Keeper {
-        let Order { host, attempt, step, fence, entry } = order;
+        let Order { host, attempt, step, fence, entry, tree } = order;
         let index = world.plan.index_of(&step.step).expect("the plan has the step");
         Keeper {
             id: world.new_actor(),
@@ -91,6 +93,7 @@ impl Keeper {
             index,
             fence,
             entry,
+            tree,
             base: world.repository.tip(),
             next: Next::TakeTree,
         }
@@ -202,8 +205,7 @@ impl Keeper {
         if world.bug != Some(Bug::CrowdedTree) {
             self.clear_tree(world);
         }
-        let room = world.room(self.index);
-        world.hosts[self.host].trees[room].lock = Some((self.id, self.attempt));
+        world.kept(self.host, self.tree).lock = Some((self.id, self.attempt));
         self.next = match self.entry {
             Entry::Land => Next::Intend,
             Entry::Fresh | Entry::Continue | Entry::Verify => Next::Prepare,
@@ -211,15 +213,14 @@ impl Keeper {
     }
 
     fn clear_tree(&self, world: &mut World) {
-        let room = world.room(self.index);
-        if let Some((other, _)) = world.hosts[self.host].trees[room].lock
+        if let Some((other, _)) = world.kept(self.host, self.tree).lock
             && other != self.id
             && world.alive.remove(&other)
         {
             world.note(&format!("{self} ends {other}, which had lost its claim"));
         }
         let folders = world.hosts[self.host].folders.iter();
-        let here = |agent: &Agent| world.room(agent.step) == room;
+        let here = |agent: &Agent| agent.tree == self.tree;
         let others = folders.filter(|(other, folder)| {
             **other != self.attempt && folder.agent.as_ref().is_some_and(here)
         });
@@ -232,30 +233,28 @@ impl Keeper {
     /// Makes the tree what the entry promises.
     fn prepare(&mut self, world: &mut World) {
         let state = self.state();
-        let before = state.history.last().map(|past| past.attempt.id);
         let recorded = state.base.clone();
         let kept = state.resume_snapshot().map(|kept| kept.snapshot.commit.clone());
         let tip = world.repository.tip();
-        let room = world.room(self.index);
-        let tree = &mut world.hosts[self.host].trees[room].tree;
-        let on_disk = tree.of == before && before.is_some();
-        tree.of = Some(self.attempt);
-        match (self.entry, recorded) {
+        let on_disk = self.log.run().trees().has_work(&world.hosts[self.host].id, &self.step);
+        let kept = kept.filter(|_| world.bug != Some(Bug::EmptySnapshots));
+        let (base, from) = match (self.entry, recorded) {
+            (Entry::Continue | Entry::Verify, Some(base)) if on_disk => (base, None),
             (Entry::Continue | Entry::Verify, Some(base)) => {
-                if !on_disk {
-                    tree.merged.clear();
-                    let kept = kept.filter(|_| world.bug != Some(Bug::EmptySnapshots));
-                    tree.files = world.repository.files(kept.as_ref().unwrap_or(&base)).clone();
-                }
-                self.base = base;
+                let from = kept.unwrap_or_else(|| base.clone());
+                (base, Some(from))
             }
-            _ => {
-                tree.merged.clear();
-                tree.files = world.repository.files(&tip).clone();
-                self.base = tip;
-            }
+            _ => (tip.clone(), Some(tip)),
+        };
+        let files = from.map(|from| world.repository.files(&from).clone());
+        let tree = &mut world.kept(self.host, self.tree).tree;
+        tree.of = Some(self.attempt);
+        if let Some(files) = files {
+            tree.merged.clear();
+            tree.files = files;
         }
-        tree.base = self.base.clone();
+        tree.base = base.clone();
+        self.base = base;
         self.next = if self.entry == Entry::Verify { Next::Commit } else { Next::Start };
     }
 
@@ -273,7 +272,8 @@ impl Keeper {
     }
 
     fn spawn(&mut self, world: &mut World) {
-        let agent = Agent { step: self.index, life: Life::Running, awake_at: 0, checked: false };
+        let (step, tree) = (self.index, self.tree);
+        let agent = Agent { step, tree, life: Life::Running, awake_at: 0, checked: false };
         if let Some(folder) = world.hosts[self.host].folders.get_mut(&self.attempt) {
             folder.agent = Some(agent);
         }
@@ -377,7 +377,7 @@ impl Keeper {
         if !self.goes_on(world, Stage::Verify) {
             return;
         }
-        let tree = world.tree(self.host, self.index);
+        let tree = &world.kept(self.host, self.tree).tree;
         let (files, parents) = (tree.files.clone(), tree.parents());
         let commit = world.repository.commit(&files, &parents);
         self.next = Next::Check(commit);
@@ -489,11 +489,8 @@ pub(super) fn snapshot(
     fence: Fence,
     reason: SnapshotReason,
 ) -> Option<Command> {
-    let index = world.plan.index_of(&step.step).expect("the plan has the step");
-    let tree = world.tree(host, index);
-    if tree.of != Some(attempt) {
-        return None;
-    }
+    let mut trees = world.hosts[host].trees.values().map(|kept| &kept.tree);
+    let tree = trees.find(|tree| tree.of == Some(attempt))?;
     let (files, base) = (tree.files.clone(), tree.base.clone());
     let snapshot = Some(snapshot_of(world, (&files, &base), step, fence, reason));
     Some(Command::Checkpoint { step: step.clone(), fence, snapshot, report: None })

@@ -1,11 +1,12 @@
 //! The referee: reads every record as it is appended and checks it against bookkeeping of its own. It
 //! asks neither the fold nor the decisions, so that it cannot share their mistakes.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use piton_core::claim::Takeover;
 use piton_core::event::{About, Claimed, Entry, Event, Failure, Grounds, Holder, ReleasedBy};
-use piton_core::ids::{AttemptId, Fence, HostId, LockName, QuestionId, StepId};
+use piton_core::ids::{AttemptId, Fence, HostId, LockName, QuestionId, StepId, TreeNo};
 use piton_core::plan::{Isolation, OnInterrupt, Plan, Work};
 use piton_core::question::STOP;
 use piton_core::record::Record;
@@ -22,7 +23,7 @@ pub enum Invariant {
     CompletedOnce,
     /// A step is claimed only when all it needs is completed.
     NeedsMet,
-    /// With one worktree, one keeper has a claim at a time; with one each, as many as there are jobs.
+    /// No more keepers have claims than there are jobs.
     OneClaim,
     FencesGrow,
     /// A claim is taken over only after its lease, and never from a live holder on the same host,
@@ -42,6 +43,8 @@ pub enum Invariant {
     BuriedDead,
     /// Never two live agents in one worktree.
     OneAgent,
+    /// Two attempts never have the same tree, and a tree keeps its owner while that step is unfinished.
+    OwnTree,
     /// An agent that had ended is not started again for what came after it.
     AgentNotRepeated,
     /// What was acknowledged is in the log at the end.
@@ -167,7 +170,8 @@ pub(super) struct Referee {
     asked: Vec<Asked>,
     slots: Vec<(LockName, usize)>,
     last_fence: u64,
-    isolation: Isolation,
+    /// Which step has which tree.
+    trees: BTreeMap<(HostId, TreeNo), usize>,
     /// How many keepers may have claims.
     at_once: usize,
     pub(super) tally: Tally,
@@ -212,7 +216,7 @@ impl Referee {
             asked: Vec::new(),
             slots: slots.collect(),
             last_fence: 0,
-            isolation: plan.isolation,
+            trees: BTreeMap::new(),
             at_once: match plan.isolation {
                 Isolation::Run => 1,
                 Isolation::Step => plan.jobs.unwrap_or(1) as usize,
@@ -289,6 +293,7 @@ impl Referee {
                     self.drop_questions(index, &[]);
                     self.steps[index].agent_ended = false;
                     self.steps[index].died_mid_work = false;
+                    self.trees.retain(|_, step| *step != index);
                     begin_anew(&mut self.asked, index);
                     Ok(())
                 }
@@ -461,11 +466,8 @@ impl Referee {
             return Err(violation(Invariant::QuestionRespected, detail));
         }
         let kept = matches!(claimed.holder, Holder::Keeper { .. });
-        // Where each step has a tree, one whose holder is believed lost keeps nobody from another.
-        let counts = |open: &Open| match self.isolation {
-            Isolation::Run => true,
-            Isolation::Step => !(at.believed_until)(open).is_over(&at.now),
-        };
+        // One whose holder is believed lost keeps nobody from another.
+        let counts = |open: &Open| !(at.believed_until)(open).is_over(&at.now);
         let another = |other: &usize| {
             let open = self.steps[*other].open.as_ref().filter(|open| open.worktree.is_none());
             *other != index && open.is_some_and(counts)
@@ -483,6 +485,7 @@ impl Referee {
             return Err(violation(Invariant::FencesGrow, detail));
         }
         self.on_good_grounds(index, claimed, at)?;
+        self.take_tree(index, claimed)?;
         self.last_fence = record.position.0;
         self.count(claimed);
         let step = &mut self.steps[index];
@@ -503,6 +506,19 @@ impl Referee {
             by: at.writer.map(|writer| writer.actor),
             until: claimed.until.clone(),
         });
+        Ok(())
+    }
+
+    fn take_tree(&mut self, index: usize, claimed: &Claimed) -> Result<(), Violation> {
+        let Some(tree) = claimed.tree else { return Ok(()) };
+        let place = (claimed.holder.host().clone(), tree);
+        if let Some(other) = self.trees.get(&place).filter(|other| **other != index) {
+            let (id, other) = (&claimed.step.step, &self.steps[*other].id);
+            let detail = format!("{id} gets tree {tree} on {}, which {other} has", place.0);
+            return Err(violation(Invariant::OwnTree, detail));
+        }
+        self.trees.retain(|_, step| *step != index);
+        self.trees.insert(place, index);
         Ok(())
     }
 
@@ -601,6 +617,7 @@ impl Referee {
                 self.tally.waivers += u64::from(waived.is_some());
                 step.completed = true;
                 step.open = None;
+                self.trees.retain(|_, step| *step != index);
             }
             Event::Released { by, .. } => {
                 let insists = at.writer.is_some_and(|writer| writer.takeover == Takeover::Force);

@@ -178,13 +178,14 @@ impl Worker {
     /// The keeper inherits the lock.
     fn spawn(&self, world: &mut World, log: &Log, step: StepRef, attempt: AttemptId) -> Next {
         let held = log.run().held().find(|(_, held)| held.id == attempt);
-        let Some((fence, entry)) = held.map(|(_, held)| (held.fence, held.entry)) else {
+        let given = held.and_then(|(_, held)| Some((held.fence, held.entry, held.tree?)));
+        let Some((fence, entry, tree)) = given else {
             // Lost before it was handed over.
             world.hosts[self.host].folders.remove(&attempt);
             return Next::Look;
         };
         let Some(own) = world.load(Arc::clone(log.store())) else { return Next::Look };
-        let order = Order { host: self.host, attempt, step, fence, entry };
+        let order = Order { host: self.host, attempt, step, fence, entry, tree };
         let keeper = Keeper::new(world, own, order);
         if let Some(folder) = world.hosts[self.host].folders.get_mut(&attempt) {
             folder.lock = Some(keeper.id);
@@ -290,10 +291,9 @@ fn answer(world: &mut World, log: &Log, to: impl Fn(&Question) -> bool) -> Optio
     let conflict = matches!(question.about.as_deref(), Some(About::Conflict(_)));
     if conflict && (!world.faulty || world.rng.one_in(2)) {
         let (step, fence) = (&asked[picked].0, question.fence);
-        let index = world.plan.index_of(&step.step).expect("the plan has the step");
         let past = log.run().step(&step.step).and_then(|(_, state)| state.history.last());
         if let Some(last) = past.filter(|past| past.attempt.fence == fence) {
-            world.merge_by_hand(index, last.attempt.id);
+            world.merge_by_hand(last.attempt.id);
         }
     }
     let (question, host) = (WhichQuestion::Id(question.id), world.hosts[0].id.clone());

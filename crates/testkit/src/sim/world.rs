@@ -13,7 +13,7 @@ use piton_core::event::{Cause, Exit, Holder, Repository as RepositoryId, RunOpen
 use piton_core::exit::AgentExit;
 use piton_core::ids::{
     AgentName, AttemptId, BootId, Fence, Handle, Hash, HostId, LockName, Oid, RunId, StepId,
-    StepRef, SubstepId,
+    StepRef, SubstepId, TreeNo,
 };
 use piton_core::limits::RETRIES_MAX;
 use piton_core::observed::{Corpse, Observed, Sighting};
@@ -51,6 +51,7 @@ pub(super) struct Folder {
 /// A process that works in its host's tree.
 pub(super) struct Agent {
     pub(super) step: usize,
+    pub(super) tree: TreeNo,
     pub(super) life: Life,
     /// Frozen until then, alive all the same.
     pub(super) awake_at: i64,
@@ -68,8 +69,8 @@ pub(super) enum Life {
 pub(super) struct Host {
     pub(super) id: HostId,
     boot: u32,
-    /// One for the run, or one for each step.
-    pub(super) trees: Vec<Kept>,
+    /// The pool, by number.
+    pub(super) trees: BTreeMap<TreeNo, Kept>,
     pub(super) folders: BTreeMap<AttemptId, Folder>,
 }
 
@@ -124,11 +125,11 @@ pub(super) struct World {
 }
 
 impl Host {
-    /// Running agents, each with the step it works on.
-    fn agents(&self) -> impl Iterator<Item = (AttemptId, usize)> {
+    /// Running agents, each with the tree it works in.
+    fn agents(&self) -> impl Iterator<Item = (AttemptId, &TreeNo)> {
         self.folders.iter().filter_map(|(attempt, folder)| {
             let agent = folder.agent.as_ref().filter(|agent| agent.life == Life::Running)?;
-            Some((*attempt, agent.step))
+            Some((*attempt, &agent.tree))
         })
     }
 }
@@ -148,7 +149,7 @@ impl World {
         let host = |number: usize| Host {
             id: HostId(format!("host-{number}")),
             boot: 1,
-            trees: (0..rooms(&plan)).map(|_| Kept { tree: tree(), lock: None }).collect(),
+            trees: BTreeMap::new(),
             folders: BTreeMap::new(),
         };
         World {
@@ -326,29 +327,20 @@ impl World {
         self.alive.contains(&lock).then_some(lock)
     }
 
-    /// Which of a host's worktrees a step is worked on in.
-    pub(super) fn room(&self, step: usize) -> usize {
-        match self.plan.isolation {
-            Isolation::Run => 0,
-            Isolation::Step => step,
-        }
-    }
-
-    pub(super) fn tree(&self, host: usize, step: usize) -> &Tree {
-        &self.hosts[host].trees[self.room(step)].tree
-    }
-
-    pub(super) fn tree_mut(&mut self, host: usize, step: usize) -> &mut Tree {
-        let room = self.room(step);
-        &mut self.hosts[host].trees[room].tree
+    /// A tree of a host's pool, which is made when it is first asked for.
+    pub(super) fn kept(&mut self, host: usize, number: TreeNo) -> &mut Kept {
+        let base = self.repository.tip();
+        let tree = || Tree { files: Files::new(), base, merged: Vec::new(), of: None };
+        let trees = &mut self.hosts[host].trees;
+        trees.entry(number).or_insert_with(|| Kept { tree: tree(), lock: None })
     }
 
     /// Somebody merges the branch into the trees of a step that cannot be landed, wherever its last
     /// attempt has left one.
-    pub(super) fn merge_by_hand(&mut self, step: usize, last: AttemptId) {
-        let (tip, room) = (self.repository.tip(), self.room(step));
-        let trees = self.hosts.iter_mut().map(|host| &mut host.trees[room].tree);
-        for tree in trees.filter(|tree| tree.of == Some(last)) {
+    pub(super) fn merge_by_hand(&mut self, last: AttemptId) {
+        let tip = self.repository.tip();
+        let trees = self.hosts.iter_mut().flat_map(|host| host.trees.values_mut());
+        for tree in trees.map(|kept| &mut kept.tree).filter(|tree| tree.of == Some(last)) {
             self.counts.merges_by_hand += 1;
             tree.files = self.repository.merged(tree);
             tree.merged.push(tip.clone());
@@ -372,14 +364,13 @@ impl World {
         if faulty && agent.awake_at > self.clock {
             return;
         }
-        let step = agent.step;
-        let next = self.wanted(step, &self.tree(host, step).files);
-        let checked = agent.checked;
+        let (step, tree, checked) = (agent.step, agent.tree, agent.checked);
+        let next = self.wanted(step, &self.hosts[host].trees[&tree].tree.files);
         let lazy = faulty && self.plan.steps[step].verify.is_some() && self.rng.one_in(15);
         let forgetful = faulty && self.rng.one_in(15);
         match next.into_iter().next() {
             Some((path, text)) if !lazy => {
-                self.tree_mut(host, step).files.insert(path, text);
+                self.kept(host, tree).tree.files.insert(path, text);
             }
             None if !(checked || forgetful) => {}
             _ => self.set_life(host, attempt, Life::Ended(Exit::Code(0))),
@@ -549,10 +540,10 @@ impl World {
 
     fn one_agent(&self) -> Result<(), Violation> {
         for host in &self.hosts {
-            for (number, Kept { tree, .. }) in host.trees.iter().enumerate() {
+            for (number, Kept { tree, .. }) in &host.trees {
                 let here: Vec<AttemptId> = host
                     .agents()
-                    .filter(|(_, step)| self.room(*step) == number)
+                    .filter(|(_, at)| *at == number)
                     .map(|(attempt, _)| attempt)
                     .collect();
                 let strangers = here.iter().any(|attempt| tree.of != Some(*attempt));
@@ -642,14 +633,6 @@ fn written(plan: &Plan, sizes: &[Size], step: usize, files: &Files) -> Files {
         written.insert(SHARED.to_owned(), lines(&format!("{before} {own}")));
     }
     written
-}
-
-/// How many worktrees of piton's a host has.
-fn rooms(plan: &Plan) -> usize {
-    match plan.isolation {
-        Isolation::Run => 1,
-        Isolation::Step => plan.steps.len(),
-    }
 }
 
 const LOCKS: [(&str, u32); 2] = [("one", 1), ("two", 2)];

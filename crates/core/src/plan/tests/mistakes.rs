@@ -210,7 +210,7 @@ fn bad_values_of_the_plan() {
         write link = ["…"]
     "#);
     assert_snapshot!(found(plan("name = 'x'\njobs = 3")), @r#"
-    3:8 the steps share one worktree, so that `jobs` has no meaning
+    3:8 steps come one at a time, so that `jobs` has no meaning
         add isolation = "step" to [plan]
     "#);
     assert_snapshot!(found(plan("name = 'x'\nisolation = 'step'\njobs = 65")), @"

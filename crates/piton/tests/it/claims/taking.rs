@@ -325,10 +325,12 @@ fn the_worktree_of_the_run_is_not_shared_with_a_keeper() {
 }
 
 #[test]
-fn what_a_dead_keeper_left_does_not_bar_the_worktree_of_the_run() {
+fn the_tree_of_a_dead_keeper_belongs_to_its_step() {
     let sandbox = with_a_dead_keeper();
     let own = worktree(&sandbox).to_str().expect("text").to_owned();
-    let taken = claim(&sandbox, &own, &["--step", "free"]);
+    let refused = claim(&sandbox, &own, &["--step", "free"]);
+    assert!(why_not(&refused, "free").contains("in use by step dead"), "{refused}");
+    let taken = claim(&sandbox, &own, &["--step", "dead"]);
     assert_eq!((&taken["claimed"], &taken["grounds"]), (&true.into(), &"free".into()));
     assert_kept_of_the_dead(&sandbox);
 }

@@ -4,7 +4,7 @@
 use piton_testkit::Sandbox;
 use piton_testkit::runs::{command_step, events_named, lay_plan, plan, view};
 
-use crate::states::{BOTH, Left};
+use crate::states::Left;
 
 /// How an operation is begun so that it stops, what `git status` then says, and how it is ended.
 struct Operation {
@@ -87,9 +87,8 @@ impl Operation {
 
 #[test]
 fn an_agent_that_continues_goes_on_in_what_git_was_in_the_middle_of() {
-    for (index, operation) in OPERATIONS.iter().enumerate() {
-        let isolation = BOTH[index % 2];
-        let left = Left::with(isolation, &operation.first(), &operation.second(), &[]);
+    for operation in &OPERATIONS {
+        let left = Left::with(&operation.first(), &operation.second(), &[]);
         let status = left.git_there(&["status"]);
         assert!(status.contains(operation.status), "{}: {status}", operation.name);
         let row = left.assert_told("underway");
@@ -106,28 +105,10 @@ fn an_agent_that_continues_goes_on_in_what_git_was_in_the_middle_of() {
 }
 
 #[test]
-fn it_comes_back_with_a_worktree_that_was_deleted() {
-    for operation in &OPERATIONS {
-        let left = Left::with("run", &operation.first(), &operation.second(), &[]);
-        // Recorded, with a last snapshot, before the folder goes.
-        left.sandbox.piton(&["stop", &left.handle]).output().success();
-        let before = left.git_there(&["ls-files", "-s"]);
-        std::fs::remove_dir_all(&left.tree).expect("removed");
-        left.assert_told("missing");
-        left.resume().success();
-        let status = left.found("status");
-        assert!(status.contains(operation.status), "{}: {status}", operation.name);
-        assert_eq!(left.found("index").trim_end(), before, "{}", operation.name);
-        left.assert_landed(&[("theirs.txt", "solved"), ("second.txt", "second")]);
-        left.assert_landed(&[("work.txt", "precious")]);
-    }
-}
-
-#[test]
 fn half_an_operation_is_no_result() {
-    for (index, operation) in OPERATIONS.iter().enumerate() {
+    for operation in &OPERATIONS {
         // The second agent ends well and leaves it as it is.
-        let left = Left::after(BOTH[index % 2], &operation.first());
+        let left = Left::after(&operation.first());
         let told = left.resume().expect_code(4);
         assert!(told.stderr.contains("is not finished"), "{}: {told}", operation.name);
         let look = format!("hint: `git -C {} status`", left.tree.display());
@@ -150,7 +131,7 @@ fn half_an_operation_is_no_result() {
 #[test]
 fn a_merge_that_is_solved_and_not_committed_is_finished() {
     let merge = &OPERATIONS[3];
-    let left = Left::with("run", &merge.first(), SOLVE.trim_end_matches("; "), &[]);
+    let left = Left::with(&merge.first(), SOLVE.trim_end_matches("; "), &[]);
     left.resume().success();
     left.assert_landed(&[("theirs.txt", "solved"), ("work.txt", "precious")]);
     let branch = view(&left.sandbox)["branch"].as_str().expect("a branch").to_owned();
@@ -185,7 +166,6 @@ fn a_command_that_starts_over_loses_no_commit_of_it() {
         assert!(sandbox.read(sandbox.mark("status")).contains("working tree clean"));
         // Whatever the reflogs forget: a ref has it.
         sandbox.git(&["reflog", "expire", "--expire=all", "--expire-unreachable=all", "--all"]);
-        sandbox.git_in(&tree, &["reflog", "expire", "--expire=all", "--all"]);
         sandbox.git(&["-c", "gc.auto=0", "gc", "-q", "--prune=now"]);
         for commit in &commits {
             sandbox.git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]);

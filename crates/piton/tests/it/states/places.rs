@@ -8,72 +8,65 @@ use std::path::Path;
 use piton_testkit::runs::{OnDisk, agent_step, events_named, keepers, lay_plan, plan, step, view};
 use piton_testkit::{Sandbox, Signal, kill9};
 
-use crate::states::{BOTH, Left, files};
+use crate::states::{Left, files};
 
 #[test]
 fn a_deleted_worktree_is_made_again_from_its_snapshot() {
-    for isolation in BOTH {
-        let left = Left::new(isolation);
-        fs::remove_dir_all(&left.tree).expect("it can be removed");
-        assert!(left.git(&["worktree", "list"]).contains(&left.handle), "git still knows it");
-        let row = left.assert_told("missing");
-        assert!(row["then"].as_str().expect("text").contains("from its last snapshot"), "{row:#}");
-        left.resume().success();
-        left.assert_all_there();
-    }
+    let left = Left::new();
+    fs::remove_dir_all(&left.tree).expect("it can be removed");
+    assert!(left.git(&["worktree", "list"]).contains(&left.handle), "git still knows it");
+    let row = left.assert_told("missing");
+    assert!(row["then"].as_str().expect("text").contains("from its last snapshot"), "{row:#}");
+    left.resume().success();
+    left.assert_all_there();
 }
 
 #[test]
 fn a_worktree_that_even_git_has_forgotten_is_made_again() {
-    for isolation in BOTH {
-        let left = Left::new(isolation);
-        fs::remove_dir_all(&left.tree).expect("it can be removed");
-        left.git(&["worktree", "unlock", left.tree.to_str().expect("text")]);
-        left.git(&["worktree", "prune"]);
-        assert!(!left.git(&["worktree", "list"]).contains(&left.handle), "git does not know it");
-        left.assert_told("missing");
-        left.resume().success();
-        left.assert_all_there();
-    }
+    let left = Left::new();
+    fs::remove_dir_all(&left.tree).expect("it can be removed");
+    left.git(&["worktree", "unlock", left.tree.to_str().expect("text")]);
+    left.git(&["worktree", "prune"]);
+    assert!(!left.git(&["worktree", "list"]).contains(&left.handle), "git does not know it");
+    left.assert_told("missing");
+    left.resume().success();
+    left.assert_all_there();
 }
 
 #[test]
 fn what_was_lost_before_the_first_snapshot_is_not_called_kept() {
-    for isolation in BOTH {
-        let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
-        let script = "pid {agent}; write work.txt precious; touch {ready}; once {hung}: hang";
-        let text = plan(&sandbox, &[agent_step(&sandbox, "work", script, "")]);
-        let text = text.replacen("[plan]\n", &format!("[plan]\nisolation = '{isolation}'\n"), 1);
-        lay_plan(&sandbox, &text);
-        let start = sandbox.piton(&["run", "plan.toml", "--trust"]);
-        let worker = start.env("PITON_SNAPSHOT_EVERY", "1h").spawn();
-        sandbox.wait_exists(sandbox.mark("ready"));
-        let agent = sandbox.wait_pid(sandbox.mark("agent"));
-        let keepers = keepers(&sandbox);
-        drop(worker.kill9());
-        keepers.into_iter().for_each(kill9);
-        kill9(agent);
-        sandbox.wait_no_processes();
-        assert!(step(&view(&sandbox), "work")["snapshot"].is_null(), "nothing is kept");
-        let place = sandbox.piton(&["worktree", "path", "plan.toml", "work"]).output().success();
-        fs::remove_dir_all(place.stdout.trim()).expect("it can be removed");
+    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let script = "pid {agent}; write work.txt precious; touch {ready}; once {hung}: hang";
+    let text = plan(&sandbox, &[agent_step(&sandbox, "work", script, "")]);
+    lay_plan(&sandbox, &text);
+    let start = sandbox.piton(&["run", "plan.toml", "--trust"]);
+    let worker = start.env("PITON_SNAPSHOT_EVERY", "1h").spawn();
+    sandbox.wait_exists(sandbox.mark("ready"));
+    let agent = sandbox.wait_pid(sandbox.mark("agent"));
+    let keepers = keepers(&sandbox);
+    drop(worker.kill9());
+    keepers.into_iter().for_each(kill9);
+    kill9(agent);
+    sandbox.wait_no_processes();
+    assert!(step(&view(&sandbox), "work")["snapshot"].is_null(), "nothing is kept");
+    let place = sandbox.piton(&["worktree", "path", "plan.toml", "work"]).output().success();
+    fs::remove_dir_all(place.stdout.trim()).expect("it can be removed");
 
-        let listed = sandbox.piton(&["worktree", "list", "--json"]).output().success().json();
-        let row = &listed["data"]["worktrees"][0];
-        assert_eq!((&row["status"], &row["cause"]), (&"missing".into(), &"process_kill".into()));
-        let shown = sandbox.piton(&["worktree", "list"]).output().success().stdout;
-        assert!(shown.lines().any(|line| line.starts_with('!')), "it is marked: {shown}");
-        let told = sandbox.piton(&["resume"]).output().success();
-        assert!(told.stderr.contains("interrupted (process_kill)\n"), "{told}");
-        assert!(told.stderr.contains("there is no snapshot of it"), "{told}");
-        assert!(!told.stderr.contains("its work is kept"), "{told}");
-    }
+    let listed = sandbox.piton(&["worktree", "list", "--json"]).output().success().json();
+    let row = &listed["data"]["worktrees"][0];
+    assert_eq!((&row["status"], &row["cause"]), (&"missing".into(), &"process_kill".into()));
+    let shown = sandbox.piton(&["worktree", "list"]).output().success().stdout;
+    assert!(shown.lines().any(|line| line.starts_with('!')), "it is marked: {shown}");
+    let told = sandbox.piton(&["resume"]).output().success();
+    assert!(told.stderr.contains("interrupted (process_kill)\n"), "{told}");
+    assert!(told.stderr.contains("there is no snapshot of it"), "{told}");
+    assert!(!told.stderr.contains("its work is kept"), "{told}");
 }
 
 #[test]
 fn commits_without_a_snapshot_are_gone_on_from() {
     let first = "echo mine > mine.txt; git add mine.txt; git commit -q -m mine";
-    let left = Left::after("run", first);
+    let left = Left::after(first);
     // As if it had died before the first snapshot: the branch alone knows the commit.
     fs::remove_dir_all(&left.tree).expect("it can be removed");
     left.assert_told("missing");
@@ -84,8 +77,8 @@ fn commits_without_a_snapshot_are_gone_on_from() {
 }
 
 #[test]
-fn commits_since_the_last_snapshot_are_not_set_back() {
-    let left = Left::new("run");
+fn commits_since_the_last_snapshot_are_kept() {
+    let left = Left::new();
     // It commits what it had staged, and something new.
     left.sandbox.write(left.tree.join("later.txt"), "later\n");
     left.git_there(&["add", "later.txt"]);
@@ -95,34 +88,31 @@ fn commits_since_the_last_snapshot_are_not_set_back() {
     left.resume().success();
     assert_eq!(left.found("work"), "precious\n");
     left.assert_landed(&[("staged.txt", "staged\nmore"), ("work.txt", "precious")]);
-    left.assert_landed(&[("later.txt", "later")]);
-    let branch = view(&left.sandbox)["branch"].as_str().expect("a branch").to_owned();
-    left.git(&["merge-base", "--is-ancestor", &later, &branch]);
+    let kept = left.git(&["for-each-ref", "--contains", &later, "refs/piton/aside"]);
+    assert!(!kept.is_empty(), "the snapshot is gone on from, and nothing is lost");
 }
 
 #[test]
 fn a_moved_worktree_is_found_and_its_files_kept_from_there() {
-    for isolation in BOTH {
-        let left = Left::new(isolation);
-        let moved = left.sandbox.path("put-aside");
-        fs::rename(&left.tree, &moved).expect("it can be moved");
-        // The work went on there: no snapshot has this.
-        fs::write(moved.join("work.txt"), "precious\nand newer\n").expect("written");
-        let before = OnDisk::of(&moved);
-        let row = left.assert_told("moved");
-        assert!(row["found"].as_str().expect("text").contains("put-aside"), "{row:#}");
-        let told = left.resume().success();
-        assert!(told.stderr.contains("put-aside"), "{told}");
-        assert_eq!(left.found("work"), "precious\nand newer\n");
-        assert_eq!(left.found("paths"), "AM staged.txt\n?? work.txt\n");
-        assert_eq!(before.differences(&OnDisk::of(&moved)), Vec::<std::path::PathBuf>::new());
-        left.assert_landed(&[("mine.txt", "mine"), ("work.txt", "precious\nand newer")]);
-    }
+    let left = Left::new();
+    let moved = left.sandbox.path("put-aside");
+    fs::rename(&left.tree, &moved).expect("it can be moved");
+    // The work went on there: no snapshot has this.
+    fs::write(moved.join("work.txt"), "precious\nand newer\n").expect("written");
+    let before = OnDisk::of(&moved);
+    let row = left.assert_told("moved");
+    assert!(row["found"].as_str().expect("text").contains("put-aside"), "{row:#}");
+    let told = left.resume().success();
+    assert!(told.stderr.contains("put-aside"), "{told}");
+    assert_eq!(left.found("work"), "precious\nand newer\n");
+    assert_eq!(left.found("paths"), "AM staged.txt\n?? work.txt\n");
+    assert_eq!(before.differences(&OnDisk::of(&moved)), Vec::<std::path::PathBuf>::new());
+    left.assert_landed(&[("mine.txt", "mine"), ("work.txt", "precious\nand newer")]);
 }
 
 #[test]
 fn a_worktree_that_git_has_moved_is_asked_for() {
-    let left = Left::new("step");
+    let left = Left::new();
     let (from, to) = (left.tree.to_str().expect("text"), left.sandbox.path("put-aside"));
     let to = to.to_str().expect("text");
     left.git(&["worktree", "unlock", from]);
@@ -140,8 +130,8 @@ fn a_worktree_that_git_has_moved_is_asked_for() {
 }
 
 /// Whatever stands at the worktree's place and is not ours.
-fn foreign(isolation: &str, make: impl Fn(&Left)) {
-    let left = Left::new(isolation);
+fn foreign(make: impl Fn(&Left)) {
+    let left = Left::new();
     fs::remove_dir_all(&left.tree).expect("it can be removed");
     make(&left);
     let place = left.tree.display().to_string();
@@ -180,17 +170,15 @@ fn users_files(left: &Left) {
 
 #[test]
 fn a_folder_without_git_is_left_alone() {
-    for isolation in BOTH {
-        foreign(isolation, |left| {
-            users_files(left);
-            left.sandbox.write(left.tree.join("diary.txt"), "dear diary");
-        });
-    }
+    foreign(|left| {
+        users_files(left);
+        left.sandbox.write(left.tree.join("diary.txt"), "dear diary");
+    });
 }
 
 #[test]
 fn another_repository_is_left_alone() {
-    foreign("run", |left| {
+    foreign(|left| {
         users_files(left);
         let place = left.tree.to_str().expect("text");
         left.git(&["clone", "-q", ".", place]);
@@ -200,7 +188,7 @@ fn another_repository_is_left_alone() {
 
 #[test]
 fn a_file_is_left_alone() {
-    foreign("step", |left| {
+    foreign(|left| {
         users_files(left);
         fs::write(&left.tree, "a file").expect("written");
     });
@@ -208,18 +196,16 @@ fn a_file_is_left_alone() {
 
 #[test]
 fn a_link_to_the_users_own_checkout_is_not_followed() {
-    for isolation in BOTH {
-        foreign(isolation, |left| {
-            users_files(left);
-            symlink(left.sandbox.repo(), &left.tree).expect("a link");
-            assert!(left.git_there(&["rev-parse", "--show-toplevel"]).ends_with("/repo"));
-        });
-    }
+    foreign(|left| {
+        users_files(left);
+        symlink(left.sandbox.repo(), &left.tree).expect("a link");
+        assert!(left.git_there(&["rev-parse", "--show-toplevel"]).ends_with("/repo"));
+    });
 }
 
 #[test]
 fn a_link_to_a_worktree_of_the_users_is_not_followed() {
-    foreign("run", |left| {
+    foreign(|left| {
         users_files(left);
         let theirs = left.sandbox.root().join("theirs");
         left.git(&["worktree", "add", "-q", "-b", "mine", theirs.to_str().expect("text")]);
@@ -230,7 +216,7 @@ fn a_link_to_a_worktree_of_the_users_is_not_followed() {
 
 #[test]
 fn a_git_file_that_names_the_repository_itself_does_not_give_it_the_users_head() {
-    foreign("run", |left| {
+    foreign(|left| {
         users_files(left);
         let git = left.sandbox.path(".git");
         left.sandbox.write(left.tree.join(".git"), &format!("gitdir: {}\n", git.display()));
@@ -241,31 +227,29 @@ fn a_git_file_that_names_the_repository_itself_does_not_give_it_the_users_head()
 
 #[test]
 fn a_damaged_git_file_is_mended() {
-    for isolation in BOTH {
-        for text in ["", "garbage", "gitdir: ", "gitdir: /nowhere/at/all\n"] {
-            let left = Left::new(isolation);
-            let pointer = left.tree.join(".git");
-            let text = match text {
-                // Into the repository's list, to an entry that is not there.
-                "gitdir: /nowhere/at/all\n" => {
-                    let entry = left.sandbox.path(".git/worktrees/not-there");
-                    format!("gitdir: {}\n", entry.display())
-                }
-                text => text.to_owned(),
-            };
-            fs::write(&pointer, &text).expect("written");
-            let git = left.sandbox.command("git").current_dir(&left.tree).arg("status").output();
-            assert!(!git.expect("git").status.success(), "git cannot use it: {text:?}");
-            left.assert_told("unlinked");
-            left.resume().success();
-            left.assert_all_there();
-        }
+    for text in ["", "garbage", "gitdir: ", "gitdir: /nowhere/at/all\n"] {
+        let left = Left::new();
+        let pointer = left.tree.join(".git");
+        let text = match text {
+            // Into the repository's list, to an entry that is not there.
+            "gitdir: /nowhere/at/all\n" => {
+                let entry = left.sandbox.path(".git/worktrees/not-there");
+                format!("gitdir: {}\n", entry.display())
+            }
+            text => text.to_owned(),
+        };
+        fs::write(&pointer, &text).expect("written");
+        let git = left.sandbox.command("git").current_dir(&left.tree).arg("status").output();
+        assert!(!git.expect("git").status.success(), "git cannot use it: {text:?}");
+        left.assert_told("unlinked");
+        left.resume().success();
+        left.assert_all_there();
     }
 }
 
 #[test]
 fn a_worktree_that_lost_its_git_file_is_asked_about_and_can_be_repaired() {
-    let left = Left::new("run");
+    let left = Left::new();
     fs::remove_file(left.tree.join(".git")).expect("removed");
     let row = left.assert_told("foreign");
     assert!(row["then"].as_str().expect("text").contains("`git worktree repair`"), "{row:#}");
@@ -278,72 +262,66 @@ fn a_worktree_that_lost_its_git_file_is_asked_about_and_can_be_repaired() {
 
 #[test]
 fn a_phantom_of_another_place_that_holds_the_branch_is_in_nobodys_way() {
-    for isolation in BOTH {
-        let left = Left::new(isolation);
-        let other = left.sandbox.root().join("phantom");
-        let place = other.to_str().expect("text");
-        left.git(&["worktree", "add", "-q", "--force", place, &left.branch]);
-        left.git(&["worktree", "lock", "--reason", "on a stick", place]);
-        fs::remove_dir_all(&other).expect("removed");
-        fs::remove_dir_all(&left.tree).expect("removed");
-        let listed = left.git(&["worktree", "list", "--porcelain"]);
-        assert!(listed.contains("locked on a stick"), "{listed}");
-        left.assert_told("missing");
-        left.resume().success();
-        left.assert_all_there();
-        let listed = left.git(&["worktree", "list", "--porcelain"]);
-        assert!(listed.contains("locked on a stick"), "it is somebody's: {listed}");
-    }
+    let left = Left::new();
+    let other = left.sandbox.root().join("phantom");
+    let place = other.to_str().expect("text");
+    left.git(&["worktree", "add", "-q", "--force", place, &left.branch]);
+    left.git(&["worktree", "lock", "--reason", "on a stick", place]);
+    fs::remove_dir_all(&other).expect("removed");
+    fs::remove_dir_all(&left.tree).expect("removed");
+    let listed = left.git(&["worktree", "list", "--porcelain"]);
+    assert!(listed.contains("locked on a stick"), "{listed}");
+    left.assert_told("missing");
+    left.resume().success();
+    left.assert_all_there();
+    let listed = left.git(&["worktree", "list", "--porcelain"]);
+    assert!(listed.contains("locked on a stick"), "it is somebody's: {listed}");
 }
 
 #[test]
 fn a_moved_repository_takes_its_worktrees_along() {
-    for isolation in BOTH {
-        let left = Left::new(isolation);
-        let moved = left.sandbox.root().join("moved");
-        fs::rename(left.sandbox.repo(), &moved).expect("it can be moved");
-        let tree = moved.join(left.tree.strip_prefix(left.sandbox.repo()).expect("inside"));
-        let git = left.sandbox.command("git").current_dir(&tree).arg("status").output();
-        assert!(!git.expect("git").status.success(), "git does not find the repository");
-        let told = left.sandbox.piton(&["status", &left.handle, "--json"]).cwd(&moved).output();
-        assert_eq!(told.success().json()["data"]["worktrees"]["work"][0]["state"], "unlinked");
-        left.sandbox.piton(&["resume", "--trust"]).cwd(&moved).output().success();
-        assert_eq!(left.found("paths"), "AM staged.txt\n?? work.txt\n");
-        assert_eq!(left.found("work"), "precious\n");
-        // The sandbox looks where the repository was.
-        fs::rename(&moved, left.sandbox.repo()).expect("it can be moved back");
-        left.assert_landed(&[("mine.txt", "mine"), ("staged.txt", "staged\nmore")]);
-    }
+    let left = Left::new();
+    let moved = left.sandbox.root().join("moved");
+    fs::rename(left.sandbox.repo(), &moved).expect("it can be moved");
+    let tree = moved.join(left.tree.strip_prefix(left.sandbox.repo()).expect("inside"));
+    let git = left.sandbox.command("git").current_dir(&tree).arg("status").output();
+    assert!(!git.expect("git").status.success(), "git does not find the repository");
+    let told = left.sandbox.piton(&["status", &left.handle, "--json"]).cwd(&moved).output();
+    assert_eq!(told.success().json()["data"]["worktrees"]["work"][0]["state"], "unlinked");
+    left.sandbox.piton(&["resume", "--trust"]).cwd(&moved).output().success();
+    assert_eq!(left.found("paths"), "AM staged.txt\n?? work.txt\n");
+    assert_eq!(left.found("work"), "precious\n");
+    // The sandbox looks where the repository was.
+    fs::rename(&moved, left.sandbox.repo()).expect("it can be moved back");
+    left.assert_landed(&[("mine.txt", "mine"), ("staged.txt", "staged\nmore")]);
 }
 
 #[test]
 fn a_moved_repository_finds_worktrees_that_stayed_where_they_were() {
-    for isolation in BOTH {
-        let root = tempfile::tempdir().expect("a folder");
-        let root = root.path().canonicalize().expect("a path");
-        let env = [("PITON_WORKTREE_ROOT", root.as_path())];
-        let script = super::LEAVES;
-        let left = Left::with(isolation, script, "", &env);
-        assert!(left.tree.starts_with(&root), "{}", left.tree.display());
-        let moved = left.sandbox.root().join("moved");
-        fs::rename(left.sandbox.repo(), &moved).expect("it can be moved");
-        let git = left.sandbox.command("git").current_dir(&left.tree).arg("status").output();
-        assert!(!git.expect("git").status.success(), "git does not find the repository");
-        // From inside the worktree nothing is known but where the repository was.
-        let told = left.sandbox.piton(&["status"]).cwd(&left.tree).output();
-        assert_ne!(told.code, Some(0));
-        assert!(told.stderr.contains("worktree repair"), "{told}");
-        left.sandbox.piton(&["resume", "--trust"]).cwd(&moved).output().success();
-        assert_eq!(left.found("paths"), "AM staged.txt\n?? work.txt\n");
-        assert_eq!(left.found("work"), "precious\n");
-        fs::rename(&moved, left.sandbox.repo()).expect("it can be moved back");
-        left.assert_landed(&[("mine.txt", "mine"), ("work.txt", "precious")]);
-    }
+    let root = tempfile::tempdir().expect("a folder");
+    let root = root.path().canonicalize().expect("a path");
+    let env = [("PITON_WORKTREE_ROOT", root.as_path())];
+    let script = super::LEAVES;
+    let left = Left::with(script, "", &env);
+    assert!(left.tree.starts_with(&root), "{}", left.tree.display());
+    let moved = left.sandbox.root().join("moved");
+    fs::rename(left.sandbox.repo(), &moved).expect("it can be moved");
+    let git = left.sandbox.command("git").current_dir(&left.tree).arg("status").output();
+    assert!(!git.expect("git").status.success(), "git does not find the repository");
+    // From inside the worktree nothing is known but where the repository was.
+    let told = left.sandbox.piton(&["status"]).cwd(&left.tree).output();
+    assert_ne!(told.code, Some(0));
+    assert!(told.stderr.contains("worktree repair"), "{told}");
+    left.sandbox.piton(&["resume", "--trust"]).cwd(&moved).output().success();
+    assert_eq!(left.found("paths"), "AM staged.txt\n?? work.txt\n");
+    assert_eq!(left.found("work"), "precious\n");
+    fs::rename(&moved, left.sandbox.repo()).expect("it can be moved back");
+    left.assert_landed(&[("mine.txt", "mine"), ("work.txt", "precious")]);
 }
 
 #[test]
 fn the_worktree_of_another_run_is_left_alone() {
-    let left = Left::new("run");
+    let left = Left::new();
     let sandbox = &left.sandbox;
     let script = "write theirs-alone.txt theirs; touch {other}; hang";
     let text = plan(sandbox, &[agent_step(sandbox, "work", script, "")]);
@@ -352,16 +330,17 @@ fn the_worktree_of_another_run_is_left_alone() {
     sandbox.wait_exists(sandbox.mark("other"));
     worker.signal(Signal::INT);
     worker.wait().expect_code(130);
-    let theirs = sandbox.piton(&["worktree", "path", "other.toml"]).output().success();
+    let theirs = sandbox.piton(&["worktree", "path", "other.toml", "work"]).output().success();
     let theirs = Path::new(theirs.stdout.trim()).to_owned();
     fs::remove_dir_all(&left.tree).expect("removed");
     fs::rename(&theirs, &left.tree).expect("moved");
     assert!(left.git_there(&["status"]).contains("theirs-alone.txt"), "a good worktree");
     let row = left.assert_told("foreign");
-    assert!(row["found"].as_str().expect("text").contains("another run"), "{row:#}");
+    let place = theirs.to_str().expect("text");
+    assert!(row["found"].as_str().expect("text").contains(place), "{row:#}");
     let before = OnDisk::of(&left.tree);
     let told = sandbox.piton(&["resume", &left.handle]).output().expect_code(4);
-    assert!(told.stderr.contains("another run"), "{told}");
+    assert!(told.stderr.contains(place), "{told}");
     assert_eq!(before.differences(&OnDisk::of(&left.tree)), Vec::<std::path::PathBuf>::new());
     // Back where it belongs, both go on.
     fs::rename(&left.tree, &theirs).expect("moved");

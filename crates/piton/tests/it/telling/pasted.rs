@@ -247,7 +247,7 @@ fn what_is_told_of_snapshots_can_be_pasted() {
 #[test]
 fn what_is_told_of_a_run_that_is_done_can_be_pasted() {
     let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
-    let asks = "echo a > a.txt; piton ask 'Which port?' > b.txt";
+    let asks = "echo ignored > piton.toml; echo a > a.txt; piton ask 'Which port?' > b.txt";
     let text = format!("[plan]\nname = 'port'\n[[step]]\nid = 'a'\nrun = {asks:?}\n");
     lay_plan(&sandbox, &text);
     sandbox.piton(&["run", "plan.toml", "--trust"]).output().expect_code(4);
