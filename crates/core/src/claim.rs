@@ -2,8 +2,8 @@
 //! asked by the scheduler, by recovery and by the claim itself.
 
 use crate::decided::Lease;
-use crate::event::{Entry, Grounds, Holder};
-use crate::ids::{AttemptId, Fence, LockName, StepId, StepRef, TreeNo};
+use crate::event::{Entry, Grounds, Holder, Under};
+use crate::ids::{AttemptId, Fence, LockName, StepRef, TreeNo};
 use crate::observed::{Observed, Sighting};
 use crate::plan::{Isolation, PlanStep};
 use crate::refusal::Refusal;
@@ -69,7 +69,7 @@ pub struct Chosen {
     pub displaces: Option<Fence>,
     /// Lapsed claims whose slot in a lock, or whose worktree, this one gets: no heartbeat makes them
     /// believed again.
-    pub outlived: Vec<(StepRef, Fence)>,
+    pub outlived: Vec<Under>,
 }
 
 /// Who asks, and what they saw.
@@ -152,11 +152,11 @@ fn grant(
     asker: &Asker<'_>,
     takeover: Takeover,
 ) -> Result<Chosen, Refusal> {
-    let held = run.state_of(step).and_then(|state| state.attempt());
+    let held = run.step(step).and_then(|(_, state)| state.attempt());
     let displaces = held.map(|attempt| attempt.fence);
     let granted = match (claimable(run, step, asker), takeover) {
         (Err(Refusal::HeldAlive { .. } | Refusal::HeldElsewhere { .. }), Takeover::Force) => {
-            let index = run.index_of_ref(step).expect("a held step is in the plan");
+            let index = run.index_of(step).expect("a held step is in the plan");
             let entry = open_to(run, index, step, asker)?;
             Granted { entry, grounds: Grounds::Forced }
         }
@@ -169,9 +169,9 @@ fn grant(
 
 /// Whether a step may be claimed now, given what was seen of its present holder.
 pub fn claimable(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<Granted, Refusal> {
-    match run.index_of_ref(step) {
+    match run.index_of(step) {
         Some(index) => claimable_at(run, index, step, asker),
-        None => Err(Refusal::UnknownStep(step.step.clone())),
+        None => Err(Refusal::UnknownStep(step.clone())),
     }
 }
 
@@ -184,10 +184,10 @@ pub(crate) fn claimable_at(
 ) -> Result<Granted, Refusal> {
     let state = run.step_at(index);
     if state.is_completed() {
-        return Err(Refusal::Completed(step.step.clone()));
+        return Err(Refusal::Completed(step.clone()));
     }
     let grounds = match &state.phase {
-        Phase::Held(attempt) => taken_over(step, attempt, asker)?,
+        Phase::Held { attempt, .. } => taken_over(step, attempt, asker)?,
         _ => Grounds::Free,
     };
     let entry = open_to(run, index, step, asker)?;
@@ -198,7 +198,7 @@ pub(crate) fn claimable_at(
 /// of them.
 pub(crate) fn awaits_needs_alone(run: &Run, index: usize) -> bool {
     let state = run.step_at(index);
-    matches!(state.phase, Phase::Pending)
+    matches!(state.phase, Phase::Pending { .. })
         && !run.has_needs_met(index)
         && !state.is_stopped()
         && state.open_question().is_none()
@@ -223,25 +223,25 @@ fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result
         true => WorkIs::Here,
         false => WorkIs::Elsewhere,
     };
-    let entry = entry_of(plan, state, work)?;
+    let entry = entry_of(step, (plan, state), work)?;
     let kept = matches!(asker.holder, Holder::Keeper { .. });
-    if let (true, Phase::Held(lost)) = (kept, &state.phase)
+    if let (true, Phase::Held { attempt: lost, .. }) = (kept, &state.phase)
         && asks_first(plan, state)
     {
-        return Err(Refusal::AskFirst { step: step.step.clone(), fence: lost.fence });
+        return Err(Refusal::AskFirst { step: step.clone(), fence: lost.fence });
     }
     // One bad step ends what piton runs by itself; people and agents may go on with the others.
     if let (true, Some((failed, _))) = (kept, run.failed_for_good()) {
-        return Err(Refusal::RunFailed(failed.id.clone()));
+        return Err(Refusal::RunFailed(failed));
     }
     let needs = run.unmet(index);
     if !needs.is_empty() {
-        return Err(Refusal::NeedsUnmet { step: step.step.clone(), needs });
+        return Err(Refusal::NeedsUnmet { step: step.clone(), needs });
     }
-    free_slots(run, plan, asker)?;
+    free_slots(run, step, plan, asker)?;
     free_place(run, step, asker)?;
     if kept {
-        free_job(run, &step.step, asker)?;
+        free_job(run, step, asker)?;
         return Ok(entry);
     }
     // Whoever claims from a worktree of their own sees to the rest themselves.
@@ -251,9 +251,9 @@ fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result
 /// Whether a lapsed claim may be believed again: nobody else has got a slot of its locks, or its
 /// worktree.
 pub(crate) fn renewable(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<(), Refusal> {
-    match run.step(&step.step) {
-        Some((plan, _)) => free_slots(run, plan, asker)?,
-        None => return Err(Refusal::UnknownStep(step.step.clone())),
+    match run.step(step) {
+        Some((plan, _)) => free_slots(run, step, plan, asker)?,
+        None => return Err(Refusal::UnknownStep(step.clone())),
     }
     match asker.holder {
         Holder::External { .. } => free_place(run, step, asker),
@@ -262,9 +262,14 @@ pub(crate) fn renewable(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<
 }
 
 /// Every lock of a step must have a slot that no believed claim on another step holds.
-fn free_slots(run: &Run, plan: &PlanStep, asker: &Asker<'_>) -> Result<(), Refusal> {
+fn free_slots(
+    run: &Run,
+    step: &StepRef,
+    plan: &PlanStep,
+    asker: &Asker<'_>,
+) -> Result<(), Refusal> {
     for lock in &plan.locks {
-        if let Some(by) = busy_by(run, lock, Some(&plan.id), asker) {
+        if let Some(by) = busy_by(run, lock, Some(step), asker) {
             return Err(Refusal::LockBusy { lock: lock.clone(), by });
         }
     }
@@ -275,31 +280,26 @@ fn free_slots(run: &Run, plan: &PlanStep, asker: &Asker<'_>) -> Result<(), Refus
 fn busy_by(
     run: &Run,
     lock: &LockName,
-    but: Option<&StepId>,
+    but: Option<&StepRef>,
     asker: &Asker<'_>,
-) -> Option<Vec<StepId>> {
-    let by: Vec<StepId> = users(run, lock, but)
+) -> Option<Vec<StepRef>> {
+    let by: Vec<StepRef> = users(run, lock, but)
         .filter(|(step, attempt)| is_believed(step, attempt, asker))
-        .map(|(step, _)| step.step)
+        .map(|(step, _)| step)
         .collect();
     (by.len() >= slots(run, lock)).then_some(by)
 }
 
 /// The lapsed claims that leave too few slots for a claim on this step, or are in its tree, should they be
 /// renewed.
-fn outlived(
-    run: &Run,
-    step: &StepRef,
-    tree: Option<TreeNo>,
-    asker: &Asker<'_>,
-) -> Vec<(StepRef, Fence)> {
+fn outlived(run: &Run, step: &StepRef, tree: Option<TreeNo>, asker: &Asker<'_>) -> Vec<Under> {
     let there = tree.into_iter().flat_map(|tree| outside_in(run, tree, step, asker));
-    let mut all: Vec<_> = there.map(|(other, held)| (other, held.fence)).collect();
-    for lock in run.step(&step.step).iter().flat_map(|(plan, _)| &plan.locks) {
-        let users: Vec<_> = users(run, lock, Some(&step.step)).collect();
+    let mut all: Vec<_> = there.map(under).collect();
+    for lock in run.step(step).iter().flat_map(|(plan, _)| &plan.locks) {
+        let users: Vec<_> = users(run, lock, Some(step)).collect();
         if users.len() >= slots(run, lock) {
             let lapsed = users.into_iter().filter(|(step, held)| !is_believed(step, held, asker));
-            all.extend(lapsed.map(|(step, held)| (step, held.fence)));
+            all.extend(lapsed.map(under));
         }
     }
     all.sort_unstable();
@@ -307,15 +307,18 @@ fn outlived(
     all
 }
 
+fn under((step, held): (StepRef, &Attempt)) -> Under {
+    Under { step, fence: held.fence }
+}
+
 /// Claims on other steps that hold a lock.
 fn users<'run>(
     run: &'run Run,
     lock: &LockName,
-    but: Option<&StepId>,
+    but: Option<&StepRef>,
 ) -> impl Iterator<Item = (StepRef, &'run Attempt)> {
     let uses = move |step: &StepRef| {
-        Some(&step.step) != but
-            && run.step(&step.step).is_some_and(|(plan, _)| plan.locks.contains(lock))
+        Some(step) != but && run.step(step).is_some_and(|(plan, _)| plan.locks.contains(lock))
     };
     run.held().filter(move |(step, _)| uses(step))
 }
@@ -344,7 +347,7 @@ fn lives_here(attempt: &Attempt, asker: &Asker<'_>) -> bool {
 /// A held step can be taken over by its own owner, or after its lease. On this host a live keeper
 /// keeps it whatever its lease says, and a dead one is buried first, so that its work is kept.
 fn taken_over(step: &StepRef, attempt: &Attempt, asker: &Asker<'_>) -> Result<Grounds, Refusal> {
-    let (id, fence): (StepId, Fence) = (step.step.clone(), attempt.fence);
+    let (id, fence) = (step.clone(), attempt.fence);
     if attempt.holder.is_same_owner(asker.holder) {
         return Ok(Grounds::SameOwner);
     }
@@ -371,7 +374,7 @@ fn free_place(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<(), Refusa
             owner_of_place(run, asker).filter(|owner| *owner != step).cloned()
         }
     };
-    by.map_or(Ok(()), |by| Err(Refusal::TreeBusy { by: by.step }))
+    by.map_or(Ok(()), |by| Err(Refusal::TreeBusy { by }))
 }
 
 /// The step that the tree belongs to from which somebody outside asks.
@@ -406,9 +409,9 @@ fn tree_for(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Option<TreeNo> {
 }
 
 /// So many steps are attempted at once.
-fn free_job(run: &Run, step: &StepId, asker: &Asker<'_>) -> Result<(), Refusal> {
+fn free_job(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<(), Refusal> {
     let jobs = jobs(run, asker.observed);
-    let others = run.held().filter(|(other, held)| other.step != *step && is_kept(held));
+    let others = run.held().filter(|(other, held)| other != step && is_kept(held));
     let busy = others.filter(|(other, held)| is_believed(other, held, asker)).count();
     if busy >= jobs as usize { Err(Refusal::JobsBusy { jobs }) } else { Ok(()) }
 }

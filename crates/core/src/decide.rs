@@ -3,22 +3,24 @@
 
 use crate::claim::{Asker, Chosen, Claim, believed_until, choose, lease_key, renewable};
 use crate::decided::{Decided, Lease};
-use crate::event::{Claimed, Entry, Event, Failure, Holder, ReleasedBy, RunOpened, Stage};
-use crate::ids::{Fence, StepRef};
+use crate::event::{
+    Claimed, Entry, Event, Fact, Failure, Holder, Interruption, ReleasedBy, RunOpened, Stage, Under,
+};
+use crate::ids::{Fence, ItemRef, Oid, QuestionId, StepRef, SubstepId, TreeNo};
 use crate::limits::EVIDENCE_BYTES_MAX;
 use crate::observed::Observed;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlanStep};
 use crate::refusal::Refusal;
 use crate::run::{Attempt, Merged, Phase, Run, Step};
 use crate::time::Moment;
 
 use ask::{decide_answer, decide_apply, decide_ask, decide_conflict};
 use complete::{decide_complete, nothing_awaited, nothing_open, verified};
-use end::{asked_cause, bury, clipped_failure, decide_expire, interrupted, last_word, suspended};
+use end::{asked_cause, bury, clipped_failure, decide_expire, interrupted};
 use steer::{decide_abandon, decide_accept, decide_reopen, decide_resume, decide_stop};
 
 pub use ask::asked;
-pub use command::Command;
+pub use command::{Command, Request};
 pub use complete::{completable, completed_with};
 pub use steer::{acceptable, may_forget};
 
@@ -47,134 +49,19 @@ pub fn decide(
         return Err(Refusal::RunAbandoned);
     }
     match command {
-        Command::Abandon { host, keep_until } => decide_abandon(run, host, *keep_until),
-        Command::Reopen { host } => Ok(decide_reopen(run, host)),
         Command::Claim(claim) => decide_claim(run, claim, leases, now),
-        Command::Renew { step, fence, until, place } => {
-            let (_, attempt) = own(run, step, *fence)?;
-            if !until.is_later_than(believed_until(step, attempt, leases)) {
-                return Ok(nothing());
-            }
-            // Whoever has the slots of a lapsed claim by now, or its worktree, keeps them.
-            let observed = Observed { place: *place, ..Observed::default() };
-            let asker = Asker { holder: &attempt.holder, observed: &observed, leases, now };
-            renewable(run, step, &asker)?;
-            let (key, fence, until) = (lease_key(step), *fence, until.clone());
-            Ok(nothing().with_lease(Lease { key, fence, until }))
-        }
-        Command::Start { step, fence, base, answers, pid } => {
-            let (state, attempt) = own(run, step, *fence)?;
-            if matches!(attempt.entry, Entry::Verify | Entry::Land) {
-                return Err(Refusal::NothingToStart { step: step.step.clone() });
-            }
-            let mut told = answers.clone();
-            // What piton asked itself is followed, whether anybody is told it or not.
-            told.extend(state.directions().map(|question| question.id));
-            let answers = state.unread_of(&told);
-            if attempt.started_at.is_some() && answers.is_empty() && base.is_none() {
-                return Ok(nothing());
-            }
-            let (step, fence, base) = (step.clone(), *fence, base.clone());
-            Ok(one(Event::Started { step, fence, base, answers, pid: *pid }))
-        }
-        Command::Checkpoint { step, fence, snapshot, report } => {
-            own(run, step, *fence)?;
-            let (step, fence) = (step.clone(), *fence);
-            let (snapshot, report) = (snapshot.clone(), report.clone());
-            Ok(one(Event::Checkpointed { step, fence, snapshot, report }))
-        }
-        Command::TellCheckout { step, fence, files, more } => {
-            own(run, step, *fence)?;
-            let (step, fence, files, more) = (step.clone(), *fence, files.clone(), *more);
-            Ok(one(Event::CheckoutChanged { step, fence, files, more }))
-        }
-        Command::CompleteSubstep { .. } | Command::AddItem { .. } | Command::MarkItems { .. } => {
-            decide_checklist(run, command)
-        }
-        Command::Ask { step, fence, text, choices } => {
-            decide_ask(run, (step, *fence), text, choices)
-        }
-        Command::RaiseConflict { step, fence, conflict } => {
-            decide_conflict(run, (step, *fence), conflict, now)
-        }
+        Command::Under(under, request) => decide_under(run, under, request, &Clock { leases, now }),
         Command::Answer { question, answer, host } => decide_answer(run, question, answer, host),
-        Command::ApplyAnswers { step, fence, questions } => {
-            decide_apply(run, (step, *fence), questions)
+        Command::ForceRelease { step } => {
+            let held = present(run, step).map_err(|no| unreleasable(run, step, no))?;
+            let under = Under { step: step.clone(), fence: held.fence };
+            Ok(last_word(&under, Fact::Released { by: ReleasedBy::Force }, now))
         }
-        Command::Suspend { step, fence } => {
-            let (held, _) = own(run, step, *fence)?;
-            match held.awaits(*fence) {
-                Some(_) => Ok(suspended(step, *fence, now)),
-                None => Err(Refusal::NothingAsked { step: step.step.clone() }),
-            }
-        }
-        Command::Release { step, fence } => decide_release(run, step, *fence, now),
         Command::Reset { step, reason } => decide_reset(run, step, reason.as_deref()),
-        Command::Verify { step, fence, commit, tree, truth, check, commits, omitted } => {
-            let (held, attempt) = own(run, step, *fence)?;
-            let kept = matches!(attempt.holder, Holder::Keeper { .. });
-            if kept && held.stage(attempt) == Stage::Unstarted {
-                return Err(Refusal::NotStarted { step: step.step.clone() });
-            }
-            if kept {
-                // Before anything lands: what is still open is not done.
-                nothing_awaited(step, held, |question| question.fence == *fence)?;
-                nothing_open(run, step, held)?;
-            }
-            Ok(one(Event::Verified {
-                step: step.clone(),
-                fence: *fence,
-                commit: commit.clone(),
-                tree: tree.clone(),
-                truth: *truth,
-                check: check.clone(),
-                commits: *commits,
-                answers: held.directions().map(|question| question.id).collect(),
-                omitted: omitted.clone(),
-            }))
-        }
-        Command::Land { step, fence, onto, to } => {
-            verified(run, step, *fence)?;
-            let (step, fence, onto, to) = (step.clone(), *fence, onto.clone(), to.clone());
-            Ok(one(Event::LandingIntended { step, fence, onto, to }))
-        }
-        Command::Complete { step, fence, commit, waive } => {
-            let (commit, waive) = (commit.as_ref(), waive.as_deref());
-            decide_complete(run, (step, *fence), commit, waive, now)
-        }
-        Command::Fail { step, fence, why } => {
-            let (held, _) = own(run, step, *fence)?;
-            // Whoever waits for an answer has not failed, unless they say so themselves.
-            if held.awaits(*fence).is_some() && !matches!(why, Failure::Reported { .. }) {
-                return Ok(suspended(step, *fence, now));
-            }
-            let why = clipped_failure(why.clone());
-            Ok(last_word(Event::Failed { step: step.clone(), fence: *fence, why }, *fence, now))
-        }
-        Command::Interrupt { step, fence, cause, at, evidence, left_at } => {
-            let (held, attempt) = own(run, step, *fence)?;
-            let event = Event::Interrupted {
-                step: step.clone(),
-                fence: *fence,
-                cause: asked_cause(run, attempt).unwrap_or(*cause),
-                at: *at,
-                evidence: clipped(evidence),
-                left_at: match (held.stage(attempt), *left_at) {
-                    // Only the holder knows that its agent has ended; the log knows the rest.
-                    (Stage::Agent, Stage::Verify) => Stage::Verify,
-                    (recorded, _) => recorded,
-                },
-            };
-            Ok(interrupted(run, (step, held, attempt), event, now))
-        }
-        Command::Bury { step, fence, corpse } => {
-            let (held, attempt) = own(run, step, *fence)?;
-            let event = bury(run, step, held, attempt, corpse);
-            Ok(interrupted(run, (step, held, attempt), event, now))
-        }
-        Command::Expire { step, fence } => decide_expire(run, (step, *fence), leases, now),
         Command::Stop { scope, cause, haste } => decide_stop(run, scope, *cause, *haste),
         Command::Resume { host, confirmed } => Ok(decide_resume(run, host, *confirmed)),
+        Command::Abandon { host, keep_until } => decide_abandon(run, host, *keep_until),
+        Command::Reopen { host } => Ok(decide_reopen(run, host)),
         Command::IntendMerge(intent) if run.merging.as_ref() == Some(intent) => Ok(nothing()),
         Command::IntendMerge(intent) => Ok(one(Event::MergeIntended(intent.clone()))),
         Command::Merge { into, commit, tip } => {
@@ -188,6 +75,140 @@ pub fn decide(
             Ok(one(Event::Merged { into, commit, tip }))
         }
         Command::AcceptPlan { plan } => decide_accept(run, plan),
+    }
+}
+
+/// The store's clock, and the leases that it judges.
+struct Clock<'a> {
+    leases: &'a [Lease],
+    now: &'a Moment,
+}
+
+/// A claim that is the step's present one, with the step.
+struct Held<'a> {
+    run: &'a Run,
+    under: &'a Under,
+    plan: &'a PlanStep,
+    state: &'a Step,
+    attempt: &'a Attempt,
+}
+
+impl Held<'_> {
+    fn id(&self) -> StepRef {
+        self.under.step.clone()
+    }
+
+    fn is_kept(&self) -> bool {
+        matches!(self.attempt.holder, Holder::Keeper { .. })
+    }
+
+    /// The question that this attempt has asked and was not told the answer of.
+    fn awaits_answer(&self) -> bool {
+        self.state.awaits(self.under.fence).is_some()
+    }
+
+    fn fact(&self, fact: Fact) -> Decided {
+        one(Event::Under(self.under.clone(), fact))
+    }
+
+    fn last_word(&self, fact: Fact, now: &Moment) -> Decided {
+        last_word(self.under, fact, now)
+    }
+}
+
+/// The fact that ends an attempt; its lease is over with it, so that leases do not pile up.
+fn last_word(under: &Under, fact: Fact, now: &Moment) -> Decided {
+    one(Event::Under(under.clone(), fact)).with_lease(lease(under, now))
+}
+
+fn lease(under: &Under, until: &Moment) -> Lease {
+    Lease { key: lease_key(&under.step), fence: under.fence, until: until.clone() }
+}
+
+fn decide_under(
+    run: &Run,
+    under: &Under,
+    request: &Request,
+    clock: &Clock<'_>,
+) -> Result<Decided, Refusal> {
+    // Completing twice under the same fence is harmless; nothing else completes a completed step.
+    if matches!(request, Request::Complete { .. }) && is_completed_by(run, under) {
+        return Ok(nothing());
+    }
+    let held = own(run, under).map_err(|refusal| match request {
+        Request::Release => unreleasable(run, &under.step, refusal),
+        _ => refusal,
+    })?;
+    let now = clock.now;
+    match request {
+        Request::Start { base, answers, pid } => decide_start(&held, base.as_ref(), answers, *pid),
+        Request::Renew { until, place } => decide_renew(&held, until, *place, clock),
+        Request::Checkpoint { snapshot, report } => {
+            let (snapshot, report) = (snapshot.clone(), report.clone());
+            Ok(held.fact(Fact::Checkpointed { snapshot, report }))
+        }
+        Request::CompleteSubstep { substep } => decide_substep(&held, substep),
+        Request::AddItem { text, priority } => {
+            let (text, priority) = (clipped(text), *priority);
+            Ok(held.fact(Fact::ItemAdded { text, priority }))
+        }
+        Request::MarkItems { items, mark } => {
+            known_items(&held, items)?;
+            let (items, mark) = (items.clone(), mark.clone());
+            Ok(held.fact(Fact::ItemsMarked { items, mark }))
+        }
+        Request::ReportCheckout(changes) => Ok(held.fact(Fact::CheckoutChanged(changes.clone()))),
+        Request::Verify { commit, tree, truth, check, commits, omitted } => {
+            verifiable(&held)?;
+            Ok(held.fact(Fact::Verified {
+                commit: commit.clone(),
+                tree: tree.clone(),
+                truth: *truth,
+                check: check.clone(),
+                commits: *commits,
+                answers: held.state.directions().map(|question| question.id).collect(),
+                omitted: omitted.clone(),
+            }))
+        }
+        Request::Land(intent) => {
+            verified(&held)?;
+            Ok(held.fact(Fact::LandingIntended(intent.clone())))
+        }
+        Request::Complete { commit, waive } => {
+            decide_complete(&held, commit.as_ref(), waive.as_deref(), now)
+        }
+        Request::RaiseQuestion { text, choices } => decide_ask(&held, text, choices),
+        Request::RaiseConflict(conflict) => decide_conflict(&held, conflict, now),
+        Request::ApplyAnswers { questions } => Ok(decide_apply(&held, questions)),
+        Request::Suspend if held.awaits_answer() => Ok(held.last_word(Fact::Suspended {}, now)),
+        Request::Suspend => Err(Refusal::NothingAsked { step: held.id() }),
+        // A worker would take it up again at once, and so on for ever.
+        Request::Release if held.is_kept() => Err(Refusal::RunByPiton(held.id())),
+        Request::Release => Ok(held.last_word(Fact::Released { by: ReleasedBy::Owner }, now)),
+        // Whoever waits for an answer has not failed, unless they say so themselves.
+        Request::Fail { why }
+            if held.awaits_answer() && !matches!(why, Failure::Reported { .. }) =>
+        {
+            Ok(held.last_word(Fact::Suspended {}, now))
+        }
+        Request::Fail { why } => {
+            Ok(held.last_word(Fact::Failed { why: clipped_failure(why.clone()) }, now))
+        }
+        Request::Interrupt(interruption) => {
+            let fact = Fact::Interrupted(Interruption {
+                cause: asked_cause(&held).unwrap_or(interruption.cause),
+                at: interruption.at,
+                evidence: clipped(&interruption.evidence),
+                left_at: match (held.state.stage(held.attempt), interruption.left_at) {
+                    // Only the holder knows that its agent has ended; the log knows the rest.
+                    (Stage::Agent, Stage::Verify) => Stage::Verify,
+                    (recorded, _) => recorded,
+                },
+            });
+            Ok(interrupted(&held, fact, now))
+        }
+        Request::Bury(corpse) => Ok(interrupted(&held, bury(&held, corpse), now)),
+        Request::Expire => decide_expire(&held, clock),
     }
 }
 
@@ -205,37 +226,50 @@ fn is_to_go_on(command: &Command) -> bool {
     )
 }
 
-pub(crate) fn one(event: Event) -> Decided {
+fn one(event: Event) -> Decided {
     Decided::new(vec![event])
 }
 
-pub(crate) fn nothing() -> Decided {
+fn nothing() -> Decided {
     Decided::new(Vec::new())
 }
 
 /// The one check of ownership: the step's open attempt, if this fence is its fence.
-pub(crate) fn own<'run>(
-    run: &'run Run,
-    step: &StepRef,
-    fence: Fence,
-) -> Result<(&'run Step, &'run Attempt), Refusal> {
-    let id = || step.step.clone();
-    let state = run.state_of(step).ok_or_else(|| Refusal::UnknownStep(id()))?;
+fn own<'a>(run: &'a Run, under: &'a Under) -> Result<Held<'a>, Refusal> {
+    let (id, given) = (|| under.step.clone(), under.fence);
+    let (plan, state) = run.step(&under.step).ok_or_else(|| Refusal::UnknownStep(id()))?;
     match &state.phase {
-        Phase::Held(attempt) if attempt.fence == fence => Ok((state, attempt)),
-        Phase::Held(attempt) => {
-            Err(Refusal::StaleFence { step: id(), given: fence, current: attempt.fence })
+        Phase::Held { attempt, .. } if attempt.fence == given => {
+            Ok(Held { run, under, plan, state, attempt })
+        }
+        Phase::Held { attempt, .. } => {
+            Err(Refusal::StaleFence { step: id(), given, current: attempt.fence })
         }
         Phase::Completed { .. } => Err(Refusal::Completed(id())),
-        Phase::Pending | Phase::Failed { .. } | Phase::Interrupted(_) | Phase::Suspended { .. } => {
-            Err(Refusal::NotClaimed { step: id(), given: fence })
-        }
+        Phase::Pending { .. }
+        | Phase::Failed { .. }
+        | Phase::Interrupted { .. }
+        | Phase::Suspended { .. } => Err(Refusal::NotClaimed { step: id(), given }),
     }
 }
 
 /// Whether a fence is that of the step's open attempt.
-pub fn holds(run: &Run, step: &StepRef, fence: Fence) -> Result<(), Refusal> {
-    own(run, step, fence).map(drop)
+pub fn holds(run: &Run, under: &Under) -> Result<(), Refusal> {
+    own(run, under).map(drop)
+}
+
+fn is_completed_by(run: &Run, under: &Under) -> bool {
+    let state = run.step(&under.step).map(|(_, state)| &state.phase);
+    matches!(state, Some(Phase::Completed { fence, .. }) if *fence == under.fence)
+}
+
+/// Why there is nothing to give back, whoever asks.
+fn unreleasable(run: &Run, step: &StepRef, refusal: Refusal) -> Refusal {
+    match (refusal, present(run, step)) {
+        (Refusal::Completed(step), _) => Refusal::CannotRelease(step),
+        (_, Err(pending @ Refusal::Pending(_))) => pending,
+        (refusal, _) => refusal,
+    }
 }
 
 fn decide_claim(
@@ -258,102 +292,106 @@ fn decide_claim(
         pid: claim.pid,
     });
     let fence = Fence::from(run.cursor.position.next());
-    let lease = Lease { key: lease_key(&step), fence, until: claim.until.clone() };
-    let over = |(step, fence)| Lease { key: lease_key(&step), fence, until: now.clone() };
-    Ok(outlived.into_iter().map(over).fold(one(event).with_lease(lease), Decided::with_lease))
+    let decided = one(event).with_lease(lease(&Under { step, fence }, &claim.until));
+    let over = outlived.iter().map(|under| lease(under, now));
+    Ok(over.fold(decided, Decided::with_lease))
 }
 
-fn decide_checklist(run: &Run, command: &Command) -> Result<Decided, Refusal> {
-    match command {
-        Command::CompleteSubstep { step, fence, substep } => {
-            let (state, _) = own(run, step, *fence)?;
-            let known = run.step(&step.step).is_some_and(|(plan, _)| {
-                plan.substeps.iter().any(|candidate| candidate.id == *substep)
-            });
-            if !known {
-                let (step, substep) = (step.step.clone(), substep.clone());
-                return Err(Refusal::UnknownSubstep { step, substep });
-            }
-            if state.checklist.completed.contains(substep) {
-                return Ok(nothing());
-            }
-            let (step, fence, substep) = (step.clone(), *fence, substep.clone());
-            Ok(one(Event::SubstepCompleted { step, fence, substep }))
-        }
-        Command::AddItem { step, fence, text, priority } => {
-            own(run, step, *fence)?;
-            let (step, fence, text, priority) = (step.clone(), *fence, clipped(text), *priority);
-            Ok(one(Event::ItemAdded { step, fence, text, priority }))
-        }
-        Command::MarkItems { step, fence, items, mark } => {
-            let (state, _) = own(run, step, *fence)?;
-            let (plan, _) = run.step(&step.step).expect("the step is ours");
-            if let Some(item) = items.iter().find(|item| !state.checklist.has(plan, item)) {
-                let (step, item) = (step.step.clone(), item.clone());
-                return Err(Refusal::UnknownItem { step, item });
-            }
-            let (step, fence, items, mark) = (step.clone(), *fence, items.clone(), mark.clone());
-            Ok(one(Event::ItemsMarked { step, fence, items, mark }))
-        }
-        _ => unreachable!("only commands about the checklist come here"),
+fn decide_start(
+    held: &Held<'_>,
+    base: Option<&Oid>,
+    answers: &[QuestionId],
+    pid: Option<u32>,
+) -> Result<Decided, Refusal> {
+    if matches!(held.attempt.entry, Entry::Verify | Entry::Land) {
+        return Err(Refusal::NothingToStart { step: held.id() });
+    }
+    let mut told = answers.to_vec();
+    // What piton asked itself is followed, whether anybody is told it or not.
+    told.extend(held.state.directions().map(|question| question.id));
+    let answers = held.state.unread_of(&told);
+    if held.attempt.started_at.is_some() && answers.is_empty() && base.is_none() {
+        return Ok(nothing());
+    }
+    Ok(held.fact(Fact::Started { base: base.cloned(), answers, pid }))
+}
+
+fn decide_renew(
+    held: &Held<'_>,
+    until: &Moment,
+    place: Option<TreeNo>,
+    clock: &Clock<'_>,
+) -> Result<Decided, Refusal> {
+    let Clock { leases, now } = *clock;
+    let step = &held.under.step;
+    if !until.is_later_than(believed_until(step, held.attempt, leases)) {
+        return Ok(nothing());
+    }
+    // Whoever has the slots of a lapsed claim by now, or its worktree, keeps them.
+    let observed = Observed { place, ..Observed::default() };
+    let asker = Asker { holder: &held.attempt.holder, observed: &observed, leases, now };
+    renewable(held.run, step, &asker)?;
+    Ok(nothing().with_lease(lease(held.under, until)))
+}
+
+/// What a keeper has verified is about to land: nothing of it may be open then.
+fn verifiable(held: &Held<'_>) -> Result<(), Refusal> {
+    if !held.is_kept() {
+        return Ok(());
+    }
+    if held.state.stage(held.attempt) == Stage::Unstarted {
+        return Err(Refusal::NotStarted { step: held.id() });
+    }
+    nothing_awaited(held, |question| question.fence == held.under.fence)?;
+    nothing_open(held)
+}
+
+fn decide_substep(held: &Held<'_>, substep: &SubstepId) -> Result<Decided, Refusal> {
+    if !held.plan.substeps.iter().any(|candidate| candidate.id == *substep) {
+        return Err(Refusal::UnknownSubstep { step: held.id(), substep: substep.clone() });
+    }
+    match held.state.checklist.completed.contains(substep) {
+        true => Ok(nothing()),
+        false => Ok(held.fact(Fact::SubstepCompleted { substep: substep.clone() })),
     }
 }
 
-fn decide_release(
-    run: &Run,
-    step: &StepRef,
-    fence: Option<Fence>,
-    now: &Moment,
-) -> Result<Decided, Refusal> {
-    let held = present(run, step).map_err(|refusal| match (refusal, fence) {
-        (Refusal::Completed(step), _) => Refusal::CannotRelease(step),
-        (Refusal::NothingHeld { step, .. }, Some(given)) => Refusal::NotClaimed { step, given },
-        (refusal, _) => refusal,
-    })?;
-    let by = match fence {
-        Some(fence) => {
-            let (_, attempt) = own(run, step, fence)?;
-            // A worker would take it up again at once, and so on for ever.
-            if matches!(attempt.holder, Holder::Keeper { .. }) {
-                return Err(Refusal::RunByPiton(step.step.clone()));
-            }
-            ReleasedBy::Owner
-        }
-        None => ReleasedBy::Force,
-    };
-    let event = Event::Released { step: step.clone(), fence: held.fence, by };
-    Ok(last_word(event, held.fence, now))
+fn known_items(held: &Held<'_>, items: &[ItemRef]) -> Result<(), Refusal> {
+    match items.iter().find(|item| !held.state.checklist.has(held.plan, item)) {
+        Some(item) => Err(Refusal::UnknownItem { step: held.id(), item: item.clone() }),
+        None => Ok(()),
+    }
 }
 
 /// The claim on a step, whoever has it; or why there is none.
 pub fn present<'run>(run: &'run Run, step: &StepRef) -> Result<&'run Attempt, Refusal> {
-    let id = || step.step.clone();
-    let state = run.state_of(step).ok_or_else(|| Refusal::UnknownStep(id()))?;
+    let id = || step.clone();
+    let (_, state) = run.step(step).ok_or_else(|| Refusal::UnknownStep(id()))?;
     let how = match &state.phase {
-        Phase::Held(attempt) => return Ok(attempt),
+        Phase::Held { attempt, .. } => return Ok(attempt),
         Phase::Completed { .. } => return Err(Refusal::Completed(id())),
-        Phase::Pending => return Err(Refusal::Pending(id())),
+        Phase::Pending { .. } => return Err(Refusal::Pending(id())),
         Phase::Failed { .. } => "it has failed",
         Phase::Suspended { .. } => "it waits for an answer",
-        Phase::Interrupted(_) => "it was interrupted",
+        Phase::Interrupted { .. } => "it was interrupted",
     };
     Err(Refusal::NothingHeld { step: id(), how })
 }
 
 fn decide_reset(run: &Run, step: &StepRef, reason: Option<&str>) -> Result<Decided, Refusal> {
-    let id = || step.step.clone();
-    let state = run.state_of(step).ok_or_else(|| Refusal::UnknownStep(id()))?;
+    let id = || step.clone();
+    let (_, state) = run.step(step).ok_or_else(|| Refusal::UnknownStep(id()))?;
     match &state.phase {
-        Phase::Pending if state.is_unspent() => return Ok(nothing()),
-        Phase::Held(_) => return Err(Refusal::StillHeld(id())),
+        Phase::Pending { .. } if state.is_unspent() => return Ok(nothing()),
+        Phase::Held { .. } => return Err(Refusal::StillHeld(id())),
         Phase::Completed { .. } if reason.is_none() => return Err(Refusal::ResetNeedsReason(id())),
         // Its key is free: another run of the plan may have it.
         Phase::Completed { .. } if run.is_completed() => return Err(Refusal::RunCompleted),
         // Given back, perhaps, under a stop or after a failure.
-        Phase::Pending
+        Phase::Pending { .. }
         | Phase::Completed { .. }
         | Phase::Failed { .. }
-        | Phase::Interrupted(_)
+        | Phase::Interrupted { .. }
         | Phase::Suspended { .. } => {}
     }
     let reason = reason.map(clipped);

@@ -12,132 +12,42 @@ use crate::ids::{
 };
 use crate::time::{Millis, Moment};
 
+mod body;
+
 /// The version written into every body. A reader refuses a newer one by name.
 pub const EVENT_VERSION: u32 = 1;
 
 /// A fact in a run's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Event {
     RunOpened(RunOpened),
     Claimed(Claimed),
-    /// The tree is prepared and the agent (or command) is about to be started; or a holder says that
-    /// it has begun.
-    Started {
-        step: StepRef,
-        fence: Fence,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        base: Option<Oid>,
-        /// The answers that it was told: they are applied with this.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        answers: Vec<QuestionId>,
-        /// The keeper's process: it explains, and proves nothing.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pid: Option<u32>,
-    },
-    /// A fact from which the step can be continued.
-    Checkpointed {
-        step: StepRef,
-        fence: Fence,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        snapshot: Option<Snapshot>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        report: Option<Box<Report>>,
-    },
-    SubstepCompleted {
-        step: StepRef,
-        fence: Fence,
-        substep: SubstepId,
-    },
-    /// A gap that was found at work: it follows the items of the plan.
-    ItemAdded {
-        step: StepRef,
-        fence: Fence,
-        text: String,
-        priority: Priority,
-    },
-    ItemsMarked {
-        step: StepRef,
-        fence: Fence,
-        items: Vec<ItemRef>,
-        mark: Mark,
-    },
-    /// Files of the user's own checkout changed while the attempt was at work; by whom is unknown.
-    CheckoutChanged {
-        step: StepRef,
-        fence: Fence,
-        files: Vec<String>,
-        /// How many more, not named.
-        #[serde(default, skip_serializing_if = "is_zero")]
-        more: u64,
-    },
-    /// The step's commit passed its check, or has none.
-    Verified {
-        step: StepRef,
-        fence: Fence,
-        commit: Oid,
-        tree: Oid,
-        truth: Truth,
-        check: Option<Check>,
-        /// How many commits the attempt had added by then.
-        #[serde(default, skip_serializing_if = "is_zero")]
-        commits: u64,
-        /// What a person had said about how the step goes on: it is applied with this.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        answers: Vec<QuestionId>,
-        /// What was in the worktree and is not in the commit, and why; at most a fixed number is listed.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        omitted: Vec<Omission>,
-    },
-    /// The run's branch is about to be moved from `onto` to `to`.
-    LandingIntended {
-        step: StepRef,
-        fence: Fence,
-        onto: Oid,
-        to: Oid,
-    },
-    /// The step is done and its commit, if it has one, is on the run's branch: this alone meets needs.
-    Completed {
-        step: StepRef,
-        fence: Fence,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        commit: Option<Oid>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        waived: Option<Waived>,
-    },
-    /// A person is asked: the record's position is the question. The step waits.
-    Asked {
-        step: StepRef,
-        fence: Fence,
-        text: String,
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        choices: Vec<String>,
-        /// What piton itself asks about; holders ask about anything.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        about: Option<Box<About>>,
-    },
+    /// What happened under a claim. Its body is as flat as the others: the fact's name is the event's.
+    #[serde(skip)]
+    Under(Under, Fact),
     Answered {
         step: StepRef,
         question: QuestionId,
         answer: String,
         host: HostId,
     },
-    /// A holder at work was told these answers.
-    AnswersApplied {
+    /// A step that had ended is pending again, with its retries unspent.
+    Reset {
         step: StepRef,
-        fence: Fence,
-        questions: Vec<QuestionId>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
-    /// The attempt ended to wait for an answer: neither failed nor done, and no retry is spent.
-    Suspended {
-        step: StepRef,
-        fence: Fence,
+    StopRequested {
+        scope: Scope,
+        cause: Cause,
+        haste: Haste,
     },
-    /// The claim was given back: the step is pending again.
-    Released {
-        step: StepRef,
-        fence: Fence,
-        by: ReleasedBy,
+    /// Somebody asked for the run to go on: it lifts what `StopRequested` held back. `confirmed` also
+    /// answers yes where recovery would ask.
+    Resumed {
+        host: HostId,
+        confirmed: bool,
     },
     /// The branch `into` is about to be moved from `onto` to `to`, with what the run had landed by `tip`.
     MergeIntended(MergeIntent),
@@ -146,30 +56,6 @@ pub enum Event {
         into: String,
         commit: Oid,
         tip: Oid,
-    },
-    /// A step that had ended is pending again, with its retries unspent.
-    Reset {
-        step: StepRef,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        reason: Option<String>,
-    },
-    Failed {
-        step: StepRef,
-        fence: Fence,
-        why: Failure,
-    },
-    Interrupted {
-        step: StepRef,
-        fence: Fence,
-        cause: Cause,
-        at: Millis,
-        evidence: String,
-        left_at: Stage,
-    },
-    StopRequested {
-        scope: Scope,
-        cause: Cause,
-        haste: Haste,
     },
     /// The plan was changed under the run, and this is it from here on: as the text that its hash is of.
     PlanAccepted {
@@ -187,12 +73,124 @@ pub enum Event {
     Reopened {
         host: HostId,
     },
-    /// Somebody asked for the run to go on: it lifts what `StopRequested` held back. `confirmed` also
-    /// answers yes where recovery would ask.
-    Resumed {
-        host: HostId,
-        confirmed: bool,
+}
+
+/// The claim that something is written under: its step and its fence.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Under {
+    pub step: StepRef,
+    pub fence: Fence,
+}
+
+/// What happened under a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fact {
+    /// The tree is prepared and the agent (or command) is about to be started; or a holder says that
+    /// it has begun.
+    Started {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        base: Option<Oid>,
+        /// The answers that it was told: they are applied with this.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        answers: Vec<QuestionId>,
+        /// The keeper's process: it explains, and proves nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pid: Option<u32>,
     },
+    /// A fact from which the step can be continued.
+    Checkpointed {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        snapshot: Option<Snapshot>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        report: Option<Box<Report>>,
+    },
+    SubstepCompleted {
+        substep: SubstepId,
+    },
+    /// A gap that was found at work: it follows the items of the plan.
+    ItemAdded {
+        text: String,
+        priority: Priority,
+    },
+    ItemsMarked {
+        items: Vec<ItemRef>,
+        mark: Mark,
+    },
+    CheckoutChanged(CheckoutChanges),
+    /// The step's commit passed its check, or has none.
+    Verified {
+        commit: Oid,
+        tree: Oid,
+        truth: Truth,
+        check: Option<Check>,
+        /// How many commits the attempt had added by then.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        commits: u64,
+        /// What a person had said about how the step goes on: it is applied with this.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        answers: Vec<QuestionId>,
+        /// What was in the worktree and is not in the commit, and why; at most a fixed number is listed.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        omitted: Vec<Omission>,
+    },
+    /// The run's branch is about to be moved.
+    LandingIntended(LandingIntent),
+    /// The step is done and its commit, if it has one, is on the run's branch: this alone meets needs.
+    Completed {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        commit: Option<Oid>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        waived: Option<Waived>,
+    },
+    /// A person is asked: the record's position is the question. The step waits.
+    Asked {
+        text: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        choices: Vec<String>,
+        /// What piton itself asks about; holders ask about anything.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        about: Option<Box<About>>,
+    },
+    /// A holder at work was told these answers.
+    AnswersApplied {
+        questions: Vec<QuestionId>,
+    },
+    /// The attempt ended to wait for an answer: neither failed nor done, and no retry is spent.
+    Suspended {},
+    /// The claim was given back: the step is pending again.
+    Released {
+        by: ReleasedBy,
+    },
+    Failed {
+        why: Failure,
+    },
+    Interrupted(Interruption),
+}
+
+/// Files of the user's own checkout that changed while an attempt was at work; by whom is unknown.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CheckoutChanges {
+    pub files: Vec<String>,
+    /// How many more, not named.
+    #[serde(default)]
+    pub more: u64,
+}
+
+/// The run's branch, about to be moved from `onto` to `to`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LandingIntent {
+    pub onto: Oid,
+    pub to: Oid,
+}
+
+/// An attempt that ended without an outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interruption {
+    pub cause: Cause,
+    pub at: Millis,
+    pub evidence: String,
+    pub left_at: Stage,
 }
 
 /// The first event of every log.
@@ -614,7 +612,7 @@ pub enum Stage {
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     Run,
-    Attempt { step: StepRef, fence: Fence },
+    Attempt(Under),
 }
 
 /// How a stop is carried out.
@@ -641,103 +639,48 @@ pub enum BadEvent {
     Unreadable(String),
 }
 
-#[derive(Serialize)]
-struct Body<E> {
-    v: u32,
-    #[serde(flatten)]
-    event: E,
-}
-
-/// How a body of the present version begins.
-const PRESENT: &[u8] = b"{\"v\":1,";
-
-#[derive(Deserialize)]
-struct BodyVersion {
-    v: u32,
-}
-
 impl Event {
     pub fn to_body(&self) -> Vec<u8> {
-        serde_json::to_vec(&Body { v: EVENT_VERSION, event: self })
-            .expect("events have only string keys and finite values")
+        body::write(self)
     }
 
     pub fn from_body(body: &[u8]) -> Result<Event, BadEvent> {
-        let unreadable = |error: serde_json::Error| BadEvent::Unreadable(error.to_string());
-        // Read twice, because a flattened version would have every field of every event copied first; and
-        // once where it begins as we write it.
-        if !body.starts_with(PRESENT) {
-            let BodyVersion { v } = serde_json::from_slice(body).map_err(unreadable)?;
-            if v > EVENT_VERSION {
-                return Err(BadEvent::Newer { found: v });
-            }
+        body::read(body)
+    }
+
+    /// Its body without the version, as a value.
+    pub fn to_json(&self) -> serde_json::Value {
+        let mut body = serde_json::from_slice(&self.to_body()).expect("a body is JSON");
+        if let serde_json::Value::Object(fields) = &mut body {
+            fields.remove("v");
         }
-        serde_json::from_slice(body).map_err(unreadable)
+        body
+    }
+
+    /// As its body is called.
+    pub fn name(&self) -> String {
+        body::name(self)
     }
 
     /// The step this is about, where it is about one.
     pub fn step(&self) -> Option<&StepRef> {
         match self {
-            Event::Claimed(claimed) => Some(&claimed.step),
-            Event::Started { step, .. }
-            | Event::Checkpointed { step, .. }
-            | Event::Verified { step, .. }
-            | Event::LandingIntended { step, .. }
-            | Event::Completed { step, .. }
-            | Event::SubstepCompleted { step, .. }
-            | Event::ItemAdded { step, .. }
-            | Event::ItemsMarked { step, .. }
-            | Event::CheckoutChanged { step, .. }
-            | Event::Asked { step, .. }
+            Event::Claimed(Claimed { step, .. })
+            | Event::Under(Under { step, .. }, _)
             | Event::Answered { step, .. }
-            | Event::AnswersApplied { step, .. }
-            | Event::Suspended { step, .. }
-            | Event::Released { step, .. }
             | Event::Reset { step, .. }
-            | Event::Failed { step, .. }
-            | Event::Interrupted { step, .. }
-            | Event::StopRequested { scope: Scope::Attempt { step, .. }, .. } => Some(step),
-            Event::RunOpened(_)
-            | Event::PlanAccepted { .. }
-            | Event::Abandoned { .. }
-            | Event::Reopened { .. }
-            | Event::MergeIntended(_)
-            | Event::Merged { .. }
-            | Event::StopRequested { .. }
-            | Event::Resumed { .. } => None,
+            | Event::StopRequested { scope: Scope::Attempt(Under { step, .. }), .. } => Some(step),
+            _ => None,
         }
     }
 
     /// The claim that this was written under, or about.
     pub fn fence(&self) -> Option<Fence> {
         match self {
-            Event::Started { fence, .. }
-            | Event::Checkpointed { fence, .. }
-            | Event::Verified { fence, .. }
-            | Event::LandingIntended { fence, .. }
-            | Event::Completed { fence, .. }
-            | Event::SubstepCompleted { fence, .. }
-            | Event::ItemAdded { fence, .. }
-            | Event::ItemsMarked { fence, .. }
-            | Event::CheckoutChanged { fence, .. }
-            | Event::Asked { fence, .. }
-            | Event::AnswersApplied { fence, .. }
-            | Event::Suspended { fence, .. }
-            | Event::Released { fence, .. }
-            | Event::Failed { fence, .. }
-            | Event::Interrupted { fence, .. }
-            | Event::StopRequested { scope: Scope::Attempt { fence, .. }, .. } => Some(*fence),
-            Event::RunOpened(_)
-            | Event::PlanAccepted { .. }
-            | Event::Claimed(_)
-            | Event::Answered { .. }
-            | Event::Reset { .. }
-            | Event::Abandoned { .. }
-            | Event::Reopened { .. }
-            | Event::MergeIntended(_)
-            | Event::Merged { .. }
-            | Event::StopRequested { .. }
-            | Event::Resumed { .. } => None,
+            Event::Under(under, _) | Event::StopRequested { scope: Scope::Attempt(under), .. } => {
+                Some(under.fence)
+            }
+            _ => None,
         }
     }
 }
@@ -820,7 +763,8 @@ mod tests {
     #[test]
     fn a_body_says_its_version_and_reads_back() {
         let step = StepRef::first(StepId::new("jwt").expect("valid"));
-        let event = Event::Failed { step, fence: Fence(7), why: Failure::Timeout { ms: 5 } };
+        let why = Failure::Timeout { ms: 5 };
+        let event = Event::Under(Under { step, fence: Fence(7) }, Fact::Failed { why });
         let body = event.to_body();
         insta::assert_snapshot!(String::from_utf8_lossy(&body), @r#"{"v":1,"event":"failed","step":{"step":"jwt","iteration":1},"fence":7,"why":{"timeout":{"ms":5}}}"#);
         assert_eq!(Event::from_body(&body), Ok(event));

@@ -2,10 +2,10 @@
 //! `resume`, a live worker and `--dry-run` all ask this one function, so that every start is a recovery.
 
 use crate::claim::{Asker, Granted, awaits_needs_alone, claimable_at, is_at_work, jobs};
-use crate::decide::{Command, decide};
+use crate::decide::{Command, Request, decide};
 use crate::decided::Lease;
-use crate::event::{Cause, Entry, Failure, Holder};
-use crate::ids::{BootId, Fence, HostId, LockName, QuestionId, StepId, StepRef};
+use crate::event::{Cause, Entry, Failure, Holder, Under};
+use crate::ids::{BootId, Fence, HostId, LockName, QuestionId, StepRef};
 use crate::observed::{Corpse, Observed, Sighting};
 use crate::record::Record;
 use crate::refusal::Refusal;
@@ -53,11 +53,11 @@ pub enum Action {
     AwaitNeeds,
     /// This one has failed for good, and ends the run.
     AwaitFailed {
-        by: StepId,
+        by: StepRef,
     },
     /// Somebody outside has its worktree for another step.
     AwaitTree {
-        by: StepId,
+        by: StepRef,
     },
     /// As many steps as may be are attempted, or come first.
     AwaitJobs {
@@ -66,7 +66,7 @@ pub enum Action {
     /// Others hold every slot of a lock that the step needs.
     AwaitLock {
         lock: LockName,
-        by: Vec<StepId>,
+        by: Vec<StepRef>,
     },
     /// There is nothing to start: others claim it.
     AwaitHolder,
@@ -100,8 +100,7 @@ pub fn recover(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -
     let worker = worker(observed);
     let asker = Asker { holder: &worker, observed, leases, now };
     let mut recoveries: Vec<Recovery> = Vec::with_capacity(run.plan().steps.len());
-    for (index, (plan, state)) in run.steps().enumerate() {
-        let step = StepRef::first(plan.id.clone());
+    for (index, (step, _, state)) in run.steps().enumerate() {
         // Most of a long run is behind it or far ahead, and nothing can be done about that.
         let action = match state.phase {
             Phase::Completed { .. } => Action::Skip,
@@ -139,7 +138,8 @@ fn action_for(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Act
         Err(Refusal::HeldDead { fence, .. }) => {
             let attempt = state.attempt().expect("a held step has an attempt");
             let sighting = asker.observed.of(attempt.id);
-            let then = after_burial(run, index, (step, fence), sighting, asker);
+            let under = Under { step: step.clone(), fence };
+            let then = after_burial(run, index, &under, sighting, asker);
             Action::Bury { fence, then: Box::new(then) }
         }
         Err(refusal) => refused(run, step, state, refusal),
@@ -211,28 +211,22 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
 fn after_burial(
     run: &Run,
     index: usize,
-    (step, fence): (&StepRef, Fence),
+    under: &Under,
     sighting: &Sighting,
     asker: &Asker<'_>,
 ) -> Action {
     let Sighting::Dead(corpse) = sighting else {
         unreachable!("only the dead are buried");
     };
-    let after = buried(run, step, fence, corpse, asker.now);
-    action_for(&after, index, step, asker)
+    let after = buried(run, under, corpse, asker.now);
+    action_for(&after, index, &under.step, asker)
 }
 
 /// The run as it will be once this dead attempt is recorded.
-pub(crate) fn buried(
-    run: &Run,
-    step: &StepRef,
-    fence: Fence,
-    corpse: &Corpse,
-    now: &Moment,
-) -> Run {
+pub(crate) fn buried(run: &Run, under: &Under, corpse: &Corpse, now: &Moment) -> Run {
     let mut before = run.clone();
-    before.expect_changes(step, corpse.changed);
-    let command = Command::Bury { step: step.clone(), fence, corpse: corpse.clone() };
+    before.expect_changes(&under.step, corpse.changed);
+    let command = Command::Under(under.clone(), Request::Bury(corpse.clone()));
     foreseen(before, &command, now)
 }
 
@@ -248,20 +242,20 @@ fn foreseen(mut run: Run, command: &Command, now: &Moment) -> Run {
 
 fn because(state: &Step) -> Because {
     match &state.phase {
-        Phase::Interrupted(_) if state.directions().next().is_some() => Because::Answered,
-        Phase::Interrupted(interruption) => Because::Interrupted(interruption.cause),
+        Phase::Interrupted { .. } if state.directions().next().is_some() => Because::Answered,
+        Phase::Interrupted { last, .. } => Because::Interrupted(last.cause),
         Phase::Failed { why, .. } => Because::Failed(why.clone()),
-        Phase::Held(_) => Because::HolderLost,
+        Phase::Held { .. } => Because::HolderLost,
         Phase::Suspended { .. } => Because::Answered,
-        Phase::Pending | Phase::Completed { .. } => Because::NeedsMet,
+        Phase::Pending { .. } | Phase::Completed { .. } => Because::NeedsMet,
     }
 }
 
 /// As many steps start as there are jobs for. Steps that were left in the middle come first, then plan
 /// order.
 fn limit_to_jobs(run: &Run, asker: &Asker<'_>, recoveries: &mut [Recovery]) {
-    let left = |recovery: &Recovery| match run.step(&recovery.step.step) {
-        Some((_, state)) => !matches!(state.phase, Phase::Pending),
+    let left = |recovery: &Recovery| match run.step(&recovery.step) {
+        Some((_, state)) => !matches!(state.phase, Phase::Pending { .. }),
         None => false,
     };
     let enters = |recovery: &Recovery| matches!(recovery.action, Action::Start { .. });

@@ -1,41 +1,41 @@
 //! A typed no, in the words that a person reads. What to type next is said by whoever knows the remedy.
 
-use crate::ids::{Fence, ItemRef, LockName, Oid, QuestionId, StepId, SubstepId};
+use crate::ids::{Fence, ItemRef, LockName, Oid, QuestionId, StepId, StepRef, SubstepId};
 use crate::time::Moment;
 
 /// A typed no: nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("the plan has no step {0}")]
-    UnknownStep(StepId),
+    UnknownStep(StepRef),
     #[error("step {step} is no longer yours: its fence is {current}, yours was {given}")]
-    StaleFence { step: StepId, given: Fence, current: Fence },
+    StaleFence { step: StepRef, given: Fence, current: Fence },
     #[error("step {step} is not claimed, and fence {given} is over")]
-    NotClaimed { step: StepId, given: Fence },
+    NotClaimed { step: StepRef, given: Fence },
     #[error("step {step} is no longer yours: your claim (fence {given}) has ended")]
-    ClaimOver { step: StepId, given: Fence },
+    ClaimOver { step: StepRef, given: Fence },
     #[error("step {0} is completed")]
-    Completed(StepId),
+    Completed(StepRef),
     #[error("step {step} is held by a live attempt (fence {fence})")]
-    HeldAlive { step: StepId, fence: Fence },
+    HeldAlive { step: StepRef, fence: Fence },
     #[error("step {step} is held by a dead attempt (fence {fence}) that has to be recovered first")]
-    HeldDead { step: StepId, fence: Fence },
+    HeldDead { step: StepRef, fence: Fence },
     #[error("step {step} is held elsewhere; its lease is not over")]
-    HeldElsewhere { step: StepId, fence: Fence, until: Moment },
+    HeldElsewhere { step: StepRef, fence: Fence, until: Moment },
     #[error("step {step} was lost at work, and a person is asked before it goes on")]
-    AskFirst { step: StepId, fence: Fence },
+    AskFirst { step: StepRef, fence: Fence },
     #[error("step {step} waits for {}", shown(needs))]
-    NeedsUnmet { step: StepId, needs: Vec<StepId> },
+    NeedsUnmet { step: StepRef, needs: Vec<StepId> },
     #[error("the worktree is in use by step {by}")]
-    TreeBusy { by: StepId },
+    TreeBusy { by: StepRef },
     #[error("as many steps are attempted as may be at once ({jobs})")]
     JobsBusy { jobs: u32 },
     #[error("step {0} was stopped on request")]
-    StepStopped(StepId),
+    StepStopped(StepRef),
     #[error("step {0} failed and has no retries left")]
-    RetriesUsed(StepId),
+    RetriesUsed(StepRef),
     #[error("the run has ended: step {0} failed")]
-    RunFailed(StepId),
+    RunFailed(StepRef),
     #[error("the run is stopped")]
     RunStopped,
     #[error("the run is completed")]
@@ -45,62 +45,62 @@ pub enum Refusal {
     #[error("the run is neither completed nor abandoned")]
     RunNotOver,
     #[error("step {step} was interrupted {times} times in a row without new progress ({why})")]
-    NeedsPerson { step: StepId, times: u32, why: String },
+    NeedsPerson { step: StepRef, times: u32, why: String },
     #[error("step {step} cannot go on by itself: {why}")]
-    Obstructed { step: StepId, why: String },
+    Obstructed { step: StepRef, why: String },
     #[error("step {step} is not verified")]
-    NotVerified { step: StepId },
+    NotVerified { step: StepRef },
     #[error("step {step} has not been started")]
-    NotStarted { step: StepId },
+    NotStarted { step: StepRef },
     #[error("the agent of step {step} has ended: there is nothing to start")]
-    NothingToStart { step: StepId },
+    NothingToStart { step: StepRef },
     #[error("step {step} was not landed with commit {commit}")]
-    NotLanded { step: StepId, commit: Oid },
+    NotLanded { step: StepRef, commit: Oid },
     #[error("step {step} was completed {}, not with {}", with_what(with), commit.short())]
-    CompletedOtherwise { step: StepId, commit: Oid, with: Option<Oid> },
+    CompletedOtherwise { step: StepRef, commit: Oid, with: Option<Oid> },
     #[error("step {step} has open items: {}", shown(items))]
-    OpenItems { step: StepId, items: Vec<ItemRef> },
+    OpenItems { step: StepRef, items: Vec<ItemRef> },
     #[error("step {step} has open substeps: {}", shown(substeps))]
-    OpenSubsteps { step: StepId, substeps: Vec<SubstepId> },
+    OpenSubsteps { step: StepRef, substeps: Vec<SubstepId> },
     #[error("step {step} has no item {item}")]
-    UnknownItem { step: StepId, item: ItemRef },
+    UnknownItem { step: StepRef, item: ItemRef },
     #[error("step {step} has no substep {substep}")]
-    UnknownSubstep { step: StepId, substep: SubstepId },
+    UnknownSubstep { step: StepRef, substep: SubstepId },
     #[error("lock {lock} has no free slot; it is held by {}", shown(by))]
-    LockBusy { lock: LockName, by: Vec<StepId> },
+    LockBusy { lock: LockName, by: Vec<StepRef> },
     #[error("no step can be claimed now")]
     NothingReady,
     #[error("step {0} is not claimed: it is pending")]
-    Pending(StepId),
+    Pending(StepRef),
     #[error("step {step} is not claimed: {how}")]
-    NothingHeld { step: StepId, how: &'static str },
+    NothingHeld { step: StepRef, how: &'static str },
     #[error("step {0} is completed: that cannot be released")]
-    CannotRelease(StepId),
+    CannotRelease(StepRef),
     #[error("step {0} is run by piton: what runs inside of it cannot give it back")]
-    RunByPiton(StepId),
+    RunByPiton(StepRef),
     #[error("step {0} is completed: resetting it needs a reason")]
-    ResetNeedsReason(StepId),
+    ResetNeedsReason(StepRef),
     #[error("step {0} is claimed; release it first")]
-    StillHeld(StepId),
+    StillHeld(StepRef),
     #[error(
         "the changed plan changes or removes steps that are claimed or completed: {}",
         shown(steps)
     )]
-    PlanInUse { steps: Vec<StepId> },
+    PlanInUse { steps: Vec<StepRef> },
     #[error("the changed plan has another {what}, which was recorded when the run was opened")]
     PlanFixed { what: &'static str },
     #[error("step {step} waits for the answer to {question}: {}", first_line(text))]
-    QuestionOpen { step: StepId, question: QuestionId, text: String },
+    QuestionOpen { step: StepRef, question: QuestionId, text: String },
     #[error("step {step} has asked {question} and has no answer yet")]
-    Unanswered { step: StepId, question: QuestionId },
+    Unanswered { step: StepRef, question: QuestionId },
     #[error("the answer to {question} was not read at step {step}")]
-    AnswerUnread { step: StepId, question: QuestionId },
+    AnswerUnread { step: StepRef, question: QuestionId },
     #[error("step {step} has asked nothing that is open")]
-    NothingAsked { step: StepId },
+    NothingAsked { step: StepRef },
     #[error("there is no question {question}")]
     UnknownQuestion { question: QuestionId },
     #[error("step {step} has several open questions: {}", shown(questions))]
-    SeveralQuestions { step: StepId, questions: Vec<QuestionId> },
+    SeveralQuestions { step: StepRef, questions: Vec<QuestionId> },
     #[error("{question} was answered already: {answer}")]
     AnsweredOtherwise { question: QuestionId, answer: String },
     #[error("nobody waits for the answer to {question} any more")]

@@ -40,7 +40,7 @@ pub fn expendable<'a>(
     let named = all.iter().filter(|aging| aging.recorded);
     let last_named: BTreeMap<_, _> = named.map(of_attempt).collect();
     let last: BTreeSet<&str> = last.into_values().chain(last_named.into_values()).collect();
-    let stays = |aging: &Aging| match run.step(&aging.step.step) {
+    let stays = |aging: &Aging| match run.step(&aging.step) {
         Some((_, state)) => {
             let named = state.snapshot.as_ref().map(|kept| kept.snapshot.refname.as_str());
             !state.is_completed()

@@ -8,7 +8,7 @@ use fixedbitset::FixedBitSet;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{
-    BadEvent, Cause, Claimed, Event, Failure, Haste, Holder, MergeIntent, RunOpened, Scope,
+    BadEvent, Cause, Claimed, Event, Fact, Failure, Haste, Holder, MergeIntent, RunOpened, Scope,
     Snapshot, SnapshotReason,
 };
 use crate::graph::Graph;
@@ -21,8 +21,7 @@ use crate::time::Millis;
 
 pub(crate) use entry::{WorkIs, asks_first, entry_of};
 pub use step::{
-    Attempt, CheckoutChanges, Ending, Interruption, KeptSnapshot, LandingIntent, PastAttempt,
-    Phase, Step, Trace, VerifiedCommit,
+    Attempt, Ending, Idle, Inherited, KeptSnapshot, PastAttempt, Phase, Step, Trace, VerifiedCommit,
 };
 pub use trees::Trees;
 
@@ -159,17 +158,17 @@ pub enum Illegal {
     #[error("its plan cannot be read: {0}")]
     BadPlan(String),
     #[error("it changes or removes step {0}, which is claimed or completed")]
-    PlanInUse(StepId),
+    PlanInUse(StepRef),
     #[error("it abandons a run that is held or abandoned already")]
     NotToAbandon,
     #[error("it reopens a run that was not abandoned")]
     NotAbandoned,
     #[error("it names step {0}, which the plan does not have")]
-    UnknownStep(StepId),
+    UnknownStep(StepRef),
     #[error("it gives step {step} a tree that belongs to another step, or none")]
-    BadTree { step: StepId },
+    BadTree { step: StepRef },
     #[error("it does not fit the state of step {step}: {event}")]
-    OutOfOrder { step: StepId, event: &'static str },
+    OutOfOrder { step: StepRef, event: String },
 }
 
 impl Run {
@@ -226,26 +225,27 @@ impl Run {
         &self.graph
     }
 
-    /// Steps in plan order, each with its recipe. Reads all of them.
-    pub fn steps(&self) -> impl Iterator<Item = (&PlanStep, &Step)> {
-        self.plan().steps.iter().zip(self.steps.iter().map(Arc::as_ref))
+    /// Steps in plan order, each with its recipe.
+    pub fn steps(&self) -> impl Iterator<Item = (StepRef, &PlanStep, &Step)> {
+        (0..self.steps.len()).map(|index| self.at(index))
     }
 
-    pub fn step(&self, id: &StepId) -> Option<(&PlanStep, &Step)> {
-        self.index_of(id).map(|index| (&self.plan().steps[index], &*self.steps[index]))
+    /// A step in an iteration that exists: outside loops that is the first.
+    pub fn step(&self, step: &StepRef) -> Option<(&PlanStep, &Step)> {
+        self.index_of(step).map(|index| (&self.plan().steps[index], &*self.steps[index]))
     }
 
-    /// The state of a step in an iteration that exists: outside loops that is the first.
-    pub(crate) fn state_of(&self, step: &StepRef) -> Option<&Step> {
-        self.index_of_ref(step).map(|index| &*self.steps[index])
+    pub fn index_of(&self, step: &StepRef) -> Option<usize> {
+        self.graph.index_of(&step.step).filter(|_| step.iteration == 1)
     }
 
-    pub(crate) fn index_of_ref(&self, step: &StepRef) -> Option<usize> {
-        self.index_of(&step.step).filter(|_| step.iteration == 1)
+    /// Whether the plan's step is completed.
+    pub(crate) fn has_completed(&self, id: &StepId) -> bool {
+        self.graph.index_of(id).is_some_and(|index| self.sets.completed[index])
     }
 
-    pub fn index_of(&self, id: &StepId) -> Option<usize> {
-        self.graph.index_of(id)
+    fn at(&self, index: usize) -> (StepRef, &PlanStep, &Step) {
+        (self.ref_at(index), &self.plan().steps[index], &self.steps[index])
     }
 
     pub(crate) fn step_at(&self, index: usize) -> &Step {
@@ -295,15 +295,14 @@ impl Run {
     }
 
     /// Steps whose last attempt was interrupted and that nobody has taken on since, in plan order.
-    pub fn interrupted(&self) -> impl Iterator<Item = (&PlanStep, &Step)> {
-        let at = |index: usize| (&self.plan().steps[index], &*self.steps[index]);
-        self.sets.interrupted.ones().map(at)
+    pub fn interrupted(&self) -> impl Iterator<Item = (StepRef, &PlanStep, &Step)> {
+        self.sets.interrupted.ones().map(|index| self.at(index))
     }
 
     /// A step that was stopped on request and that nobody has asked to go on, the first in plan order.
-    pub fn held_back(&self) -> Option<(&PlanStep, Stop)> {
+    pub fn held_back(&self) -> Option<(StepRef, Stop)> {
         let index = self.sets.held_back.ones().next()?;
-        self.steps[index].held_back.map(|stop| (&self.plan().steps[index], stop))
+        self.steps[index].held_back().map(|stop| (self.ref_at(index), stop))
     }
 
     /// Steps that somebody has or had when they were interrupted, in plan order.
@@ -314,9 +313,8 @@ impl Run {
     }
 
     /// Steps that are not completed, in plan order.
-    pub fn remaining(&self) -> impl Iterator<Item = (&PlanStep, &Step)> {
-        let at = |index: usize| (&self.plan().steps[index], &*self.steps[index]);
-        self.sets.completed.zeroes().map(at)
+    pub fn remaining(&self) -> impl Iterator<Item = (StepRef, &PlanStep, &Step)> {
+        self.sets.completed.zeroes().map(|index| self.at(index))
     }
 
     /// How many steps are not completed.
@@ -338,16 +336,16 @@ impl Run {
     }
 
     /// Whether every step but this one is completed.
-    pub(crate) fn lacks_only(&self, step: &StepId) -> bool {
+    pub(crate) fn lacks_only(&self, step: &StepRef) -> bool {
         let open = self.step(step).is_some_and(|(_, state)| !state.is_completed());
         open && self.count_remaining() == 1
     }
 
     /// A step that failed with no retries left: it ends the run.
-    pub fn failed_for_good(&self) -> Option<(&PlanStep, &Failure)> {
+    pub fn failed_for_good(&self) -> Option<(StepRef, &Failure)> {
         let index = self.sets.failed.ones().next()?;
         match &self.steps[index].phase {
-            Phase::Failed { why, .. } => Some((&self.plan().steps[index], why)),
+            Phase::Failed { why, .. } => Some((self.ref_at(index), why)),
             _ => None,
         }
     }
@@ -407,21 +405,22 @@ impl Run {
                 let stop = self.stop;
                 let step = about_step.step().expect("every other event names a step");
                 let index = self
-                    .index_of_ref(step)
-                    .ok_or_else(|| illegal(Illegal::UnknownStep(step.step.clone())))?;
+                    .index_of(step)
+                    .ok_or_else(|| illegal(Illegal::UnknownStep(step.clone())))?;
                 if let Event::Claimed(claimed) = about_step
                     && !self.may_have_tree(claimed)
                 {
-                    return Err(illegal(Illegal::BadTree { step: step.step.clone() }));
+                    return Err(illegal(Illegal::BadTree { step: step.clone() }));
                 }
                 let held = self.steps[index].attempt().and_then(Attempt::place);
                 let state = Arc::make_mut(&mut self.steps[index]);
-                state.apply(about_step, record, stop).map_err(|event| {
-                    illegal(Illegal::OutOfOrder { step: step.step.clone(), event })
+                state.apply(about_step, record, stop).ok_or_else(|| {
+                    let (step, event) = (step.clone(), about_step.name());
+                    illegal(Illegal::OutOfOrder { step, event })
                 })?;
                 self.count(index);
                 self.count_trees(about_step, step, held);
-                if let Event::Completed { commit: Some(commit), .. } = about_step {
+                if let Event::Under(_, Fact::Completed { commit: Some(commit), .. }) = about_step {
                     self.landed = Some(commit.clone());
                 }
             }
@@ -451,18 +450,21 @@ impl Run {
                     self.trees.claim(step, place, claimed.entry);
                 }
             }
-            Event::Checkpointed { snapshot: Some(Snapshot { reason, .. }), .. }
+            Event::Under(_, Fact::Checkpointed { snapshot: Some(Snapshot { reason, .. }), .. })
                 if *reason == SnapshotReason::Reset => {}
-            Event::Started { .. }
-            | Event::Checkpointed { snapshot: Some(_), .. }
-            | Event::Verified { .. } => self.trees.work(step, held.as_ref()),
-            Event::Completed { .. } | Event::Reset { .. } => self.trees.free(step),
+            Event::Under(
+                _,
+                Fact::Started { .. }
+                | Fact::Checkpointed { snapshot: Some(_), .. }
+                | Fact::Verified { .. },
+            ) => self.trees.work(step, held.as_ref()),
+            Event::Under(_, Fact::Completed { .. }) | Event::Reset { .. } => self.trees.free(step),
             _ => {}
         }
     }
 
-    /// Steps that are claimed or completed, and that this plan has otherwise or not at all.
-    pub(crate) fn steps_blocking(&self, plan: &Plan) -> Vec<StepId> {
+    /// Steps that are claimed or completed, and that the new plan changes or removes.
+    pub(crate) fn steps_blocking(&self, plan: &Plan) -> Vec<StepRef> {
         let after: HashMap<&StepId, &PlanStep> =
             plan.steps.iter().map(|step| (&step.id, step)).collect();
         let used = &self.sets.held | &self.sets.completed;
@@ -472,7 +474,7 @@ impl Run {
             let same = |after: &PlanStep| after == before || (done && after.same_work(before));
             after.get(&before.id).is_some_and(|after| same(after))
         };
-        used.ones().filter(|index| !kept(index)).map(|index| self.id_at(index)).collect()
+        used.ones().filter(|index| !kept(index)).map(|index| self.ref_at(index)).collect()
     }
 
     /// Goes on over another plan: steps are known by their ids, and one that is otherwise begins anew.
@@ -487,11 +489,13 @@ impl Run {
         if let Some(step) = self.steps_blocking(graph.plan()).into_iter().next() {
             return Err(Illegal::PlanInUse(step));
         }
-        let carried = |after: &PlanStep| match self.step(&after.id) {
-            Some((before, state)) if before == after => Arc::new(state.clone()),
-            Some((_, state)) if state.is_completed() => Arc::new(state.clone()),
-            Some((_, state)) => Arc::new(state.replanned()),
-            None => Arc::default(),
+        let carried = |after: &PlanStep| {
+            let Some(index) = self.graph.index_of(&after.id) else { return Arc::default() };
+            let (before, state) = (&self.plan().steps[index], &self.steps[index]);
+            match before == after || state.is_completed() {
+                true => Arc::clone(state),
+                false => Arc::new(state.replanned()),
+            }
         };
         let steps: Vec<Arc<Step>> = graph.plan().steps.iter().map(carried).collect();
         self.sets = Sets::none_of(steps.len());
@@ -512,9 +516,9 @@ impl Run {
         let (plan, step) = (&self.graph.plan().steps[index], &*self.steps[index]);
         let failed = matches!(step.phase, Phase::Failed { .. }) && step.tries_left(plan) == 0;
         let completed = step.is_completed();
-        self.sets.held.set(index, matches!(step.phase, Phase::Held(_)));
-        self.sets.interrupted.set(index, matches!(step.phase, Phase::Interrupted(_)));
-        self.sets.held_back.set(index, step.held_back.is_some());
+        self.sets.held.set(index, matches!(step.phase, Phase::Held { .. }));
+        self.sets.interrupted.set(index, matches!(step.phase, Phase::Interrupted { .. }));
+        self.sets.held_back.set(index, step.held_back().is_some());
         self.sets.failed.set(index, failed);
         self.sets.asked.set(index, !step.questions.is_empty());
         if completed != self.sets.completed[index] {
@@ -553,15 +557,15 @@ impl Run {
         let free = self.has_needs_met(index) && {
             let (plan, step) = (&self.graph.plan().steps[index], &*self.steps[index]);
             // Whether there is an entry is the same wherever the work was done; which one is not.
-            let entry = entry_of(plan, step, WorkIs::Here);
-            !matches!(step.phase, Phase::Held(_)) && entry.is_ok()
+            let entry = entry_of(&self.ref_at(index), (plan, step), WorkIs::Here);
+            !matches!(step.phase, Phase::Held { .. }) && entry.is_ok()
         };
         self.sets.free.set(index, free);
     }
 
     /// For looking ahead: without the questions that the log does not have yet.
     pub(crate) fn forget_asked_since(&mut self, step: &StepRef, position: Position) {
-        let Some(index) = self.index_of(&step.step) else { return };
+        let Some(index) = self.index_of(step) else { return };
         let state = Arc::make_mut(&mut self.steps[index]);
         state.questions.retain(|question| question.id <= position.into());
         self.count(index);
@@ -569,7 +573,7 @@ impl Run {
 
     /// For looking ahead: the changes a recovery snapshot would find, before there is one.
     pub(crate) fn expect_changes(&mut self, step: &StepRef, changed: Option<u64>) {
-        let Some(index) = self.index_of(&step.step) else { return };
+        let Some(index) = self.index_of(step) else { return };
         if let Some(changed) = changed {
             Arc::make_mut(&mut self.steps[index]).changed = changed;
         }
@@ -581,18 +585,10 @@ impl Run {
         let mut stopped: Vec<usize> = sets.held.union(&sets.held_back).collect();
         stopped.extend(sets.interrupted.ones().filter(|index| self.steps[*index].is_obstructed()));
         if confirmed {
-            stopped.extend((0..self.steps.len()).filter(|index| self.steps[*index].idle > 0));
+            stopped.extend((0..self.steps.len()).filter(|index| self.steps[*index].idle() > 0));
         }
         for index in stopped {
-            let step = Arc::make_mut(&mut self.steps[index]);
-            step.held_back = None;
-            if let Phase::Held(attempt) = &mut step.phase {
-                attempt.lift(run_stop);
-            }
-            // Whoever resumes has moved what was in the way, or is told of it again.
-            if confirmed || step.is_obstructed() {
-                step.idle = 0;
-            }
+            Arc::make_mut(&mut self.steps[index]).lift(run_stop, confirmed);
             self.count(index);
         }
     }

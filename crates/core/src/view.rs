@@ -8,7 +8,8 @@ use serde::{Serialize, Serializer};
 use crate::claim::{Asker, believed_until, outside_in_place};
 use crate::decided::Lease;
 use crate::event::{
-    About, Cause, Entry, Failure, Holder, Mark, Omission, Priority, Report, Stage, Truth, Waived,
+    About, Cause, CheckoutChanges, Entry, Failure, Holder, Interruption, Mark, Omission, Priority,
+    Report, Stage, Truth, Under, Waived,
 };
 use crate::ids::{
     AttemptId, Fence, GroupId, Handle, Hash, ItemRef, Oid, QuestionId, RunId, StepId, StepRef,
@@ -19,9 +20,7 @@ use crate::observed::{Observed, Sighting};
 use crate::plan::{PlanStep, Work};
 use crate::question::{Question, QuestionState};
 use crate::recover::{buried, worker};
-use crate::run::{
-    Abandonment, Attempt, CheckoutChanges, Ending, Interruption, KeptSnapshot, Phase, Run, Step,
-};
+use crate::run::{Abandonment, Attempt, Ending, KeptSnapshot, Phase, Run, Step};
 use crate::time::{Millis, Moment, timestamp};
 
 /// A run, for showing.
@@ -68,26 +67,30 @@ pub enum RunStatus {
     Running,
     /// Every claim that is held has outlived its lease: nobody is known to be at work.
     Lapsed {
-        step: StepId,
+        #[serde(serialize_with = "shown")]
+        step: StepRef,
         #[serde(serialize_with = "rfc3339")]
         since: Millis,
     },
     /// Only a person can say how it goes on.
     Waiting {
-        step: StepId,
+        #[serde(serialize_with = "shown")]
+        step: StepRef,
         question: String,
         /// What was asked by an attempt is answered by this name.
         #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<QuestionId>,
     },
     Interrupted {
-        step: StepId,
+        #[serde(serialize_with = "shown")]
+        step: StepRef,
         cause: Cause,
         #[serde(serialize_with = "rfc3339")]
         at: Millis,
     },
     Failed {
-        step: StepId,
+        #[serde(serialize_with = "shown")]
+        step: StepRef,
         why: Failure,
     },
     Completed,
@@ -118,8 +121,9 @@ pub struct GroupView {
 /// A step, for showing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StepView {
-    pub step: StepId,
-    pub iteration: u32,
+    /// Its id and its iteration.
+    #[serde(flatten)]
+    pub step: StepRef,
     pub index: usize,
     pub title: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,8 +138,8 @@ pub struct StepView {
     pub held_back: bool,
     pub needs: Vec<StepId>,
     /// Whose holder outside works in the worktree that this step would be attempted in.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub awaits_tree: Option<StepId>,
+    #[serde(serialize_with = "shown_option", skip_serializing_if = "Option::is_none")]
+    pub awaits_tree: Option<StepRef>,
     pub failures: u32,
     pub retries: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -402,7 +406,9 @@ pub fn view(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -> R
     let steps: Vec<StepView> = seen
         .steps()
         .enumerate()
-        .map(|(index, (plan, state))| step_view(&seen, run, index, (plan, state), &by))
+        .map(|(index, (step, plan, state))| {
+            step_view(&seen, run, (index, step), (plan, state), &by)
+        })
         .collect();
     let done = |step: &&StepView| matches!(step.status, StepStatus::Completed { .. });
     RunView {
@@ -447,7 +453,7 @@ fn as_seen(run: &Run, observed: &Observed, now: &Moment) -> Run {
     let mut seen = run.clone();
     for (step, attempt) in run.held() {
         if let Sighting::Dead(corpse) = observed.of(attempt.id) {
-            seen = buried(&seen, &step, attempt.fence, corpse, now);
+            seen = buried(&seen, &Under { step: step.clone(), fence: attempt.fence }, corpse, now);
             // What will be asked about it can be answered once it is recorded.
             seen.forget_asked_since(&step, run.cursor.position);
         }
@@ -465,38 +471,42 @@ fn run_status(run: &Run, by: &Seen<'_>) -> RunStatus {
     if run.held().any(|(step, attempt)| !by.has_lapsed(&step, attempt)) {
         return RunStatus::Running;
     }
-    if let Some((plan, why)) = run.failed_for_good() {
-        return RunStatus::Failed { step: plan.id.clone(), why: why.clone() };
+    if let Some((step, why)) = run.failed_for_good() {
+        return RunStatus::Failed { step, why: why.clone() };
     }
     if let Some(stop) = run.stop {
         return RunStatus::Stopped { cause: stop.cause, at: stop.at };
     }
     let until = |(step, attempt): (StepRef, &Attempt)| {
-        (believed_until(&step, attempt, by.leases).wall, step.step)
+        (believed_until(&step, attempt, by.leases).wall, step)
     };
     if let Some((since, step)) = run.held().map(until).max() {
         return RunStatus::Lapsed { step, since };
     }
-    let interrupted = run.interrupted().find_map(|(plan, step)| match &step.phase {
-        Phase::Interrupted(last) if step.open_question().is_none() => Some((plan, step, last)),
+    let interrupted = run.interrupted().find_map(|(step, _, state)| match &state.phase {
+        Phase::Interrupted { last, .. } if state.open_question().is_none() => {
+            Some((step, state, last))
+        }
         _ => None,
     });
     match interrupted {
-        Some((plan, step, last)) if step.is_obstructed() && step.held_back.is_none() => {
+        Some((step, state, last)) if state.is_obstructed() && state.held_back().is_none() => {
             let question = last.evidence.clone();
-            RunStatus::Waiting { step: plan.id.clone(), question, id: None }
+            RunStatus::Waiting { step, question, id: None }
         }
-        Some((plan, step, last))
-            if step.idle >= IDLE_INTERRUPTIONS_MAX && step.held_back.is_none() =>
+        Some((step, state, last))
+            if state.idle() >= IDLE_INTERRUPTIONS_MAX && state.held_back().is_none() =>
         {
             let question = format!(
                 "interrupted {} times without new progress ({}: {}); go on?",
-                step.idle, last.cause, last.evidence
+                state.idle(),
+                last.cause,
+                last.evidence
             );
-            RunStatus::Waiting { step: plan.id.clone(), question, id: None }
+            RunStatus::Waiting { step, question, id: None }
         }
-        Some((plan, _, Interruption { cause, at, .. })) => {
-            RunStatus::Interrupted { step: plan.id.clone(), cause: *cause, at: *at }
+        Some((step, _, Interruption { cause, at, .. })) => {
+            RunStatus::Interrupted { step, cause: *cause, at: *at }
         }
         None => waiting(run).or_else(|| stopped(run)).unwrap_or(RunStatus::Open),
     }
@@ -508,7 +518,7 @@ fn waiting(run: &Run) -> Option<RunStatus> {
     if run.has_free() {
         return None;
     }
-    Some(RunStatus::Waiting { step: step.step, question: asked.text.clone(), id: Some(asked.id) })
+    Some(RunStatus::Waiting { step, question: asked.text.clone(), id: Some(asked.id) })
 }
 
 /// A step was stopped, and nothing else can be started.
@@ -520,15 +530,13 @@ fn stopped(run: &Run) -> Option<RunStatus> {
 fn step_view(
     seen: &Run,
     recorded: &Run,
-    index: usize,
+    (index, step): (usize, StepRef),
     (plan, state): (&PlanStep, &Step),
     by: &Seen<'_>,
 ) -> StepView {
-    let was_held = matches!(recorded.step_at(index).phase, Phase::Held(_));
-    let step = StepRef::first(plan.id.clone());
+    let was_held = matches!(recorded.step_at(index).phase, Phase::Held { .. });
     StepView {
-        step: plan.id.clone(),
-        iteration: step.iteration,
+        step: step.clone(),
         index,
         title: plan.title.clone(),
         group: plan.group.clone(),
@@ -540,12 +548,12 @@ fn step_view(
         status: step_status(seen, index, (plan, state), was_held),
         truth: match &state.phase {
             Phase::Completed { truth, .. } => *truth,
-            _ => state.verified.as_ref().map_or(Truth::Unknown, |verified| verified.truth),
+            _ => state.verified().map_or(Truth::Unknown, |verified| verified.truth),
         },
         stop_requested: state.attempt().is_some_and(|held| seen.stop_for(held).is_some()),
-        held_back: state.held_back.is_some(),
+        held_back: state.held_back().is_some(),
         needs: recorded.needs_of(index),
-        awaits_tree: awaits_tree(seen, (plan, state), by),
+        awaits_tree: awaits_tree(seen, &step, (plan, state), by),
         failures: state.failures,
         retries: plan.retries,
         snapshot: state.snapshot.as_ref().map(snapshot_view),
@@ -560,15 +568,18 @@ fn step_view(
 }
 
 /// Nothing is attempted in a worktree that somebody outside has.
-fn awaits_tree(run: &Run, (plan, state): (&PlanStep, &Step), by: &Seen<'_>) -> Option<StepId> {
-    let attempted = !matches!(state.phase, Phase::Held(_) | Phase::Completed { .. });
+fn awaits_tree(
+    run: &Run,
+    step: &StepRef,
+    (plan, state): (&PlanStep, &Step),
+    by: &Seen<'_>,
+) -> Option<StepRef> {
+    let attempted = !matches!(state.phase, Phase::Held { .. } | Phase::Completed { .. });
     if by.observed.outside.is_empty() || plan.work.is_by_hand() || !attempted {
         return None;
     }
     let (worker, Seen { observed, leases, now }) = (worker(by.observed), *by);
-    let step = StepRef::first(plan.id.clone());
-    let by = outside_in_place(run, &step, &Asker { holder: &worker, observed, leases, now });
-    by.map(|by| by.step)
+    outside_in_place(run, step, &Asker { holder: &worker, observed, leases, now })
 }
 
 fn step_status(
@@ -582,23 +593,25 @@ fn step_status(
         return StepStatus::Waiting { question: *question, text: text.clone() };
     }
     match &state.phase {
-        Phase::Pending | Phase::Suspended { .. } => match run.unmet(index) {
+        Phase::Pending { .. } | Phase::Suspended { .. } => match run.unmet(index) {
             needs if needs.is_empty() => StepStatus::Pending,
             waits_for => StepStatus::Blocked { waits_for },
         },
-        Phase::Held(attempt) => {
+        Phase::Held { attempt, .. } => {
             let fence = attempt.fence;
             match state.stage(attempt) {
                 Stage::Unstarted => StepStatus::Claimed { fence },
                 Stage::Agent | Stage::Verify => StepStatus::Running { fence },
-                Stage::Land if state.landing.is_some() => StepStatus::Landing { fence },
+                Stage::Land if state.verified().is_some_and(|at| at.landing.is_some()) => {
+                    StepStatus::Landing { fence }
+                }
                 Stage::Land => StepStatus::Verified { fence },
             }
         }
         Phase::Failed { why, .. } => {
             StepStatus::Failed { why: why.clone(), retries_left: state.tries_left(plan) }
         }
-        Phase::Interrupted(last) => StepStatus::Interrupted {
+        Phase::Interrupted { last, .. } => StepStatus::Interrupted {
             cause: last.cause,
             at: last.at,
             left_at: last.left_at,
@@ -786,6 +799,18 @@ fn rfc3339<S: Serializer>(at: &Millis, to: S) -> Result<S::Ok, S::Error> {
 fn rfc3339_option<S: Serializer>(at: &Option<Millis>, to: S) -> Result<S::Ok, S::Error> {
     match at {
         Some(at) => rfc3339(at, to),
+        None => to.serialize_none(),
+    }
+}
+
+/// A step by its name, as people read it: `review#3`, and plain `review` outside loops.
+pub fn shown<S: Serializer>(step: &StepRef, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(step)
+}
+
+fn shown_option<S: Serializer>(step: &Option<StepRef>, to: S) -> Result<S::Ok, S::Error> {
+    match step {
+        Some(step) => shown(step, to),
         None => to.serialize_none(),
     }
 }

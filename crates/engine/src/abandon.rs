@@ -8,14 +8,14 @@ use std::sync::Arc;
 use piton_core::claim::believed_until;
 use piton_core::decide::Command;
 use piton_core::event::Holder;
-use piton_core::ids::{Handle, RunId, StepId, StepRef};
+use piton_core::ids::{Handle, RunId, StepRef};
 use piton_core::limits::ATTIC;
 use piton_core::observed::Sighting;
 use piton_core::refusal::Refusal;
 use piton_core::run::Attempt;
 use piton_core::time::Millis;
 use piton_store::{Runs, Store, StoreError};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::bury::bury_dead;
 use crate::claims;
@@ -33,6 +33,7 @@ use crate::worktree::Worktree;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Belongings {
     /// Steps that somebody has: their attempts are ended first.
+    #[serde(serialize_with = "all_shown")]
     pub held: Vec<StepRef>,
     pub worktrees: Vec<PathBuf>,
     pub branches: Vec<String>,
@@ -136,7 +137,7 @@ pub(crate) fn end_dead(project: &Project, log: &mut Log) -> Result<(), EngineErr
         matches!(attempt.holder, Holder::External { .. })
             && believed_until(step, attempt, &leases).is_over(&now)
     };
-    let lapsed: Vec<StepId> = log.run().held().filter(lapsed).map(|(step, _)| step.step).collect();
+    let lapsed: Vec<StepRef> = log.run().held().filter(lapsed).map(|(step, _)| step).collect();
     for step in lapsed {
         claims::release(project, log, &step, None)?;
     }
@@ -147,20 +148,24 @@ pub(crate) fn end_dead(project: &Project, log: &mut Log) -> Result<(), EngineErr
     }
 }
 
+fn all_shown<S: Serializer>(steps: &[StepRef], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(steps.iter().map(ToString::to_string))
+}
+
 /// Steps that somebody is believed to work on: while there are any, a run is not left aside.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Living {
     /// By an attempt of piton's own.
-    pub kept: Vec<StepId>,
+    pub kept: Vec<StepRef>,
     /// By whoever has claimed them.
-    pub outside: Vec<StepId>,
+    pub outside: Vec<StepRef>,
 }
 
 impl Living {
     fn of<'run>(held: impl Iterator<Item = (StepRef, &'run Attempt)>) -> Living {
         let is_kept = |attempt: &Attempt| matches!(attempt.holder, Holder::Keeper { .. });
         let (kept, outside): (Vec<_>, Vec<_>) = held.partition(|(_, held)| is_kept(held));
-        let ids = |held: Vec<(StepRef, _)>| held.into_iter().map(|(step, _)| step.step).collect();
+        let ids = |held: Vec<(StepRef, _)>| held.into_iter().map(|(step, _)| step).collect();
         Living { kept: ids(kept), outside: ids(outside) }
     }
 
@@ -233,7 +238,7 @@ fn give_way(
 
 /// Whether nobody has ever held a step of a run.
 pub fn is_untouched(run: &piton_core::run::Run) -> bool {
-    run.steps().all(|(_, state)| state.history.is_empty() && state.attempt().is_none())
+    run.steps().all(|(_, _, state)| state.history.is_empty() && state.attempt().is_none())
 }
 
 fn in_the_way(act: u64, other: &Log) -> NotUndone {

@@ -1,8 +1,8 @@
 //! Ending what is left of a dead attempt, keeping its bytes, and recording it. Each part can be
 //! killed and done again by anybody to the same result; two that do it at once do no harm.
 
-use piton_core::decide::Command;
-use piton_core::event::{Snapshot, SnapshotReason, Stage};
+use piton_core::decide::{Command, Request};
+use piton_core::event::{Snapshot, SnapshotReason, Stage, Under};
 use piton_core::ids::{AttemptId, Fence, StepRef};
 use piton_core::observed::{Corpse, Sighting};
 use piton_core::view::step_branch;
@@ -83,7 +83,8 @@ pub(crate) fn bury(
     if let Some(why) = &unkept {
         corpse.evidence = format!("{}; no snapshot: {why}", corpse.evidence);
     }
-    let recorded = log.submit(&Command::Bury { step: step.clone(), fence, corpse });
+    let recorded =
+        log.submit(&Command::Under(Under { step: step.clone(), fence }, Request::Bury(corpse)));
     crash::point("bury.recorded");
     match recorded.map_err(EngineError::from) {
         Ok(_) => Ok(Burial { swept, unkept }),
@@ -125,7 +126,7 @@ fn keep_bytes(
     if !matches!(tree.state()?, TreeState::Present { .. }) {
         return keep_commits(project, log, (step, fence), &home);
     }
-    let Some((_, state)) = log.run().step(&step.step) else { return Ok(()) };
+    let Some((_, state)) = log.run().step(step) else { return Ok(()) };
     let Some(attempt) = state.attempt().filter(|attempt| attempt.fence == fence) else {
         return Ok(());
     };
@@ -138,7 +139,10 @@ fn keep_bytes(
     let Some(snapshot) = snapshot::keep(&tree, &ask)? else { return Ok(()) };
     crash::point("bury.snapshot-kept");
     let (step, snapshot) = (step.clone(), Some(snapshot));
-    log.submit(&Command::Checkpoint { step, fence, snapshot, report: None })?;
+    log.submit(&Command::Under(
+        Under { step, fence },
+        Request::Checkpoint { snapshot, report: None },
+    ))?;
     crash::point("bury.checkpointed");
     Ok(())
 }
@@ -151,7 +155,7 @@ fn keep_commits(
     tree: &Worktree,
 ) -> Result<(), EngineError> {
     let (git, reason) = (&project.git, SnapshotReason::Recovery);
-    let Some((_, state)) = log.run().step(&step.step) else { return Ok(()) };
+    let Some((_, state)) = log.run().step(step) else { return Ok(()) };
     let (Some(base), None) = (state.base.clone(), state.resume_snapshot()) else { return Ok(()) };
     let tip = tree.left_at(&step_branch(&log.run().opened.handle, step));
     let Some(tip) = tip.filter(|tip| *tip != base) else { return Ok(()) };
@@ -172,6 +176,9 @@ fn keep_commits(
     let snapshot =
         Snapshot { commit, tree: files, refname, changed, omitted, reason, head, commits };
     let (step, snapshot) = (step.clone(), Some(snapshot));
-    log.submit(&Command::Checkpoint { step, fence, snapshot, report: None })?;
+    log.submit(&Command::Under(
+        Under { step, fence },
+        Request::Checkpoint { snapshot, report: None },
+    ))?;
     Ok(())
 }

@@ -65,7 +65,7 @@ pub(crate) fn variables(
     let inputs = opened.inputs.iter();
     let mut variables: BTreeMap<String, String> =
         inputs.map(|(name, value)| (format!("PITON_INPUT_{name}"), value.clone())).collect();
-    if let Some((plan, _)) = run.step(&step.step) {
+    if let Some((plan, _)) = run.step(step) {
         variables.extend(plan.env.clone());
     }
     variables.insert("PITON_RUN".into(), opened.run.to_string());

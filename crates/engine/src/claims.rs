@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use piton_core::claim::{Chosen, Claim, Takeover, Which, believed_until, choose};
 use piton_core::decide::Command;
-use piton_core::event::{Event, Grounds, Holder, SnapshotReason};
-use piton_core::ids::{AttemptId, Fence, StepId, StepRef, TreeNo};
+use piton_core::event::{Event, Fact, Grounds, Holder, SnapshotReason};
+use piton_core::ids::{AttemptId, Fence, StepRef, TreeNo};
 use piton_core::observed::{Observed, Sighting};
 use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Ending, Phase};
@@ -36,7 +36,7 @@ pub use answer::{
     ClaimAnswer, ClaimView, ReadyAnswer, ReadyStep, Remaining, Unclaimable, ready_steps,
 };
 pub use giving_back::{ReleaseAnswer, ResetAnswer, release, reset};
-pub use owner::{Under, fence_of, lost};
+pub use owner::{ClaimName, claim_of, lost};
 pub use under::{
     Pulse, add_item, checkpoint, complete, complete_substep, fail, heartbeat, mark_items, start,
     why_unkept,
@@ -45,7 +45,7 @@ pub(crate) use under::{stale, submit};
 
 /// What `claim` asks for.
 pub struct ClaimAsk<'a> {
-    pub step: Option<&'a StepId>,
+    pub step: Option<&'a StepRef>,
     /// Where the work will be done; with this host it is the owner.
     pub worktree: &'a Path,
     pub lease: Duration,
@@ -62,7 +62,7 @@ pub fn claim(
     let holder = Holder::External { host: project.host.clone(), worktree: text(&worktree)? };
     let place = place_at(project, log, &worktree);
     let which = match ask.step {
-        Some(step) => Which::Step(StepRef::first(step.clone())),
+        Some(step) => Which::Step(step.clone()),
         None => Which::First,
     };
     // Who works in a tree of the pool has all keepers to look at.
@@ -95,13 +95,13 @@ pub fn claim(
             let kept = match end_displaced(project, log, &step, &attempt)? {
                 Some((_, Some(ended))) => ended,
                 Some((late, None)) if foreseen != Some(late) => Kept {
-                    kept: outside_snapshots::of_lost(project, log, &step.step, late),
+                    kept: outside_snapshots::of_lost(project, log, &step, late),
                     unkept: None,
                 },
                 _ => kept,
             };
             let snapshots = in_git && Worktree::at(&project.git, &worktree).is_ours();
-            let reclaimed = was_touched(&before, events, &step.step);
+            let reclaimed = was_touched(&before, events, &step);
             let claim = ClaimView { reclaimed, snapshots, kept, ..given(log, &step, &attempt) };
             answer(project, log, &holder, Some(claim))?
         }
@@ -142,13 +142,16 @@ fn place_of(project: &Project, log: &Log, holder: &Holder) -> Option<TreeNo> {
 
 /// Whether the step was claimed or in progress when the claim was made, whatever others wrote since it
 /// was looked at. The newest of `events` about it is the claim itself.
-fn was_touched(before: &[StepId], events: &[Event], step: &StepId) -> bool {
-    let about = |event: &&Event| event.step().is_some_and(|about| about.step == *step);
+fn was_touched(before: &[StepRef], events: &[Event], step: &StepRef) -> bool {
+    let about = |event: &&Event| event.step().is_some_and(|about| about == step);
     match events.iter().rev().filter(about).nth(1) {
         None => before.contains(step),
-        Some(last) => {
-            !matches!(last, Event::Released { .. } | Event::Reset { .. } | Event::Failed { .. })
-        }
+        Some(last) => !matches!(
+            last,
+            Event::Under(_, Fact::Released { .. })
+                | Event::Reset { .. }
+                | Event::Under(_, Fact::Failed { .. })
+        ),
     }
 }
 
@@ -179,33 +182,33 @@ pub fn own_claim(
 
 /// Whether the step was claimed or in progress when its present attempt began.
 fn was_in_progress(log: &Log, step: &StepRef) -> bool {
-    let last = log.run().step(&step.step).and_then(|(_, state)| state.history.last());
+    let last = log.run().step(step).and_then(|(_, state)| state.history.last());
     last.is_some_and(|past| {
         matches!(past.ending, Ending::Interrupted { .. } | Ending::Displaced | Ending::Suspended)
     })
 }
 
 /// Steps that are held, were interrupted, or waited for an answer: claiming one of these is a re-claim.
-fn touched(log: &Log) -> Vec<StepId> {
+fn touched(log: &Log) -> Vec<StepRef> {
     let run = log.run();
-    let held = run.held().map(|(step, _)| step.step);
-    let suspended = |step: &StepId| {
+    let held = run.held().map(|(step, _)| step);
+    let suspended = |step: &StepRef| {
         run.step(step).is_some_and(|(_, state)| matches!(state.phase, Phase::Suspended { .. }))
     };
-    let waiting = run.questions().map(|(step, _)| step.step).filter(suspended);
-    held.chain(run.interrupted().map(|(plan, _)| plan.id.clone())).chain(waiting).collect()
+    let waiting = run.questions().map(|(step, _)| step).filter(suspended);
+    held.chain(run.interrupted().map(|(step, _, _)| step)).chain(waiting).collect()
 }
 
 fn bury_the_dead(
     project: &Project,
     log: &mut Log,
-    step: Option<&StepId>,
+    step: Option<&StepRef>,
 ) -> Result<(), EngineError> {
     let observed = observe(project, log, Depth::Locks);
     let dead: Vec<(StepRef, Fence, _)> = log
         .run()
         .held()
-        .filter(|(held, _)| step.is_none_or(|step| held.step == *step))
+        .filter(|(held, _)| step.is_none_or(|step| held == step))
         .filter_map(|(held, attempt)| match observed.of(attempt.id) {
             Sighting::Dead(corpse) => Some((held, attempt.fence, corpse.clone())),
             _ => None,
@@ -243,7 +246,7 @@ fn keep_foreseen(
     let Ok(Chosen { step, granted, .. }) = choose(log.run(), claim, &leases, &now) else {
         return Ok(nobody);
     };
-    let held = log.run().step(&step.step).and_then(|(_, state)| state.attempt()).cloned();
+    let held = log.run().step(&step).and_then(|(_, state)| state.attempt()).cloned();
     Ok(match held {
         Some(held) if matches!(granted.grounds, Grounds::Forced | Grounds::LeaseOver) => {
             let kept = outside_snapshots::before_end(project, log, (&step, &held), None);
@@ -262,7 +265,7 @@ fn end_displaced(
     step: &StepRef,
     attempt: &Attempt,
 ) -> Result<Option<(Fence, Option<Kept>)>, EngineError> {
-    let (_, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
+    let (_, state) = log.run().step(step).expect("a claimed step is in the plan");
     let taken = matches!(attempt.grounds, Grounds::Forced | Grounds::LeaseOver);
     let Some(past) = state.history.last().filter(|_| taken) else { return Ok(None) };
     let ended = match attempt.grounds {

@@ -4,9 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use piton_core::decide::{Command, completable, completed_with};
-use piton_core::event::{Check, Conflict, Holder, Omission, Truth};
-use piton_core::ids::{Fence, Oid, StepId, StepRef};
+use piton_core::decide::{Command, Request, completable, completed_with};
+use piton_core::event::{Check, Conflict, Holder, Omission, Truth, Under};
+use piton_core::ids::{Oid, StepRef};
 use piton_core::run::{Attempt, Phase};
 use piton_core::view::run_branch;
 
@@ -45,62 +45,57 @@ pub struct Delivered {
 pub fn complete_with(
     project: &Project,
     log: &mut Log,
-    (step, fence): (&StepId, Fence),
+    under: &Under,
     commit: &str,
     waive: Option<&str>,
 ) -> Result<Delivered, EngineError> {
-    let at = StepRef::first(step.clone());
+    let step = &under.step;
     let commit = project.git.commit_with_id(commit)?;
     sweep(project);
     log.refresh()?;
-    if let Some(again) = again(log, &at, fence, &commit) {
+    if let Some(again) = again(log, under, &commit) {
         return again;
     }
-    is_due(log, step, fence, waive)?;
+    is_due(log, under, waive)?;
     let (_, state) = log.run().step(step).expect("a claimed step is in the plan");
     let attempt = state.attempt().expect("a claim that can be completed is open").clone();
     let bench = Bench::of(&project.git, attempt.id)?;
     log.refresh()?;
-    if let Some(again) = again(log, &at, fence, &commit) {
+    if let Some(again) = again(log, under, &commit) {
         bench.put_away()?;
         return again;
     }
-    let kept = outside_snapshots::before_end(project, log, (&at, &attempt), Some(&commit));
-    let finished = verify(project, log, &bench, (&at, &attempt), &commit).and_then(|()| {
-        completable(log.run(), &at, fence, waive)?;
-        land::land(project, log, (&at, fence), waive)
+    let kept = outside_snapshots::before_end(project, log, (step, &attempt), Some(&commit));
+    let finished = verify(project, log, &bench, (step, &attempt), &commit).and_then(|()| {
+        completable(log.run(), under, waive)?;
+        land::land(project, log, under, waive)
     });
     // Whatever came of it: what is left of the bench is cleared away by the next one, too.
     let _cleared_later = bench.put_away();
     if let Err(EngineError::Unlanded(Unlanded::Conflict(conflict))) = &finished {
-        let (step, conflict) = (at.clone(), Conflict::clone(conflict));
-        log.submit(&Command::RaiseConflict { step, fence, conflict })?;
+        let conflict = Request::RaiseConflict(Conflict::clone(conflict));
+        log.submit(&Command::Under(under.clone(), conflict))?;
     }
-    finished.map_err(|error| stale(log, step, fence, error))?;
+    finished.map_err(|error| stale(log, under, error))?;
     if log.run().is_completed() {
         let _stays_then = places::put_away(project, log);
     }
-    let done = delivered(log, step, fence).ok_or_else(|| lost(log, step, fence))?;
+    let done = delivered(log, under).ok_or_else(|| lost(log, under))?;
     Ok(Delivered { kept, ..done })
 }
 
 /// Whether a claim could be completed now, as far as its log says: asked before anything is executed.
-pub fn is_due(
-    log: &Log,
-    step: &StepId,
-    fence: Fence,
-    waive: Option<&str>,
-) -> Result<(), EngineError> {
-    let due = completable(log.run(), &StepRef::first(step.clone()), fence, waive);
-    due.map_err(|refusal| stale(log, step, fence, refusal.into()))
+pub fn is_due(log: &Log, under: &Under, waive: Option<&str>) -> Result<(), EngineError> {
+    let due = completable(log.run(), under, waive);
+    due.map_err(|refusal| stale(log, under, refusal.into()))
 }
 
 /// What a claim was completed with, if it was. Saying it again under the same fence is harmless.
-pub fn delivered(log: &Log, step: &StepId, fence: Fence) -> Option<Delivered> {
-    let (_, state) = log.run().step(step)?;
+pub fn delivered(log: &Log, under: &Under) -> Option<Delivered> {
+    let (_, state) = log.run().step(&under.step)?;
     match &state.phase {
-        Phase::Completed { commit, truth, fence: by, .. } if *by == fence => {
-            let by = state.history.iter().map(|past| &past.attempt).find(|by| by.fence == fence);
+        Phase::Completed { commit, truth, fence, .. } if *fence == under.fence => {
+            let by = state.history.iter().map(|past| &past.attempt).find(|by| by.fence == *fence);
             let not_landed = by.map(|attempt| attempt.trace.omitted.clone()).unwrap_or_default();
             let (commit, kept) = (commit.clone(), Kept::default());
             Some(Delivered { commit, truth: *truth, kept, not_landed })
@@ -110,14 +105,9 @@ pub fn delivered(log: &Log, step: &StepId, fence: Fence) -> Option<Delivered> {
 }
 
 /// What a claim that was completed already was completed with, if it was with this commit.
-fn again(
-    log: &Log,
-    step: &StepRef,
-    fence: Fence,
-    commit: &Oid,
-) -> Option<Result<Delivered, EngineError>> {
-    let same = completed_with(log.run(), step, fence, commit)?;
-    let delivered = delivered(log, &step.step, fence).expect("it was completed");
+fn again(log: &Log, under: &Under, commit: &Oid) -> Option<Result<Delivered, EngineError>> {
+    let same = completed_with(log.run(), under, commit)?;
+    let delivered = delivered(log, under).expect("it was completed");
     Some(same.map(|()| delivered).map_err(EngineError::from))
 }
 
@@ -130,13 +120,13 @@ fn verify(
     (step, attempt): (&StepRef, &Attempt),
     commit: &Oid,
 ) -> Result<(), EngineError> {
-    let (plan, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
+    let (plan, state) = log.run().step(step).expect("a claimed step is in the plan");
     let asked = state
         .questions
         .iter()
         .any(|asked| asked.about.is_some() && (asked.is_open() || asked.is_unread()));
     // Saying it again, after having been told that it conflicts, is another try.
-    if !asked && state.verified.as_ref().is_some_and(|verified| verified.commit == *commit) {
+    if !asked && state.verified().is_some_and(|verified| verified.commit == *commit) {
         return Ok(());
     }
     let verify = plan.verify.clone();
@@ -163,7 +153,10 @@ fn verify(
     let (tree, commit) = (project.git.tree_of(commit)?, commit.clone());
     let (step, fence) = (step.clone(), attempt.fence);
     let omitted = apart(project, attempt);
-    log.submit(&Command::Verify { step, fence, commit, tree, truth, check, commits, omitted })?;
+    log.submit(&Command::Under(
+        Under { step, fence },
+        Request::Verify { commit, tree, truth, check, commits, omitted },
+    ))?;
     crash::point("complete.verified");
     Ok(())
 }
@@ -205,10 +198,10 @@ fn check(
     let spec = Spec::shell(&command, folder, own.verify_log(), settings.transcript_max);
     let spec = Spec { variables, ..spec };
     // It may be about to end.
-    let (run, under) = (log.run().opened.run, (step, attempt.fence));
-    lease::renew(&**log.store(), run, under, lease::length(attempt))?;
+    let under = Under { step: step.clone(), fence: attempt.fence };
+    lease::renew(&**log.store(), log.run().opened.run, &under, lease::length(attempt))?;
     let mut supervisor = Supervisor::start(log, step, attempt, settings.grace)?;
-    let step = step.step.clone();
+    let step = step.clone();
     match verify::run(&mut supervisor, log, trusted, (command, spec))? {
         Verdict::Passed(check) => Ok(check),
         Verdict::Failed { why, tail } => Err(EngineError::Unverified { step, why, tail }),

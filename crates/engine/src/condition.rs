@@ -102,7 +102,7 @@ pub fn of_step(
 ) -> Result<Vec<Condition>, EngineError> {
     let root = settings_of(log)?.worktree_root;
     let run = log.run();
-    let Some((_, state)) = run.step(&step.step) else { return Ok(Vec::new()) };
+    let Some((_, state)) = run.step(step) else { return Ok(Vec::new()) };
     if state.is_completed() || run.abandoned.is_some() {
         return Ok(Vec::new());
     }
@@ -118,13 +118,13 @@ pub fn of_step(
 pub fn of_run(project: &Project, log: &Log) -> Result<Vec<(StepRef, Vec<Condition>)>, EngineError> {
     let observed = observe(project, log, Depth::Locks);
     let is_left = |state: &Step| match (&state.phase, state.attempt()) {
-        (Phase::Pending | Phase::Completed { .. }, _) => false,
+        (Phase::Pending { .. } | Phase::Completed { .. }, _) => false,
         (_, Some(attempt)) => matches!(observed.of(attempt.id), Sighting::Dead(_)),
         (_, None) => true,
     };
-    let left = log.run().steps().filter(|(_, state)| is_left(state));
+    let left = log.run().steps().filter(|(_, _, state)| is_left(state));
     let mut found = Vec::new();
-    for step in left.map(|(plan, _)| StepRef::first(plan.id.clone())) {
+    for step in left.map(|(step, _, _)| step) {
         let conditions = of_step(project, log, &step)?;
         if !conditions.is_empty() {
             found.push((step, conditions));
@@ -175,7 +175,7 @@ impl Look<'_> {
 
     /// Whether an attempt may have left something.
     fn has_begun(&self) -> bool {
-        self.has_work && !matches!(self.state.phase, Phase::Pending)
+        self.has_work && !matches!(self.state.phase, Phase::Pending { .. })
     }
 
     fn place(&self) -> String {

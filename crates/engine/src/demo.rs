@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use piton_core::event::Event;
-use piton_core::ids::StepId;
+use piton_core::event::{Event, Fact, Under};
+use piton_core::ids::StepRef;
 use piton_core::record::Cursor;
 use piton_core::run::Run;
 use piton_core::view::run_branch;
@@ -200,7 +200,7 @@ impl Stage {
     fn in_the_middle(&self, step: &'static str) -> Result<Scene, EngineError> {
         self.until(&format!("step {step} in the middle of its work"), || {
             let (project, log) = self.log().ok()?;
-            let id = StepId::new(step).ok()?;
+            let id = step.parse::<StepRef>().ok()?;
             let (_, state) = log.run().step(&id)?;
             let attempt = state.attempt()?;
             let record: KeeperRecord = project.folder(attempt.id).read_keeper()?;
@@ -225,7 +225,7 @@ impl Stage {
         let began = Instant::now();
         self.until("the next attempt", || {
             let (_, log) = self.log().ok()?;
-            let (_, state) = log.run().step(&StepId::new(scene.step).ok()?)?;
+            let (_, state) = log.run().step(&scene.step.parse::<StepRef>().ok()?)?;
             let started = state.attempt().is_some_and(|attempt| attempt.started_at.is_some());
             (state.history.len() > scene.attempts && (started || state.is_completed()))
                 .then_some(())
@@ -299,10 +299,12 @@ fn verdicts(
     let (project, log) = disturbed.log()?;
     let (other, other_log) = undisturbed.log()?;
     let run = log.run().opened.run;
-    let mut completions: BTreeMap<StepId, usize> = BTreeMap::new();
+    let mut completions: BTreeMap<StepRef, usize> = BTreeMap::new();
     for record in log.store().read(run, Cursor::START)? {
-        if let Ok(Event::Completed { step, .. }) = Event::from_body(&record.body) {
-            *completions.entry(step.step).or_default() += 1;
+        if let Ok(Event::Under(Under { step, .. }, Fact::Completed { .. })) =
+            Event::from_body(&record.body)
+        {
+            *completions.entry(step).or_default() += 1;
         }
     }
     let once = completions.len() == STEPS.len() && completions.values().all(|count| *count == 1);
@@ -312,8 +314,8 @@ fn verdicts(
         project.git.tree_of(&tip)
     };
     let (ours, theirs) = (tree(&project, &log)?, tree(&other, &other_log)?);
-    let attempts: usize = log.run().steps().map(|(_, step)| step.history.len()).sum();
-    let left = log.run().steps().flat_map(|(_, step)| &step.history);
+    let attempts: usize = log.run().steps().map(|(_, _, step)| step.history.len()).sum();
+    let left = log.run().steps().flat_map(|(_, _, step)| &step.history);
     let left = left.map(|past| past.attempt.id);
     let left: usize = left.map(|id| machine::of_attempt(id, &project.folder(id)).len()).sum();
     let holds = |what: String, holds: bool| DemoResult { what, holds };

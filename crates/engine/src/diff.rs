@@ -1,8 +1,8 @@
 //! What a run, or one step of it, has changed: between which commits, and what git says about them. No
 //! external diff, no text conversion, no colour; nothing is written.
 
-use piton_core::event::Event;
-use piton_core::ids::{Oid, StepId};
+use piton_core::event::{Event, Fact, LandingIntent, Under};
+use piton_core::ids::{Oid, StepRef};
 use piton_core::record::{Cursor, Record};
 use piton_core::run::Phase;
 use piton_core::view::run_branch;
@@ -48,7 +48,7 @@ pub fn of_run(project: &Project, log: &Log) -> Result<Range, EngineError> {
 }
 
 /// What a step has landed; before that, what its last snapshot has. None where there is neither.
-pub fn of_step(project: &Project, log: &Log, step: &StepId) -> Result<Option<Range>, EngineError> {
+pub fn of_step(project: &Project, log: &Log, step: &StepRef) -> Result<Option<Range>, EngineError> {
     let Some((_, state)) = log.run().step(step) else { return Ok(None) };
     if let Phase::Completed { commit: Some(to), .. } = &state.phase {
         let from = match landed_onto(log, step, to)? {
@@ -73,14 +73,13 @@ pub fn of_step(project: &Project, log: &Log, step: &StepId) -> Result<Option<Ran
 
 /// Where the run's branch was moved from when it was moved to this commit for a step, whatever the step had
 /// landed before.
-fn landed_onto(log: &Log, step: &StepId, commit: &Oid) -> Result<Option<Oid>, EngineError> {
+fn landed_onto(log: &Log, step: &StepRef, commit: &Oid) -> Result<Option<Oid>, EngineError> {
     let records = log.store().read(log.run().opened.run, Cursor::START).map_err(LogError::from)?;
     let onto = |record: &Record| match Event::from_body(&record.body) {
-        Ok(Event::LandingIntended { step: of, onto, to, .. })
-            if of.step == *step && to == *commit =>
-        {
-            Some(onto)
-        }
+        Ok(Event::Under(
+            Under { step: of, .. },
+            Fact::LandingIntended(LandingIntent { onto, to, .. }),
+        )) if of == *step && to == *commit => Some(onto),
         _ => None,
     };
     Ok(records.iter().rev().find_map(onto))
@@ -90,11 +89,11 @@ fn landed_onto(log: &Log, step: &StepId, commit: &Oid) -> Result<Option<Oid>, En
 fn landed_before(
     project: &Project,
     log: &Log,
-    step: &StepId,
+    step: &StepRef,
     commit: &Oid,
 ) -> Result<Oid, EngineError> {
-    let landed = log.run().steps().filter(|(plan, _)| plan.id != *step);
-    let landed = landed.filter_map(|(_, state)| match &state.phase {
+    let landed = log.run().steps().filter(|(other, _, _)| other != step);
+    let landed = landed.filter_map(|(_, _, state)| match &state.phase {
         Phase::Completed { commit: Some(commit), at, .. } => Some((*at, commit)),
         _ => None,
     });

@@ -216,8 +216,8 @@ fn cache_symptom(store: &Arc<dyn Store>, folded: &Run) -> Option<Symptom> {
         return None;
     }
     let mut steps = loaded.run().steps().zip(folded.steps());
-    let what = match steps.find(|((_, seen), (_, told))| seen != told) {
-        Some(((plan, _), _)) => format!("about step {}", plan.id),
+    let what = match steps.find(|((_, _, seen), (_, _, told))| seen != told) {
+        Some(((step, ..), _)) => format!("about step {step}"),
         None => "about the run as a whole".to_owned(),
     };
     let detail = format!("its cache differs from its log {what}");
@@ -251,7 +251,7 @@ fn run_symptoms(project: &Project, log: &Log) -> Vec<Symptom> {
 fn snapshots(project: &Project, run: &Run) -> (usize, Vec<String>) {
     let mut kept = 0;
     let mut lost = Vec::new();
-    for (plan, step) in run.steps() {
+    for (_, plan, step) in run.steps() {
         let Some(snapshot) = step.snapshot.as_ref().map(|kept| &kept.snapshot) else { continue };
         match project.git.ref_target(&snapshot.refname) {
             Ok(Some(commit)) if commit == snapshot.commit => kept += 1,
@@ -315,7 +315,7 @@ fn leftovers(project: &Project, run: &Run) -> Vec<Symptom> {
     let handle = &run.opened.handle;
     let over: Vec<AttemptId> = run
         .steps()
-        .filter_map(|(_, step)| step.history.last())
+        .filter_map(|(_, _, step)| step.history.last())
         .map(|past| past.attempt.id)
         .collect();
     let rows = over.into_iter().filter_map(|attempt| {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use piton_core::event::{Cause, Failure};
-use piton_core::ids::{AgentName, Handle, Position, StepId};
+use piton_core::ids::{AgentName, Handle, Position, StepId, StepRef};
 use piton_core::plan::PlanError;
 use piton_core::refusal::Refusal;
 use piton_store::StoreError;
@@ -68,23 +68,23 @@ pub enum EngineError {
     #[error(transparent)]
     NotUndone(#[from] NotUndone),
     #[error("step {step} is not claimed from this worktree")]
-    NotOwner { step: StepId },
+    NotOwner { step: StepRef },
     #[error("the worktree {} cannot be used", path.display())]
     Worktree {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    #[error("steps have nothing to start: {}", steps.iter().map(StepId::as_str).collect::<Vec<_>>().join(", "))]
+    #[error("steps have nothing to start: {}", steps.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     NothingToStart { steps: Vec<StepId> },
     #[error(transparent)]
     Unlanded(#[from] Unlanded),
     #[error(transparent)]
     Unmerged(#[from] Unmerged),
     #[error("verify of step {step} did not pass: {why}")]
-    Unverified { step: StepId, why: Failure, tail: String },
+    Unverified { step: StepRef, why: Failure, tail: String },
     #[error("verify of step {step} was ended ({cause})")]
-    VerifyEnded { step: StepId, cause: Cause },
+    VerifyEnded { step: StepRef, cause: Cause },
     #[error("the settings kept with the run cannot be read")]
     Settings(#[source] serde_json::Error),
     #[error("{what}")]
@@ -111,13 +111,13 @@ pub enum EngineError {
         source: io::Error,
     },
     #[error("step {step} of {handle} is at work in {}", path.display())]
-    TreeInUse { handle: Handle, step: StepId, path: PathBuf },
+    TreeInUse { handle: Handle, step: StepRef, path: PathBuf },
     #[error("step {step} of {handle} has no worktree")]
-    NoOwnTree { handle: Handle, step: StepId },
+    NoOwnTree { handle: Handle, step: StepRef },
     #[error("there is no worktree at {}", path.display())]
     NoTree { path: PathBuf },
     #[error("the records of its run are gone, and nobody knows where step {step} was worked on")]
-    NoRecords { step: StepId },
+    NoRecords { step: StepRef },
     #[error("its worktree is on another host: {host}")]
     OtherHost { host: String },
     #[error("{} changed since the last snapshot", files(paths))]
@@ -130,7 +130,7 @@ pub enum EngineError {
         source: PutError,
     },
     #[error("the keeper of step {step} did not start: {detail}")]
-    KeeperLost { step: StepId, detail: String },
+    KeeperLost { step: StepRef, detail: String },
 }
 
 fn files(paths: &[String]) -> String {
@@ -144,8 +144,8 @@ fn names(handles: &[Handle]) -> String {
     handles.iter().map(Handle::as_str).collect::<Vec<_>>().join(", ")
 }
 
-fn ids<'a>(steps: impl Iterator<Item = &'a StepId>) -> String {
-    steps.map(StepId::as_str).collect::<Vec<_>>().join(", ")
+fn ids<'a>(steps: impl Iterator<Item = &'a StepRef>) -> String {
+    steps.map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// An error with its causes, in one line.

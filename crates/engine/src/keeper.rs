@@ -12,9 +12,11 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use piton_core::decide::Command;
-use piton_core::event::{Cause, Conflict, Entry, Failure, Snapshot, SnapshotReason, Stage};
-use piton_core::ids::{AttemptId, Fence, RunId, StepId, StepRef};
+use piton_core::decide::{Command, Request};
+use piton_core::event::{
+    Cause, Conflict, Entry, Failure, Interruption, Snapshot, SnapshotReason, Stage, Under,
+};
+use piton_core::ids::{AttemptId, Fence, RunId, StepRef};
 use piton_core::plan::PlanStep;
 use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Step};
@@ -40,8 +42,7 @@ use crate::worktree::{TreeState, Worktree};
 #[derive(Debug, Clone)]
 pub struct KeeperArgs {
     pub run: RunId,
-    pub step: StepId,
-    pub iteration: u32,
+    pub step: StepRef,
     pub fence: Fence,
     pub attempt: AttemptId,
 }
@@ -152,12 +153,12 @@ impl Keeper {
         detach_from_terminal()?;
         crash::point("keeper.adopted");
 
-        let step = StepRef { step: args.step.clone(), iteration: args.iteration };
+        let step = args.step.clone();
         let store = project.store(Access::Existing)?;
         let log = Log::load(store, args.run)?;
         let settings = settings_of(&log)?;
         let attempt = own_attempt(&log, &step, args)?.clone();
-        let (plan, _) = log.run().step(&step.step).expect("an attempt's step is in the plan");
+        let (plan, _) = log.run().step(&step).expect("an attempt's step is in the plan");
         let plan = plan.clone();
         let tree_lock = inheritable_tree_lock(&folder)?;
         let record = KeeperRecord {
@@ -177,8 +178,7 @@ impl Keeper {
         confirm()?;
         crash::point("keeper.confirmed");
         let path = project.place_of(&settings.worktree_root, log.run(), &attempt);
-        let path =
-            path.ok_or(Refusal::NotClaimed { step: step.step.clone(), given: args.fence })?;
+        let path = path.ok_or(Refusal::NotClaimed { step: step.clone(), given: args.fence })?;
         let tree = Worktree::own_place(&project.git, &path);
         Ok(Keeper {
             project,
@@ -228,29 +228,29 @@ impl Keeper {
         {
             self.note(&format!("the last snapshot failed: {}", chain(&error)));
         }
-        let (step, fence) = (self.step.clone(), self.fence);
-        let command = match end {
+        let ask = match end {
             End::Lost => {
                 self.note("the claim was taken: nothing more is recorded under this fence");
                 return 5;
             }
-            End::Failed(why) => Command::Fail { step, fence, why },
-            End::Waiting => Command::Suspend { step, fence },
-            End::Unlanded(conflict) => Command::RaiseConflict { step, fence, conflict: *conflict },
+            End::Failed(why) => Request::Fail { why },
+            End::Waiting => Request::Suspend,
+            End::Unlanded(conflict) => Request::RaiseConflict(*conflict),
             End::Interrupted { cause, left_at, evidence } => {
                 let at = self.log.now().map_or(self.log.run().changed_at, |now| now.wall);
-                Command::Interrupt { step, fence, cause, at, evidence, left_at }
+                Request::Interrupt(Interruption { cause, at, evidence, left_at })
             }
             End::Trouble { cause, evidence } => {
                 self.note(&evidence);
                 let left_at = if self.agent_ended { Stage::Verify } else { Stage::Agent };
                 let at = self.log.now().map_or(self.log.run().changed_at, |now| now.wall);
-                Command::Interrupt { step, fence, cause, at, evidence, left_at }
+                Request::Interrupt(Interruption { cause, at, evidence, left_at })
             }
         };
-        match self.log.submit(&command) {
-            Ok(_) => {
-                if matches!(command, Command::RaiseConflict { .. }) {
+        let is_conflict = matches!(ask, Request::RaiseConflict(_));
+        match self.submit(ask) {
+            Ok(()) => {
+                if is_conflict {
                     crash::point("keeper.parked");
                 }
                 0
@@ -263,8 +263,17 @@ impl Keeper {
         }
     }
 
+    fn under(&self) -> Under {
+        Under { step: self.step.clone(), fence: self.fence }
+    }
+
+    /// Writes under the attempt's claim.
+    fn submit(&mut self, request: Request) -> Result<(), LogError> {
+        self.log.submit(&Command::Under(self.under(), request)).map(drop)
+    }
+
     fn state(&self) -> &Step {
-        let (_, state) = self.log.run().step(&self.step.step).expect("the plan has our step");
+        let (_, state) = self.log.run().step(&self.step).expect("the plan has our step");
         state
     }
 
@@ -333,7 +342,10 @@ fn record_snapshot(
 ) -> Result<(), EngineError> {
     crash::point("keeper.snapshot-kept");
     let (step, snapshot) = (step.clone(), Some(snapshot));
-    let recorded = log.submit(&Command::Checkpoint { step, fence, snapshot, report: None });
+    let recorded = log.submit(&Command::Under(
+        Under { step, fence },
+        Request::Checkpoint { snapshot, report: None },
+    ));
     crash::point("keeper.checkpointed");
     match recorded {
         // A refused holder may still keep bytes under its own fence: they are found by ref.
@@ -397,9 +409,9 @@ fn own_attempt<'log>(
     step: &StepRef,
     args: &KeeperArgs,
 ) -> Result<&'log Attempt, EngineError> {
-    let unknown = || Refusal::UnknownStep(step.step.clone());
-    let (_, state) = log.run().step(&step.step).ok_or_else(unknown)?;
+    let unknown = || Refusal::UnknownStep(step.clone());
+    let (_, state) = log.run().step(step).ok_or_else(unknown)?;
     let ours = |attempt: &&Attempt| attempt.fence == args.fence && attempt.id == args.attempt;
-    let lost = || Refusal::NotClaimed { step: step.step.clone(), given: args.fence };
+    let lost = || Refusal::NotClaimed { step: step.clone(), given: args.fence };
     Ok(state.attempt().filter(ours).ok_or_else(lost)?)
 }

@@ -4,9 +4,9 @@
 
 use std::path::PathBuf;
 
-use piton_core::decide::{Command, holds};
-use piton_core::event::{Conflict, Holder};
-use piton_core::ids::{Fence, Oid, StepRef};
+use piton_core::decide::{Command, Request, holds};
+use piton_core::event::{Conflict, Holder, LandingIntent, Under};
+use piton_core::ids::{Oid, StepRef};
 use piton_core::limits::CONFLICTS_LISTED_MAX;
 use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Run};
@@ -102,9 +102,10 @@ pub(crate) fn run_tip(project: &Project, run: &Run) -> Result<Oid, EngineError> 
 pub(crate) fn land(
     project: &Project,
     log: &mut Log,
-    (step, fence): (&StepRef, Fence),
+    under: &Under,
     waive: Option<&str>,
 ) -> Result<Oid, EngineError> {
+    let step = &under.step;
     let handle = log.run().opened.handle.clone();
     let lock = private(&project.land_lock(&handle));
     let lock = lock.map_err(EngineError::io("the landing lock cannot be opened"))?;
@@ -117,11 +118,11 @@ pub(crate) fn land(
         let (onto, to) = match prepare(&project.git, &branch, &commit, &message)? {
             Landing::Nothing { tip } => {
                 let commit = landed_before(project, log.run(), step, &tip)?.unwrap_or(commit);
-                return complete(log, (step, fence), commit, waive);
+                return complete(log, under, commit, waive);
             }
             Landing::FastForward { onto, to } | Landing::Merge { onto, to } => (onto, to),
             Landing::Conflict { onto, paths } => {
-                let conflict = unlanded(project, log, (step, fence), (&onto, &commit), paths)?;
+                let conflict = unlanded(project, log, under, (&onto, &commit), paths)?;
                 return Err(Unlanded::Conflict(Box::new(conflict)).into());
             }
             Landing::Unrelated => return Err(Unlanded::Unrelated { branch, commit }.into()),
@@ -129,17 +130,17 @@ pub(crate) fn land(
                 return Err(Unlanded::CheckedOut { branch, worktree }.into());
             }
         };
-        let (onto_now, to_now) = (onto.clone(), to.clone());
-        log.submit(&Command::Land { step: step.clone(), fence, onto: onto_now, to: to_now })?;
+        let intent = LandingIntent { onto: onto.clone(), to: to.clone() };
+        log.submit(&Command::Under(under.clone(), Request::Land(intent)))?;
         crash::point("land.intended");
         // Whoever lost the claim since must not move the branch of those who have it.
         log.refresh()?;
-        holds(log.run(), step, fence)?;
+        holds(log.run(), under)?;
         let name = format!("refs/heads/{branch}");
         let why = format!("piton: land {step}");
         if let Moved::Moved = project.git.move_ref(&name, &to, Some(&onto), &why)? {
             crash::point("land.ref-moved");
-            let completed = complete(log, (step, fence), to.clone(), waive);
+            let completed = complete(log, under, to.clone(), waive);
             if completed.as_ref().is_err_and(EngineError::is_lost) {
                 // Taken in between: what was moved for nothing is moved back, unless others built on it.
                 let why = format!("piton: {step} was taken");
@@ -156,17 +157,18 @@ pub(crate) fn land(
 fn unlanded(
     project: &Project,
     log: &Log,
-    (step, fence): (&StepRef, Fence),
+    under: &Under,
     (onto, commit): (&Oid, &Oid),
     mut paths: Vec<String>,
 ) -> Result<Conflict, EngineError> {
+    let Under { step, fence } = under;
     let run = log.run();
     let handle = &run.opened.handle;
-    let kept = format!("refs/piton/unlanded/{handle}/{}/{fence}", step.step);
+    let kept = format!("refs/piton/unlanded/{handle}/{step}/{fence}");
     let old = project.git.ref_target(&kept)?;
     project.git.move_ref(&kept, commit, old.as_ref(), "piton: could not be landed")?;
     crash::point("land.unlanded-kept");
-    let held = run.step(&step.step).and_then(|(_, state)| state.attempt());
+    let held = run.step(step).and_then(|(_, state)| state.attempt());
     let root = settings_of(log)?.worktree_root;
     let is_there = |attempt: &&Attempt| match attempt.holder {
         Holder::External { .. } => true,
@@ -181,8 +183,8 @@ fn unlanded(
 }
 
 fn verified(run: &Run, step: &StepRef) -> Result<Oid, EngineError> {
-    let state = run.step(&step.step).and_then(|(_, state)| state.verified.as_ref());
-    let missing = || Refusal::NotVerified { step: step.step.clone() };
+    let state = run.step(step).and_then(|(_, state)| state.verified());
+    let missing = || Refusal::NotVerified { step: step.clone() };
     Ok(state.map(|verified| verified.commit.clone()).ok_or_else(missing)?)
 }
 
@@ -193,7 +195,8 @@ fn landed_before(
     step: &StepRef,
     tip: &Oid,
 ) -> Result<Option<Oid>, EngineError> {
-    let landing = run.step(&step.step).and_then(|(_, state)| state.landing.as_ref());
+    let verified = run.step(step).and_then(|(_, state)| state.verified());
+    let landing = verified.and_then(|verified| verified.landing.as_ref());
     Ok(match landing {
         Some(landing) if project.git.is_ancestor(&landing.to, tip)? => Some(landing.to.clone()),
         _ => None,
@@ -202,12 +205,13 @@ fn landed_before(
 
 fn complete(
     log: &mut Log,
-    (step, fence): (&StepRef, Fence),
+    under: &Under,
     commit: Oid,
     waive: Option<&str>,
 ) -> Result<Oid, EngineError> {
-    let (step, waive) = (step.clone(), waive.map(str::to_owned));
-    log.submit(&Command::Complete { step, fence, commit: Some(commit.clone()), waive })?;
+    let waive = waive.map(str::to_owned);
+    let complete = Request::Complete { commit: Some(commit.clone()), waive };
+    log.submit(&Command::Under(under.clone(), complete))?;
     crash::point("land.completed");
     Ok(commit)
 }

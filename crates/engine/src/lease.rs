@@ -7,7 +7,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use piton_core::claim::lease_key;
-use piton_core::ids::{Fence, RunId, StepRef};
+use piton_core::event::Under;
+use piton_core::ids::{RunId, StepRef};
 use piton_core::run::Attempt;
 use piton_core::time::Moment;
 use piton_store::{Renewal, Store, StoreError};
@@ -23,11 +24,11 @@ pub(crate) fn length(attempt: &Attempt) -> Duration {
 pub(crate) fn renew(
     store: &dyn Store,
     run: RunId,
-    (step, fence): (&StepRef, Fence),
+    under: &Under,
     length: Duration,
 ) -> Result<(Renewal, Moment), StoreError> {
     let until = store.now()?.after(length);
-    let renewed = store.renew(run, &lease_key(step), fence, &until)?;
+    let renewed = store.renew(run, &lease_key(&under.step), under.fence, &until)?;
     Ok((renewed, until))
 }
 
@@ -42,11 +43,12 @@ impl Heartbeat {
     pub(crate) fn start(log: &Log, step: &StepRef, attempt: &Attempt) -> Heartbeat {
         let (stop, stopped) = mpsc::channel();
         let (store, run) = (Arc::clone(log.store()), log.run().opened.run);
-        let (step, fence, length) = (step.clone(), attempt.fence, length(attempt));
+        let under = Under { step: step.clone(), fence: attempt.fence };
+        let length = length(attempt);
         let thread = std::thread::spawn(move || {
             while stopped.recv_timeout(length / 3) == Err(RecvTimeoutError::Timeout) {
                 // A missed beat is made up by the next.
-                let _renewed = renew(&*store, run, (&step, fence), length);
+                let _renewed = renew(&*store, run, &under, length);
             }
         });
         Heartbeat { stop: Some(stop), thread: Some(thread) }

@@ -288,9 +288,9 @@ fn message(log: &Log, how: How) -> String {
         How::Squash => run.plan().name.clone(),
         How::Any | How::MergeCommit => format!("Merge run {handle}: {}", run.plan().name),
     };
-    let done = run.steps().filter(|(_, state)| state.is_completed());
+    let done = run.steps().filter(|(_, _, state)| state.is_completed());
     let steps: Vec<String> =
-        done.map(|(plan, _)| format!("- {}: {}", plan.id, plan.title)).collect();
+        done.map(|(step, plan, _)| format!("- {step}: {}", plan.title)).collect();
     format!("{subject}\n\n{}\n\nPiton-Run: {handle}\n", steps.join("\n"))
 }
 

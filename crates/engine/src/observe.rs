@@ -68,7 +68,7 @@ pub fn look(project: &Project, log: &Log, depth: Depth) -> Result<RunView, Engin
     let now = log.now()?;
     let mut view = view(&run, &observed, &leases, &now);
     for (step, attempt) in run.held() {
-        if let Some(shown) = view.steps.iter_mut().find(|shown| shown.step == step.step) {
+        if let Some(shown) = view.steps.iter_mut().find(|shown| shown.step == step) {
             shown.at_risk = at_risk(project, (shown, attempt), now.wall);
             if depth != Depth::Locks && matches!(shown.status, StepStatus::Interrupted { .. }) {
                 found_by_ref(project, log, (&step, attempt), shown);
@@ -221,7 +221,7 @@ fn corpse(
 }
 
 fn changed(project: &Project, log: &Log, run: &Run, step: &StepRef) -> Option<u64> {
-    let (_, state) = run.step(&step.step)?;
+    let (_, state) = run.step(step)?;
     let settings = settings_of(log).ok()?;
     let own = run.trees().has_work(&project.host, step).then_some(step)?;
     let path = project.tree_of(&settings.worktree_root, run, own)?;

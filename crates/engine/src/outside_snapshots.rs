@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use piton_core::decide::Command;
-use piton_core::event::{Holder, Report, Snapshot, SnapshotReason};
-use piton_core::ids::{Fence, Oid, StepId, StepRef};
+use piton_core::decide::{Command, Request};
+use piton_core::event::{Holder, Report, Snapshot, SnapshotReason, Under};
+use piton_core::ids::{Fence, Oid, StepRef};
 use piton_core::run::Attempt;
 use piton_core::view::run_branch;
 use serde::Serialize;
@@ -58,7 +58,7 @@ fn keep_and_record(
     }
     let fence = attempt.fence;
     let keep = Keep { step, fence, path, reason: SnapshotReason::End };
-    let (_, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
+    let (_, state) = log.run().step(step).expect("a claimed step is in the plan");
     let recorded = state.snapshot.as_ref().filter(|kept| kept.fence == fence);
     let recorded = recorded.map(|kept| kept.snapshot.tree.clone());
     let Some(taken) = keep_bytes(project, log, &keep, recorded)? else {
@@ -68,7 +68,10 @@ fn keep_and_record(
     crash::point("outside.snapshot-kept");
     let (step, refname) = (step.clone(), taken.refname.clone());
     let snapshot = Some(taken);
-    match log.submit(&Command::Checkpoint { step, fence, snapshot, report: None }) {
+    match log.submit(&Command::Under(
+        Under { step, fence },
+        Request::Checkpoint { snapshot, report: None },
+    )) {
         // Whoever lost the claim meanwhile has its bytes under its own fence all the same.
         Ok(_) | Err(LogError::Refused(_)) => Ok(Some(refname)),
         Err(error) => Err(error.into()),
@@ -77,7 +80,7 @@ fn keep_and_record(
 
 /// Keeps what a holder outside that has lost its claim still has in its worktree on this host, under
 /// its own fence; returns the ref. A worktree that has claimed again since is the later claim's.
-pub fn of_lost(project: &Project, log: &Log, step: &StepId, fence: Fence) -> Option<String> {
+pub fn of_lost(project: &Project, log: &Log, step: &StepRef, fence: Fence) -> Option<String> {
     let (_, state) = log.run().step(step)?;
     let past = state.history.iter().map(|past| &past.attempt);
     let attempt = past.chain(state.attempt()).find(|attempt| attempt.fence == fence)?;
@@ -85,7 +88,7 @@ pub fn of_lost(project: &Project, log: &Log, step: &StepId, fence: Fence) -> Opt
     if has_claimed_since(log, attempt) {
         return None;
     }
-    let at = StepRef::first(step.clone());
+    let at = step.clone();
     // Best effort: whatever happens here, the holder is refused and told so.
     if !is_at_risk(project, log, &path, None).ok()? {
         return None;
@@ -126,7 +129,7 @@ fn has_claimed_since(log: &Log, attempt: &Attempt) -> bool {
     let later = |other: &Attempt| {
         other.fence > attempt.fence && other.holder.is_same_owner(&attempt.holder)
     };
-    log.run().steps().any(|(_, state)| {
+    log.run().steps().any(|(_, _, state)| {
         state.history.iter().map(|past| &past.attempt).chain(state.attempt()).any(later)
     })
 }
@@ -211,7 +214,7 @@ fn newest_ref(
 
 /// The step's base, or what its holder began with.
 fn base(project: &Project, log: &Log, step: &StepRef, tree: &Worktree) -> Result<Oid, GitError> {
-    let state = log.run().step(&step.step).map(|(_, state)| state);
+    let state = log.run().step(step).map(|(_, state)| state);
     match state.and_then(|state| state.base.clone()) {
         Some(base) => Ok(base),
         None => base_outside(project, log, tree),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use piton_core::event::Holder;
-use piton_core::ids::{Oid, StepId, StepRef};
+use piton_core::ids::{Oid, StepRef};
 use piton_core::plan::Plan;
 use piton_core::refusal::Refusal;
 use piton_core::view::step_branch;
@@ -30,32 +30,31 @@ pub struct Place {
 
 /// Where a step is worked on: by whoever has or had it, else in a worktree that was made for it. Without a
 /// step: the folder that the run's worktrees are in.
-pub fn path(project: &Project, log: &Log, step: Option<&StepId>) -> Result<PathBuf, EngineError> {
+pub fn path(project: &Project, log: &Log, step: Option<&StepRef>) -> Result<PathBuf, EngineError> {
     let (run, root) = (log.run(), settings_of(log)?.worktree_root);
     let handle = &run.opened.handle;
-    let Some(id) = step else { return Ok(project.worktrees(&root, handle)) };
-    let at = StepRef::first(id.clone());
-    let own = project.step_worktree(&root, handle, &at);
-    let (plan, state) = run.step(id).ok_or_else(|| Refusal::UnknownStep(id.clone()))?;
+    let Some(step) = step else { return Ok(project.worktrees(&root, handle)) };
+    let own = project.step_worktree(&root, handle, step);
+    let (plan, state) = run.step(step).ok_or_else(|| Refusal::UnknownStep(step.clone()))?;
     let last = state.attempt().or_else(|| state.history.last().map(|past| &past.attempt));
     let outside = last.filter(|last| matches!(last.holder, Holder::External { .. }));
     let is_made = || plan.work.is_by_hand() || Worktree::at(&project.git, &own).is_ours();
     outside
         .and_then(|attempt| project.place_of(&root, run, attempt))
-        .or_else(|| project.tree_of(&root, run, &at))
+        .or_else(|| project.tree_of(&root, run, step))
         .or_else(|| is_made().then_some(own.clone()))
-        .ok_or_else(|| EngineError::NoOwnTree { handle: handle.clone(), step: id.clone() })
+        .ok_or_else(|| EngineError::NoOwnTree { handle: handle.clone(), step: step.clone() })
 }
 
 /// Makes the worktree of a step for whoever claims it, from what the run has landed, or finds it as it is.
-pub fn create(project: &Project, log: &Log, step: &StepId) -> Result<Place, EngineError> {
+pub fn create(project: &Project, log: &Log, step: &StepRef) -> Result<Place, EngineError> {
     let root = settings_of(log)?.worktree_root;
-    let (handle, at) = (&log.run().opened.handle, StepRef::first(step.clone()));
-    let path = project.step_worktree(&root, handle, &at);
+    let handle = &log.run().opened.handle;
+    let path = project.step_worktree(&root, handle, step);
     project.exclude_worktrees(&root)?;
     let tree = Worktree::at(&project.git, &path);
     tree.mend()?;
-    let branch = step_branch(handle, &at);
+    let branch = step_branch(handle, step);
     let made = match tree.settled()? {
         TreeState::Present { .. } => Made::Before,
         TreeState::Foreign { why } => return Err(GitError::Foreign { path, why }.into()),

@@ -150,7 +150,7 @@ fn begin(journal: &Journal, log: &Log) -> Result<Act, EngineError> {
 }
 
 fn attempts(run: &Run) -> Vec<AttemptId> {
-    let all = run.steps().flat_map(|(_, state)| {
+    let all = run.steps().flat_map(|(_, _, state)| {
         let past = state.history.iter().map(|past| past.attempt.clone());
         past.chain(state.attempt().cloned()).collect::<Vec<_>>()
     });

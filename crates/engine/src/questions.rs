@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use piton_core::decide::{Command, asked};
-use piton_core::event::Holder;
-use piton_core::ids::{Fence, QuestionId, StepId, StepRef};
+use piton_core::decide::{Command, Request, asked};
+use piton_core::event::{Holder, Under};
+use piton_core::ids::{QuestionId, StepRef};
 use piton_core::question::{Question, WhichQuestion};
 
 use crate::claims::{self, Pulse, submit};
@@ -27,28 +27,25 @@ pub enum Waited {
 /// Asks; tells the question, which may be one that was asked before with the same words.
 pub fn ask(
     log: &mut Log,
-    step: &StepId,
-    fence: Fence,
+    under: &Under,
     text: &str,
     choices: &[String],
 ) -> Result<QuestionId, EngineError> {
-    let (at, text, choices) = (StepRef::first(step.clone()), text.trim(), choices.to_vec());
-    let command = Command::Ask { step: at, fence, text: text.to_owned(), choices: choices.clone() };
-    submit(log, step, fence, &command)?;
-    let (_, state) = log.run().step(step).expect("it was just asked about");
+    let (text, choices) = (text.trim(), choices.to_vec());
+    submit(log, under, Request::RaiseQuestion { text: text.to_owned(), choices: choices.clone() })?;
+    let (_, state) = log.run().step(&under.step).expect("it was just asked about");
     let asked = state.asked_already(text, &choices).expect("it was just asked");
     Ok(asked.id)
 }
 
 /// What a step has asked so far, for its holder: answers are recorded as applied before they are told.
 /// Reading once more is harmless.
-pub fn read(log: &mut Log, step: &StepId, fence: Fence) -> Result<Vec<Question>, EngineError> {
+pub fn read(log: &mut Log, under: &Under) -> Result<Vec<Question>, EngineError> {
     log.refresh()?;
-    let at = StepRef::first(step.clone());
-    let unread = log.run().step(step).map(|(_, state)| state.unread_answers());
+    let unread = log.run().step(&under.step).map(|(_, state)| state.unread_answers());
     let questions = unread.into_iter().flatten().map(|question| question.id).collect();
-    submit(log, step, fence, &Command::ApplyAnswers { step: at, fence, questions })?;
-    let (_, state) = log.run().step(step).expect("it was just written to");
+    submit(log, under, Request::ApplyAnswers { questions })?;
+    let (_, state) = log.run().step(&under.step).expect("it was just written to");
     Ok(state.questions.clone())
 }
 
@@ -60,16 +57,16 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 pub fn wait(
     project: &Project,
     log: &mut Log,
-    (step, fence): (&StepId, Fence),
+    under: &Under,
     patience: Option<Duration>,
 ) -> Result<Waited, EngineError> {
     let began = Instant::now();
     loop {
         log.refresh()?;
-        let state = log.run().step(step).map(|(_, state)| state);
+        let state = log.run().step(&under.step).map(|(_, state)| state);
         let held = state.and_then(|state| state.attempt());
-        let Some(attempt) = held.filter(|attempt| attempt.fence == fence) else {
-            return Err(claims::lost(log, step, fence).into());
+        let Some(attempt) = held.filter(|attempt| attempt.fence == under.fence) else {
+            return Err(claims::lost(log, under).into());
         };
         if state.is_none_or(|state| state.open_question().is_none()) {
             return Ok(Waited::Answered);
@@ -79,8 +76,8 @@ pub fn wait(
             _ if log.run().stop_for(attempt).is_some() => return Ok(Waited::StopRequested),
             Holder::Keeper { .. } => {}
             Holder::External { .. } => {
-                if let (Pulse::Fenced, _) = claims::heartbeat(project, log, (step, fence), None)? {
-                    return Err(claims::lost(log, step, fence).into());
+                if let (Pulse::Fenced, _) = claims::heartbeat(project, log, under, None)? {
+                    return Err(claims::lost(log, under).into());
                 }
             }
         }
@@ -99,12 +96,12 @@ pub fn answer(
     log: &mut Log,
     which: WhichQuestion,
     answer: String,
-) -> Result<(StepId, Question), EngineError> {
+) -> Result<(StepRef, Question), EngineError> {
     log.refresh()?;
     // By its own name from here on: another may be asked meanwhile.
     let (step, question) = asked(log.run(), &which)?;
     let (question, host) = (WhichQuestion::Id(question.id), project.host.clone());
     log.submit(&Command::Answer { question: question.clone(), answer, host })?;
     let (_, answered) = asked(log.run(), &question)?;
-    Ok((step.step, answered.clone()))
+    Ok((step, answered.clone()))
 }

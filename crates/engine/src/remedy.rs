@@ -1,7 +1,8 @@
 //! What a person can do about something that was found, as data. A surface writes the words and the
 //! command: a terminal, a web page and a tool call need different ones.
 
-use piton_core::ids::{Handle, StepId};
+use piton_core::ids::{Handle, StepRef};
+use piton_core::view::shown;
 use serde::Serialize;
 
 /// One thing that can be done.
@@ -11,13 +12,30 @@ pub enum Remedy {
     /// Go on with the run: its worker mends what was found, or watches what lives.
     Resume { run: Handle },
     /// Stop the attempt at a step; where it is dead, that records it.
-    Stop { run: Handle, step: StepId },
+    Stop {
+        run: Handle,
+        #[serde(serialize_with = "shown")]
+        step: StepRef,
+    },
     /// Take a claim from its holder and give it to nobody.
-    Release { run: Handle, step: StepId },
+    Release {
+        run: Handle,
+        #[serde(serialize_with = "shown")]
+        step: StepRef,
+    },
     /// Claim a step in spite of its holder.
-    TakeOver { run: Handle, step: StepId, worktree: String },
+    TakeOver {
+        run: Handle,
+        #[serde(serialize_with = "shown")]
+        step: StepRef,
+        worktree: String,
+    },
     /// Make a step pending again.
-    Reset { run: Handle, step: StepId },
+    Reset {
+        run: Handle,
+        #[serde(serialize_with = "shown")]
+        step: StepRef,
+    },
     /// A command of the shell or of git, the same on every surface.
     Shell { command: String },
     /// What is to be changed in a file.

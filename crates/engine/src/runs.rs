@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use piton_core::cache::PlanFile;
 use piton_core::decide::Command;
-use piton_core::event::{Cause, Haste, Repository, RunOpened, Scope};
-use piton_core::ids::{AgentName, Handle, Hash, Hashing, Oid, RunId, StepId, StepRef};
+use piton_core::event::{Cause, Haste, Repository, RunOpened, Scope, Under};
+use piton_core::ids::{AgentName, Handle, Hash, Hashing, Oid, RunId, StepRef};
 use piton_core::limits::PLAN_BYTES_MAX;
 use piton_core::observed::Sighting;
 use piton_core::plan::{self, Plan, PlanStep, Work};
@@ -327,11 +327,11 @@ pub fn unended(store: &Arc<dyn Store>, opening: &Opening) -> Result<Unended, Eng
 }
 
 /// The steps of a run whose attempts are alive on this host.
-fn alive(project: &Project, log: &Log) -> Vec<StepId> {
+fn alive(project: &Project, log: &Log) -> Vec<StepRef> {
     let observed = observe(project, log, Depth::Locks);
     let held = log.run().held();
     held.filter(|(_, attempt)| *observed.of(attempt.id) == Sighting::Alive)
-        .map(|(step, _)| step.step)
+        .map(|(step, _)| step)
         .collect()
 }
 
@@ -396,7 +396,7 @@ pub fn check_startable(plan: &Plan) -> Result<(), EngineError> {
 
 /// As [`check_startable`], for the steps of a run that are not completed.
 pub fn check_rest_startable(run: &Run) -> Result<(), EngineError> {
-    nothing_but_by_hand(run.remaining().map(|(plan, _)| plan).collect())
+    nothing_but_by_hand(run.remaining().map(|(_, plan, _)| plan).collect())
 }
 
 fn nothing_but_by_hand(steps: Vec<&PlanStep>) -> Result<(), EngineError> {
@@ -609,7 +609,7 @@ fn load(store: &Arc<dyn Store>, row: RunRow) -> Result<Log, Box<Unreadable>> {
 /// Asks a run, or one step's attempt, to stop. Returns the attempts that the request is about.
 pub fn stop(
     log: &mut Log,
-    step: Option<&StepId>,
+    step: Option<&StepRef>,
     cause: Cause,
     haste: Haste,
 ) -> Result<Vec<StepRef>, EngineError> {
@@ -618,14 +618,14 @@ pub fn stop(
         log.submit(&Command::Stop { scope: Scope::Run, cause, haste })?;
         return Ok(log.run().held().map(|(step, _)| step).collect());
     };
-    let held = log.run().held().find(|(step, _)| step.step == *id);
+    let held = log.run().held().find(|(step, _)| step == id);
     let Some((step, fence)) = held.map(|(step, attempt)| (step, attempt.fence)) else {
         return match log.run().step(id) {
             Some(_) => Ok(Vec::new()),
             None => Err(piton_core::refusal::Refusal::UnknownStep(id.clone()).into()),
         };
     };
-    let scope = Scope::Attempt { step: step.clone(), fence };
+    let scope = Scope::Attempt(Under { step: step.clone(), fence });
     log.submit(&Command::Stop { scope, cause, haste })?;
     Ok(vec![step])
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use piton_core::event::{Event, Holder, Omission, Snapshot, SnapshotReason};
-use piton_core::ids::{Fence, Handle, Oid, StepId, StepRef};
+use piton_core::event::{Event, Fact, Holder, Omission, Snapshot, SnapshotReason, Under};
+use piton_core::ids::{Fence, Handle, Oid, StepRef};
 use piton_core::record::Cursor;
 use piton_core::run::{Attempt, Step};
 use piton_core::time::{Millis, timestamp};
@@ -32,7 +32,7 @@ pub use undoing::RestoredFrom;
 pub(crate) use undoing::undo_restore;
 
 /// Where a hint would put the files of a step: it is not there yet, and not in the user's checkout.
-pub fn place_for(handle: &Handle, step: &StepId) -> String {
+pub fn place_for(handle: &Handle, step: &StepRef) -> String {
     format!("../{handle}-{step}")
 }
 
@@ -79,13 +79,15 @@ fn rfc3339<S: Serializer>(at: &Millis, to: S) -> Result<S::Ok, S::Error> {
 }
 
 /// Every snapshot of a run, or of one of its steps.
-pub fn list(project: &Project, log: &Log, step: Option<&StepId>) -> Result<Listed, EngineError> {
+pub fn list(project: &Project, log: &Log, step: Option<&StepRef>) -> Result<Listed, EngineError> {
     let run = log.run();
     let mut refs = refs(project, log)?;
     let mut listed = Listed { snapshots: Vec::new(), pruned: 0 };
     for record in log.store().read(run.opened.run, Cursor::START)? {
-        let Ok(Event::Checkpointed { step, fence, snapshot: Some(kept), .. }) =
-            Event::from_body(&record.body)
+        let Ok(Event::Under(
+            Under { step, fence },
+            Fact::Checkpointed { snapshot: Some(kept), .. },
+        )) = Event::from_body(&record.body)
         else {
             continue;
         };
@@ -95,11 +97,11 @@ pub fn list(project: &Project, log: &Log, step: Option<&StepId>) -> Result<Liste
         }
     }
     for (refname, found) in refs {
-        if step.is_none_or(|step| found.step.step == *step) {
+        if step.is_none_or(|step| found.step == *step) {
             listed.snapshots.push(by_ref(project, log, refname, found)?);
         }
     }
-    listed.snapshots.retain(|kept| step.is_none_or(|step| kept.step.step == *step));
+    listed.snapshots.retain(|kept| step.is_none_or(|step| kept.step == *step));
     in_order(&mut listed.snapshots);
     Ok(listed)
 }
@@ -156,12 +158,12 @@ pub fn refuse_log_behind(project: &Project, log: &Log) -> Result<(), EngineError
 
 /// A step as refs spell it: with its iteration at the end, where that is not the first.
 fn step_named(log: &Log, name: &str) -> Option<StepRef> {
-    let known = |name: &str| StepId::new(name).ok().filter(|id| log.run().index_of(id).is_some());
-    if let Some(step) = known(name) {
-        return Some(StepRef::first(step));
+    let known = |step: &StepRef| log.run().index_of(step).is_some();
+    if let Some(step) = name.parse::<StepRef>().ok().filter(known) {
+        return Some(step);
     }
     let (step, iteration) = name.rsplit_once('-')?;
-    Some(StepRef { step: known(step)?, iteration: iteration.parse().ok()? })
+    format!("{step}#{iteration}").parse().ok()
 }
 
 fn recorded(step: StepRef, fence: Fence, at: Millis, kept: Snapshot) -> KnownSnapshot {
@@ -213,7 +215,7 @@ pub(crate) fn unrecorded(
 
 /// What a step's files are held against.
 fn base(log: &Log, step: &StepRef) -> Oid {
-    let state = log.run().step(&step.step).map(|(_, state)| state);
+    let state = log.run().step(step).map(|(_, state)| state);
     state.and_then(|state| state.base.clone()).unwrap_or_else(|| log.run().opened.base.clone())
 }
 
@@ -332,7 +334,7 @@ pub fn compare(
             (base.to_string(), kept.refname.clone(), difference)
         }
         (Against::Files, _) => {
-            let log = log.ok_or_else(|| EngineError::NoRecords { step: kept.step.step.clone() })?;
+            let log = log.ok_or_else(|| EngineError::NoRecords { step: kept.step.clone() })?;
             let tree = Worktree::at(git, &place(project, log, kept)?);
             let difference = snapshot::with_files(&tree, &kept.commit, paths)?;
             (kept.refname.clone(), tree.path().display().to_string(), difference)
@@ -353,7 +355,7 @@ fn attempts<'log>(log: &'log Log, step: &StepRef) -> Vec<&'log Attempt> {
         let past = state.history.iter().map(|past| &past.attempt);
         past.chain(state.attempt()).collect()
     };
-    log.run().step(&step.step).map(|(_, state)| of(state)).unwrap_or_default()
+    log.run().step(step).map(|(_, state)| of(state)).unwrap_or_default()
 }
 
 fn attempt_place(
@@ -369,7 +371,7 @@ fn attempt_place(
             .place_of(&root, run, attempt)
             .ok_or_else(|| EngineError::OtherHost { host: attempt.holder.host().to_string() }),
         None => project.tree_of(&root, run, step).ok_or_else(|| {
-            let (handle, step) = (run.opened.handle.clone(), step.step.clone());
+            let (handle, step) = (run.opened.handle.clone(), step.clone());
             EngineError::NoOwnTree { handle, step }
         }),
     }

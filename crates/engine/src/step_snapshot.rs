@@ -8,7 +8,7 @@ use crate::snapshot::Ask;
 
 /// A snapshot of a claim, to be kept if anything differs from the step's last recorded one.
 pub(crate) fn ask(log: &Log, (step, fence): (&StepRef, Fence), reason: SnapshotReason) -> Ask {
-    let state = log.run().step(&step.step).map(|(_, state)| state);
+    let state = log.run().step(step).map(|(_, state)| state);
     let kept = state.and_then(|state| state.snapshot.as_ref());
     Ask {
         folder: folder(log, step, fence),
@@ -53,7 +53,7 @@ pub(crate) fn message(
 ) -> String {
     let handle = &log.run().opened.handle;
     let why = REASONS.iter().find(|(known, _)| *known == reason).map_or("", |(_, why)| why);
-    let state = log.run().step(&step.step).map(|(_, state)| state);
+    let state = log.run().step(step).map(|(_, state)| state);
     let mut report = state.map(|state| state.report.clone()).unwrap_or_default();
     if let Some(fresh) = fresh {
         report.take_in(fresh);

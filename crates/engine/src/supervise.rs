@@ -62,8 +62,8 @@ impl Supervisor {
         attempt: &Attempt,
         grace: Duration,
     ) -> Result<Supervisor, EngineError> {
-        let unknown = || Refusal::UnknownStep(step.step.clone());
-        let (plan, _) = log.run().step(&step.step).ok_or_else(unknown)?;
+        let unknown = || Refusal::UnknownStep(step.clone());
+        let (plan, _) = log.run().step(step).ok_or_else(unknown)?;
         let (sender, inputs) = mpsc::channel();
         Ok(Supervisor {
             step: step.clone(),
@@ -169,9 +169,9 @@ impl Supervisor {
         if log.wait(Duration::ZERO)? {
             log.refresh()?;
         }
-        let attempt = log.run().step(&self.step.step).and_then(|(_, state)| state.attempt());
+        let attempt = log.run().step(&self.step).and_then(|(_, state)| state.attempt());
         let attempt = attempt.filter(|attempt| attempt.fence == self.fence).ok_or_else(|| {
-            let (step, given) = (self.step.step.clone(), self.fence);
+            let (step, given) = (self.step.clone(), self.fence);
             Refusal::NotClaimed { step, given }
         })?;
         let asked = if self.is_kept { log.run().stop_for(attempt) } else { None };

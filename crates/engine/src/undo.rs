@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use piton_core::ids::{Handle, RunId, StepId};
+use piton_core::ids::{Handle, RunId, StepRef};
 use piton_core::time::Millis;
 use piton_store::sqlite::Access;
 use serde::{Deserialize, Serialize};
@@ -136,7 +136,7 @@ pub enum NotUndone {
         act: u64,
         why: String,
         handle: Handle,
-        step: StepId,
+        step: StepRef,
         /// The snapshot of what was there before, as `FENCE/N`.
         before: String,
     },

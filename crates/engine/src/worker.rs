@@ -12,9 +12,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use piton_core::claim::{Claim, Takeover, Which};
-use piton_core::decide::Command;
-use piton_core::event::{Cause, Event, Failure, Haste, Holder, Scope};
-use piton_core::ids::{AttemptId, Fence, Position, RunId, StepId, StepRef};
+use piton_core::decide::{Command, Request};
+use piton_core::event::{Cause, Event, Failure, Haste, Holder, Scope, Under};
+use piton_core::ids::{AttemptId, Fence, Position, RunId, StepRef};
 use piton_core::observed::{Observed, Sighting};
 use piton_core::recover::{Action, Recovery, recover};
 use piton_core::run::{Phase, Run, Step};
@@ -93,18 +93,18 @@ pub enum Notice {
 pub enum Outcome {
     Completed,
     Failed {
-        step: StepId,
+        step: StepRef,
         why: Failure,
     },
     NeedsPerson {
-        step: StepId,
+        step: StepRef,
         question: String,
     },
     /// What is left waits for answers to what was asked.
     Waiting,
     /// What is left has nothing to start: others claim these.
     ToBeClaimed {
-        steps: Vec<StepId>,
+        steps: Vec<StepRef>,
     },
     /// This worker was told to stop, and its attempts have stopped.
     Interrupted {
@@ -123,7 +123,7 @@ enum WorkerInput {
     Signal(Cause),
     /// A keeper said that it is ready, what is wrong, or nothing before it died.
     KeeperAnswered {
-        step: StepId,
+        step: StepRef,
         answer: String,
     },
     KeeperExited,
@@ -292,7 +292,7 @@ impl<'a> Worker<'a> {
             let question = format!(
                 "processes {survivors:?} of its dead attempt cannot be ended; end them, then resume"
             );
-            self.leaving = Some(Outcome::NeedsPerson { step: step.step.clone(), question });
+            self.leaving = Some(Outcome::NeedsPerson { step: step.clone(), question });
         }
         if !ended.is_empty() || !survivors.is_empty() {
             let notice = Notice::Swept { step: step.clone(), ended, survivors };
@@ -308,7 +308,8 @@ impl<'a> Worker<'a> {
     /// Records that a holder elsewhere is lost, with the question about what it had begun.
     fn expire(&mut self, step: &StepRef, fence: Fence) -> Result<bool, EngineError> {
         let before = self.log.run().cursor;
-        match self.log.submit(&Command::Expire { step: step.clone(), fence }) {
+        match self.log.submit(&Command::Under(Under { step: step.clone(), fence }, Request::Expire))
+        {
             Ok(events) => self.pass_on(events),
             // It is back, or somebody was quicker.
             Err(crate::log::LogError::Refused(_)) => {}
@@ -366,8 +367,8 @@ impl<'a> Worker<'a> {
 
     /// Before a step that was left goes on, whoever watches is told what has become of its worktree.
     fn tell_condition(&mut self, step: &StepRef) {
-        let begun = |(_, state): (_, &Step)| !matches!(state.phase, Phase::Pending);
-        if !self.log.run().step(&step.step).is_some_and(begun) {
+        let begun = |(_, state): (_, &Step)| !matches!(state.phase, Phase::Pending { .. });
+        if !self.log.run().step(step).is_some_and(begun) {
             return;
         }
         // The attempt itself says what cannot be looked at.
@@ -388,7 +389,7 @@ impl<'a> Worker<'a> {
         (step, fence, attempt): (&StepRef, Fence, AttemptId),
         lock: std::fs::File,
     ) -> Result<(), EngineError> {
-        let lost = |detail: String| EngineError::KeeperLost { step: step.step.clone(), detail };
+        let lost = |detail: String| EngineError::KeeperLost { step: step.clone(), detail };
         let folder = self.project.folder(attempt);
         let notes = private(&folder.path().join("keeper.log"));
         let notes = notes.map_err(EngineError::io("keeper.log cannot be written"))?;
@@ -397,8 +398,7 @@ impl<'a> Worker<'a> {
             .arg0("piton")
             .arg("keeper")
             .args(["--run", &self.log.run().opened.run.to_string()])
-            .args(["--step", step.step.as_str()])
-            .args(["--iteration", &step.iteration.to_string()])
+            .args(["--step", &step.to_string()])
             .args(["--fence", &fence.to_string()])
             .args(["--attempt", &attempt.to_string()])
             .current_dir(self.project.git.main_root())
@@ -409,13 +409,13 @@ impl<'a> Worker<'a> {
             .spawn()
             .map_err(|error| lost(error.to_string()))?;
         crash::point("worker.keeper-spawned");
-        self.listen_to(keeper, step.step.clone());
+        self.listen_to(keeper, step.clone());
         Ok(())
     }
 
     /// Passes on what a keeper says when it is ready, and reaps it whenever it ends; the thread ends
     /// with it.
-    fn listen_to(&mut self, mut keeper: Child, step: StepId) {
+    fn listen_to(&mut self, mut keeper: Child, step: StepRef) {
         self.keepers += 1;
         let to = self.sender.clone();
         std::thread::spawn(move || {
@@ -445,7 +445,7 @@ impl<'a> Worker<'a> {
 
     /// A keeper that complains cannot work here. One that dies without a word is found dead by its
     /// lock and replaced, but not for ever.
-    fn answered(&mut self, step: StepId, answer: String) -> Result<(), EngineError> {
+    fn answered(&mut self, step: StepRef, answer: String) -> Result<(), EngineError> {
         match answer.as_str() {
             READY => self.stillborn = 0,
             "" => self.stillborn += 1,
@@ -497,13 +497,13 @@ impl<'a> Worker<'a> {
         if let Some((cause, _)) = self.stopping {
             return Some(Outcome::Interrupted { cause });
         }
-        if let Some((plan, why)) = run.failed_for_good() {
-            return Some(Outcome::Failed { step: plan.id.clone(), why: why.clone() });
+        if let Some((step, why)) = run.failed_for_good() {
+            return Some(Outcome::Failed { step, why: why.clone() });
         }
         for recovery in recoveries {
             match &recovery.action {
                 Action::Ask { question } => {
-                    let (step, question) = (recovery.step.step.clone(), question.clone());
+                    let (step, question) = (recovery.step.clone(), question.clone());
                     return Some(Outcome::NeedsPerson { step, question });
                 }
                 Action::StayStopped => {
@@ -519,7 +519,7 @@ impl<'a> Worker<'a> {
         }
         // Nobody has them, and nothing else is under way that could change that.
         let by_hand = recoveries.iter().filter(|recovery| recovery.action == Action::AwaitHolder);
-        let steps: Vec<StepId> = by_hand.map(|recovery| recovery.step.step.clone()).collect();
+        let steps: Vec<StepRef> = by_hand.map(|recovery| recovery.step.clone()).collect();
         (!steps.is_empty()).then_some(Outcome::ToBeClaimed { steps })
     }
 
@@ -556,7 +556,7 @@ impl<'a> Worker<'a> {
         self.stopping = Some((cause, haste));
         (self.hear)(self.log.run(), Notice::Stopping { cause, haste });
         for (step, fence) in self.watched.clone() {
-            let scope = Scope::Attempt { step, fence };
+            let scope = Scope::Attempt(Under { step, fence });
             match self.log.submit(&Command::Stop { scope, cause, haste }) {
                 Ok(events) => self.pass_on(events),
                 // It ended meanwhile.
@@ -572,7 +572,7 @@ impl<'a> Worker<'a> {
 fn awaited(run: &Run, recovery: &Recovery) -> Option<(StepRef, StepRef)> {
     let by = match &recovery.action {
         Action::AwaitLease { .. } => recovery.step.clone(),
-        Action::AwaitTree { by } => StepRef::first(by.clone()),
+        Action::AwaitTree { by } => by.clone(),
         _ => return None,
     };
     let held = run.held().find(|(held, _)| *held == by)?.1;

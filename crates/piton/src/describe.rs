@@ -45,7 +45,7 @@ pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
                 Some(worktree) => format!("by {}", plain(worktree)),
                 None => format!("on {}", plain(&attempt.host)),
             });
-            let (by, id) = (by.unwrap_or_default(), step.map(|step| step.step.as_str()));
+            let (by, id) = (by.unwrap_or_default(), step.map(|step| step.step.to_string()));
             format!(
                 "step {} is claimed {by}, whose lease was over {}: nobody is known to be at work",
                 id.unwrap_or_default(),
@@ -78,17 +78,17 @@ pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
 }
 
 /// The steps that can be claimed, where nothing else can be started.
-fn to_claim(view: &RunView) -> Vec<&str> {
+fn to_claim(view: &RunView) -> Vec<String> {
     let ready = |step: &&StepView| step.status == StepStatus::Pending && !step.held_back;
     let ready: Vec<&StepView> = view.steps.iter().filter(ready).collect();
     match ready.iter().all(|step| step.kind == StepKind::ByHand) {
-        true => ready.iter().map(|step| step.step.as_str()).collect(),
+        true => ready.iter().map(|step| step.step.to_string()).collect(),
         false => Vec::new(),
     }
 }
 
 /// The first of many names.
-fn named(names: &[&str]) -> String {
+fn named(names: &[String]) -> String {
     match names.split_at_checked(NAMES_SHOWN) {
         Some((first, rest)) if !rest.is_empty() => {
             format!("{} and {} more", first.join(", "), rest.len())
@@ -168,7 +168,7 @@ pub(crate) fn step_row(step: &StepView, now: Millis) -> Vec<String> {
         step.step.to_string(),
         step.status.word().to_owned(),
         step_phrase(step, now),
-        match step.title == step.step.as_str() {
+        match step.title == step.step.to_string() {
             true => String::new(),
             false => dim(&clipped(&step.title, TITLE_MAX)),
         },

@@ -2,7 +2,7 @@
 //! what happens, and turns the worker's outcome into an answer.
 
 use piton_core::event::Cause;
-use piton_core::ids::{StepId, StepRef};
+use piton_core::ids::StepRef;
 use piton_core::limits::JOBS_MAX;
 use piton_core::plan::{Isolation, Plan};
 use piton_core::view::{QuestionView, RunView};
@@ -181,7 +181,7 @@ fn asked_lines(asked: &QuestionView) -> Vec<String> {
 fn obstacle_remedy(
     project: &Project,
     log: &Log,
-    step: &StepId,
+    step: &StepRef,
 ) -> Result<Option<String>, EngineError> {
     let run = &log.run().opened.handle;
     if !log.run().step(step).is_some_and(|(_, state)| state.is_obstructed()) {
@@ -190,7 +190,7 @@ fn obstacle_remedy(
     if let Err(EngineError::Untrusted { plan, .. }) = runs::trusted(project, log) {
         return Ok(Some(trust_first(&plan, run)));
     }
-    let found = condition::of_step(project, log, &StepRef::first(step.clone()))?;
+    let found = condition::of_step(project, log, step)?;
     let next = |is_meant: fn(TreeCondition) -> bool| {
         let row = found.iter().find(|row| is_meant(row.state))?;
         row.next.as_ref()
@@ -254,12 +254,12 @@ fn problem(
             Problem::new(Kind::NeedsPerson, message).with_details(asked()).hint(go_on)
         }
         Outcome::ToBeClaimed { steps } => {
-            let names: Vec<&str> = steps.iter().map(StepId::as_str).collect();
+            let names: Vec<String> = steps.iter().map(ToString::to_string).collect();
             let message = format!(
                 "{run} waits for somebody to claim {}: there is nothing to start; {done}",
                 names.join(", ")
             );
-            let first = steps.first().map(StepId::as_str).unwrap_or_default();
+            let first = steps.first().map(ToString::to_string).unwrap_or_default();
             Problem::new(Kind::NeedsPerson, message).hint(format!(
                 "`piton claim {run} --step {first} --worktree .`; once it is completed `piton resume \
                  {run}`"

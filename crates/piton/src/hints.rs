@@ -6,7 +6,7 @@ use std::path::Path;
 use piton_core::claim::barred;
 use piton_core::decide::acceptable;
 use piton_core::event::Holder;
-use piton_core::ids::{Fence, QuestionId, StepId};
+use piton_core::ids::{Fence, QuestionId, StepRef};
 use piton_core::refusal::Refusal;
 use piton_core::run::{Phase, Run, Step};
 use piton_core::view::{RunView, StepKind};
@@ -41,7 +41,7 @@ pub(crate) struct About<'a> {
 /// A claim as a command names it: by its fence, or by the worktree it was made from.
 #[derive(Clone, Copy)]
 pub(crate) struct NamedClaim<'a> {
-    pub(crate) step: &'a StepId,
+    pub(crate) step: &'a StepRef,
     pub(crate) fence: Option<u64>,
     pub(crate) worktree: Option<&'a Path>,
 }
@@ -289,7 +289,7 @@ impl<'a> About<'a> {
     }
 
     /// What makes a step that nobody holds one's own.
-    fn not_held(&self, step: &StepId, given: Option<Fence>) -> String {
+    fn not_held(&self, step: &StepRef, given: Option<Fence>) -> String {
         let run = &self.run.opened.handle;
         let ask = self.ask_for(step, given);
         match self.run.step(step) {
@@ -303,7 +303,7 @@ impl<'a> About<'a> {
     }
 
     /// What takes a step out of use.
-    fn free(&self, step: &StepId) -> String {
+    fn free(&self, step: &StepRef) -> String {
         let run = &self.run.opened.handle;
         match self.is_done(step) {
             true => format!("`piton reset {run} {step} --force --reason 'to do it again'`"),
@@ -311,7 +311,7 @@ impl<'a> About<'a> {
         }
     }
 
-    fn is_done(&self, step: &StepId) -> bool {
+    fn is_done(&self, step: &StepRef) -> bool {
         self.run.step(step).is_some_and(|(_, state)| state.is_completed())
     }
 
@@ -320,7 +320,7 @@ impl<'a> About<'a> {
     }
 
     /// The claim that asks for a step: from the worktree that the command was about.
-    fn ask_for(&self, step: &StepId, given: Option<Fence>) -> String {
+    fn ask_for(&self, step: &StepRef, given: Option<Fence>) -> String {
         let named = self.claim.and_then(|claim| claim.worktree);
         let from = named.map(Path::display).map(|path| path.to_string());
         let from = from.or_else(|| self.place_of(step, given?));
@@ -329,7 +329,7 @@ impl<'a> About<'a> {
     }
 
     /// Where the work under a fence was done.
-    fn place_of(&self, step: &StepId, fence: Fence) -> Option<String> {
+    fn place_of(&self, step: &StepRef, fence: Fence) -> Option<String> {
         let (_, state) = self.run.step(step)?;
         let past = state.history.iter().map(|past| &past.attempt);
         let attempt = past.chain(state.attempt()).find(|attempt| attempt.fence == fence)?;
@@ -340,18 +340,18 @@ impl<'a> About<'a> {
     }
 
     /// A write to a step under the claim that was named; inside an attempt nothing has to be.
-    fn write(&self, verb: &str, step: &StepId) -> String {
+    fn write(&self, verb: &str, step: &StepRef) -> String {
         self.write_with(verb, step, "")
     }
 
-    fn write_with(&self, verb: &str, step: &StepId, words: &str) -> String {
+    fn write_with(&self, verb: &str, step: &StepRef, words: &str) -> String {
         let claim = match self.claim.map(|claim| (claim.fence, claim.worktree)) {
             Some((Some(fence), _)) => format!("--fence {fence}"),
             Some((None, Some(path))) => format!("--worktree {}", word(&path.display().to_string())),
             Some((None, None)) | None => String::new(),
         };
         let run = self.run.opened.handle.as_str();
-        let parts = ["piton", verb, run, step.as_str(), words, &claim];
+        let parts = ["piton", verb, run, &step.to_string(), words, &claim];
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
     }
 

@@ -1,7 +1,7 @@
 //! The sensible next commands for a run, by its status.
 
 use piton_core::event::Cause;
-use piton_core::ids::StepId;
+use piton_core::ids::StepRef;
 use piton_core::view::{AttemptView, RunStatus, RunView, StepKind, StepStatus, StepView};
 use piton_engine::project::Project;
 
@@ -86,6 +86,6 @@ fn by_hand(view: &RunView) -> bool {
     open.all(|step| step.kind == StepKind::ByHand)
 }
 
-fn is_by_hand(view: &RunView, id: &StepId) -> bool {
+fn is_by_hand(view: &RunView, id: &StepRef) -> bool {
     view.steps.iter().any(|step| step.step == *id && step.kind == StepKind::ByHand)
 }

@@ -11,7 +11,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use piton_core::event::{Cause, Claimed, Entry, Event, Failure, Haste, Holder, Omission, Truth};
+use piton_core::event::{
+    Cause, CheckoutChanges, Claimed, Entry, Event, Fact, Failure, Haste, Holder, Interruption,
+    Omission, Truth, Under,
+};
 use piton_core::ids::StepRef;
 use piton_core::run::{Phase, Run};
 use piton_core::time::Millis;
@@ -123,7 +126,7 @@ impl<'a> Progress<'a> {
     fn event(&mut self, run: &Run, event: &Event) {
         match event {
             Event::Claimed(claimed) => self.claimed(run, claimed),
-            Event::Started { step, .. } => {
+            Event::Under(Under { step, .. }, Fact::Started { .. }) => {
                 let (number, entry) = attempt(run, step);
                 self.stage(step, "running");
                 let how = match entry {
@@ -133,52 +136,63 @@ impl<'a> Progress<'a> {
                 self.say(step, "●", &format!("started (attempt {number}, {how})"));
                 self.moved_out(run, step);
             }
-            Event::Checkpointed { step, snapshot, .. } => {
+            Event::Under(Under { step, .. }, Fact::Checkpointed { snapshot, .. }) => {
                 if let (Some(line), Some(kept)) = (held(&self.lines).get_mut(step), snapshot) {
                     line.kept = Some((now(), kept.changed));
                 }
             }
-            Event::Released { step, .. } => self.finish(step, "○", "given back"),
+            Event::Under(Under { step, .. }, Fact::Released { .. }) => {
+                self.finish(step, "○", "given back")
+            }
             Event::Reset { step, .. } => self.say(step, "○", "pending again"),
-            Event::SubstepCompleted { step, substep, .. } => {
+            Event::Under(Under { step, .. }, Fact::SubstepCompleted { substep, .. }) => {
                 self.say(step, "●", &format!("substep {substep} completed"));
             }
-            Event::ItemAdded { step, text, .. } => {
+            Event::Under(Under { step, .. }, Fact::ItemAdded { text, .. }) => {
                 self.say(step, "●", &format!("found missing: {}", clipped(text, 200)));
             }
-            Event::Asked { step, text, choices, .. } => self.asked(run, step, text, choices),
+            Event::Under(Under { step, .. }, Fact::Asked { text, choices, .. }) => {
+                self.asked(run, step, text, choices)
+            }
             Event::Answered { step, question, answer, .. } => {
                 self.say(step, "●", &format!("{question} was answered: {}", clipped(answer, 200)));
             }
-            Event::AnswersApplied { .. } => {}
-            Event::Suspended { step, .. } => {
+            Event::Under(_, Fact::AnswersApplied { .. }) => {}
+            Event::Under(Under { step, .. }, Fact::Suspended { .. }) => {
                 let kept = kept(run, step);
                 self.finish(step, &yellow("?"), &format!("waits for an answer{kept}"));
             }
-            Event::ItemsMarked { .. } => {}
-            Event::CheckoutChanged { step, files, more, .. } => {
+            Event::Under(_, Fact::ItemsMarked { .. }) => {}
+            Event::Under(
+                Under { step, .. },
+                Fact::CheckoutChanged(CheckoutChanges { files, more, .. }),
+            ) => {
                 let files = changed_meanwhile(files, *more);
                 let message =
                     format!("step {step}: files of your checkout changed while it ran: {files}");
                 let hint = "piton does not know who it was; `git status` shows them";
                 self.ui.warn(Kind::Noticed, message, Some(hint.to_owned()));
             }
-            Event::Verified { step, truth, check, omitted, .. } => {
+            Event::Under(Under { step, .. }, Fact::Verified { truth, check, omitted, .. }) => {
                 self.stage(step, "landing");
                 self.say(step, "●", &verified(*truth, check.is_some()));
                 self.not_landing(run, step, omitted);
             }
-            Event::Completed { step, .. } => {
+            Event::Under(Under { step, .. }, Fact::Completed { .. }) => {
                 let took = took(run, step).map(|took| format!(" in {}", span(took)));
                 let text = format!("completed{}", took.unwrap_or_default());
                 self.finish(step, &green("✓"), &text);
             }
-            Event::Failed { step, why, .. } => self.failed(run, step, why),
-            Event::Interrupted { step, cause, .. } => {
+            Event::Under(Under { step, .. }, Fact::Failed { why, .. }) => {
+                self.failed(run, step, why)
+            }
+            Event::Under(Under { step, .. }, Fact::Interrupted(Interruption { cause, .. })) => {
                 let kept = kept(run, step);
                 self.finish(step, &yellow("⏸"), &format!("interrupted ({cause}){kept}"));
             }
-            Event::LandingIntended { step, .. } => self.stage(step, "landing"),
+            Event::Under(Under { step, .. }, Fact::LandingIntended(_)) => {
+                self.stage(step, "landing")
+            }
             Event::PlanAccepted { .. } => self.ui.talk("goes on with a changed plan"),
             Event::Abandoned { .. } => self.ui.talk("the run was abandoned"),
             Event::RunOpened(_)
@@ -214,10 +228,10 @@ impl<'a> Progress<'a> {
             return;
         }
         let what = omitted.iter().map(omission).collect::<Vec<_>>().join(", ");
-        let kept = run.step(&step.step).and_then(|(_, state)| state.snapshot.as_ref());
+        let kept = run.step(step).and_then(|(_, state)| state.snapshot.as_ref());
         let hint = kept.map(|kept| {
             let (run, name) = (&run.opened.handle, &kept.snapshot.refname);
-            let to = place_for(run, &step.step);
+            let to = place_for(run, step);
             format!(
                 "their files are kept in {name}; `piton snapshot restore {run}/{step} --to {to}` brings them back"
             )
@@ -227,7 +241,7 @@ impl<'a> Progress<'a> {
 
     /// What no snapshot can hold, and was moved out of the worktree when it was reset for this attempt.
     fn moved_out(&self, run: &Run, step: &StepRef) {
-        let held = run.step(&step.step).and_then(|(_, state)| state.attempt());
+        let held = run.step(step).and_then(|(_, state)| state.attempt());
         let Some(attempt) = held else { return };
         for moved in moved_out(&self.project.folder(attempt.id).omitted()) {
             let moved = moved.shown();
@@ -238,7 +252,7 @@ impl<'a> Progress<'a> {
     }
 
     fn failed(&mut self, run: &Run, step: &StepRef, why: &Failure) {
-        let left = run.step(&step.step).map_or(0, |(plan, state)| state.tries_left(plan));
+        let left = run.step(step).map_or(0, |(plan, state)| state.tries_left(plan));
         let left = match left {
             0 => String::new(),
             1 => "; 1 retry left".to_owned(),
@@ -315,7 +329,7 @@ impl<'a> Progress<'a> {
     }
 
     fn begin(&mut self, run: &Run, step: &StepRef, stage: &'static str) {
-        let state = run.step(&step.step).map(|(_, state)| state);
+        let state = run.step(step).map(|(_, state)| state);
         let Some(attempt) = state.and_then(|state| state.attempt()) else { return };
         if !self.ui.is_live() {
             return;
@@ -410,9 +424,9 @@ fn last_line(path: &Path) -> Option<String> {
 
 /// Which attempt of its step is open or was the last one, and how it entered.
 fn attempt(run: &Run, step: &StepRef) -> (usize, Option<Entry>) {
-    match run.step(&step.step) {
+    match run.step(step) {
         Some((_, state)) => match &state.phase {
-            Phase::Held(attempt) => (state.history.len() + 1, Some(attempt.entry)),
+            Phase::Held { attempt, .. } => (state.history.len() + 1, Some(attempt.entry)),
             _ => (state.history.len(), state.history.last().map(|past| past.attempt.entry)),
         },
         None => (1, None),
@@ -421,12 +435,12 @@ fn attempt(run: &Run, step: &StepRef) -> (usize, Option<Entry>) {
 
 /// Said only where a snapshot has it: somebody may have removed the worktree.
 fn kept(run: &Run, step: &StepRef) -> &'static str {
-    let has = run.step(&step.step).is_some_and(|(_, state)| state.snapshot.is_some());
+    let has = run.step(step).is_some_and(|(_, state)| state.snapshot.is_some());
     if has { "; its work is kept" } else { "" }
 }
 
 fn took(run: &Run, step: &StepRef) -> Option<Duration> {
-    let (_, state) = run.step(&step.step)?;
+    let (_, state) = run.step(step)?;
     let last = state.history.last()?;
     Some(last.ended_at.since(last.attempt.claimed_at))
 }

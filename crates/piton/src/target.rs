@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use piton_core::ids::{Fence, RunId, StepId};
+use piton_core::event::Under;
+use piton_core::ids::{Fence, RunId, StepRef};
 use piton_core::limits::EVIDENCE_BYTES_MAX;
 use piton_engine::Access;
 use piton_engine::abandon::is_untouched;
-use piton_engine::claims::{self, Under};
+use piton_engine::claims::{self, ClaimName};
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::error::EngineError;
 use piton_engine::log::Log;
@@ -88,7 +89,7 @@ pub(crate) struct ByClaim {
 pub(crate) struct Target {
     pub(crate) project: Project,
     pub(crate) log: Log,
-    pub(crate) step: StepId,
+    pub(crate) step: StepRef,
     /// How the claim is named that it is written under.
     by: ByClaim,
     /// The run was named by its plan.
@@ -169,19 +170,19 @@ impl Target {
                  --all` lists them"
             )));
         }
-        let under = match (by.fence, &by.worktree) {
-            (Some(fence), _) => Under::Fence(Fence(fence)),
-            (None, Some(path)) => Under::Worktree(path.clone()),
+        let name = match (by.fence, &by.worktree) {
+            (Some(fence), _) => ClaimName::Fence(Fence(fence)),
+            (None, Some(path)) => ClaimName::Worktree(path.clone()),
             (None, None) => return self.own_fence(),
         };
-        let fence = claims::fence_of(&self.project, &self.log, &self.step, &under);
-        Ok(Some(fence.map_err(|error| self.told(error))?))
+        let under = claims::claim_of(&self.project, &self.log, &self.step, &name);
+        Ok(Some(under.map_err(|error| self.told(error))?.fence))
     }
 
     fn own_fence(&self) -> Result<Option<Fence>, Problem> {
         let inside = Inside::of_process();
         let run = inside.run.as_deref().is_none_or(|run| begins(&self.log, run));
-        let step = inside.step.as_deref().is_none_or(|step| step == self.step.as_str());
+        let step = inside.step.as_deref().is_none_or(|step| step == self.step.to_string());
         if run && step { inside.fence() } else { Ok(None) }
     }
 
@@ -190,13 +191,18 @@ impl Target {
     pub(crate) fn write<T>(
         &mut self,
         fence: Fence,
-        act: impl FnOnce(&Project, &mut Log, &StepId) -> Result<T, EngineError>,
+        act: impl FnOnce(&Project, &mut Log, &Under) -> Result<T, EngineError>,
     ) -> Result<T, Problem> {
-        match act(&self.project, &mut self.log, &self.step) {
+        let under = self.under(fence);
+        match act(&self.project, &mut self.log, &under) {
             Ok(done) => Ok(done),
             Err(error) if error.is_lost() => Err(self.lost(fence, error)),
             Err(error) => Err(self.told(error)),
         }
+    }
+
+    pub(crate) fn under(&self, fence: Fence) -> Under {
+        Under { step: self.step.clone(), fence }
     }
 
     pub(crate) fn lost(&self, fence: Fence, error: EngineError) -> Problem {
@@ -216,7 +222,8 @@ impl Target {
     /// What every answer about a step begins with.
     pub(crate) fn answer(&self, more: Value) -> Value {
         let opened = &self.log.run().opened;
-        let mut data = json!({ "run": opened.run, "handle": opened.handle, "step": self.step });
+        let mut data =
+            json!({ "run": opened.run, "handle": opened.handle, "step": self.step.to_string() });
         if let (Value::Object(data), Value::Object(more)) = (&mut data, more) {
             data.extend(more);
         }
@@ -227,7 +234,7 @@ impl Target {
 /// Says that a step which nobody has any more stays stopped, if it does.
 pub(crate) fn tell_stopped(ui: &Ui, target: &Target) -> bool {
     let run = target.log.run();
-    let held_back = run.step(&target.step).is_some_and(|(_, state)| state.held_back.is_some());
+    let held_back = run.step(&target.step).is_some_and(|(_, state)| state.held_back().is_some());
     let stopped = held_back || run.stop.is_some();
     if stopped {
         ui.hint(format!("nobody gets it before `piton resume {}`", run.opened.handle));
@@ -437,8 +444,8 @@ fn before_last(words: &[String]) -> (Which, String) {
 }
 
 /// A step of the run by its id.
-pub(crate) fn step_of(log: &Log, text: &str) -> Result<StepId, Problem> {
-    let known = StepId::new(text).ok().filter(|id| log.run().index_of(id).is_some());
+pub(crate) fn step_of(log: &Log, text: &str) -> Result<StepRef, Problem> {
+    let known = text.parse::<StepRef>().ok().filter(|id| log.run().index_of(id).is_some());
     match known {
         Some(step) => Ok(step),
         None => {

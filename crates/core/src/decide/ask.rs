@@ -1,11 +1,11 @@
 //! Questions and answers: who may ask what, which answer a text stands for, and that an answer is given once
 //! and applied once. Who may claim a step that waits is decided elsewhere.
 
-use super::{nothing, one, own};
-use crate::claim::lease_key;
-use crate::decided::{Decided, Lease};
-use crate::event::{About, Cause, Conflict, Event, Haste, Holder, Scope};
-use crate::ids::{Fence, HostId, QuestionId, StepRef};
+use super::complete::verified;
+use super::{Held, lease, nothing};
+use crate::decided::Decided;
+use crate::event::{About, Cause, Conflict, Event, Fact, Haste, Scope, Under};
+use crate::ids::{HostId, QuestionId, StepRef};
 use crate::limits::{
     ANSWER_BYTES_MAX, CHOICE_CHARS_MAX, CHOICES_MAX, OPEN_QUESTIONS_MAX, QUESTION_BYTES_MAX,
 };
@@ -23,69 +23,57 @@ const CONFLICT_CHARS_MAX: usize = 100;
 
 /// Asking the same again while it is open, or while nobody was told its answer, asks nothing new.
 pub(super) fn decide_ask(
-    run: &Run,
-    (step, fence): (&StepRef, Fence),
+    held: &Held<'_>,
     text: &str,
     choices: &[String],
 ) -> Result<Decided, Refusal> {
-    let (state, _) = own(run, step, fence)?;
     let text = text.trim();
     askable(text, choices)?;
-    if state.asked_already(text, choices).is_some() {
+    if held.state.asked_already(text, choices).is_some() {
         return Ok(nothing());
     }
-    if state.questions.iter().filter(|question| question.is_open()).count() >= OPEN_QUESTIONS_MAX {
+    let open = held.state.questions.iter().filter(|question| question.is_open());
+    if open.count() >= OPEN_QUESTIONS_MAX {
         return Err(Refusal::BadQuestion { why: "the step has too many open questions" });
     }
-    let (step, text, choices) = (step.clone(), text.to_owned(), choices.to_vec());
-    Ok(one(Event::Asked { step, fence, text, choices, about: None }))
+    let (text, choices) = (text.to_owned(), choices.to_vec());
+    Ok(held.fact(Fact::Asked { text, choices, about: None }))
 }
 
 /// The commit cannot be landed: a person is asked. What a keeper had waits for the answer; who works
 /// outside may bring both sides together without.
 pub(super) fn decide_conflict(
-    run: &Run,
-    (step, fence): (&StepRef, Fence),
+    held: &Held<'_>,
     conflict: &Conflict,
     now: &Moment,
 ) -> Result<Decided, Refusal> {
-    let (state, attempt) = own(run, step, fence)?;
-    if state.verified.is_none() {
-        return Err(Refusal::NotVerified { step: step.step.clone() });
-    }
+    verified(held)?;
     let about = Box::new(About::Conflict(conflict.clone()));
     let same = |asked: &Question| asked.is_open() && asked.about.as_ref() == Some(&about);
-    if state.questions.iter().any(same) {
+    if held.state.questions.iter().any(same) {
         return Ok(nothing());
     }
-    let asked = Event::Asked {
-        step: step.clone(),
-        fence,
-        text: conflict_text(step, conflict),
+    let asked = Fact::Asked {
+        text: conflict_text(&held.under.step, conflict),
         choices: [LAND_AGAIN, RESTART, STOP].map(str::to_owned).to_vec(),
         about: Some(about),
     };
-    Ok(match attempt.holder {
-        Holder::Keeper { .. } => {
-            let suspended = Event::Suspended { step: step.clone(), fence };
-            let over = Lease { key: lease_key(step), fence, until: now.clone() };
-            Decided::new(vec![asked, suspended]).with_lease(over)
-        }
-        Holder::External { .. } => one(asked),
-    })
+    if !held.is_kept() {
+        return Ok(held.fact(asked));
+    }
+    let events = [asked, Fact::Suspended {}].map(|fact| Event::Under(held.under.clone(), fact));
+    Ok(Decided::new(events.to_vec()).with_lease(lease(held.under, now)))
 }
 
-/// The question about an attempt that was cut off at work.
+/// The question about an attempt that died in the middle of its work.
 pub(super) fn about_interruption(
+    step: &StepRef,
     (plan, state): (&PlanStep, &Step),
-    (step, fence): (&StepRef, Fence),
     (cause, at): (Cause, Millis),
-) -> Event {
+) -> Fact {
     let kept = state.resume_snapshot().map(|kept| kept.snapshot.refname.clone());
     let changed = state.changed;
-    Event::Asked {
-        step: step.clone(),
-        fence,
+    Fact::Asked {
         text: interruption_text((step, &plan.work), (cause, at), changed, kept.as_deref()),
         choices: [CONTINUE, RESTART, STOP].map(str::to_owned).to_vec(),
         about: Some(Box::new(About::Interruption { cause, changed, kept })),
@@ -94,13 +82,13 @@ pub(super) fn about_interruption(
 
 /// The questions to ask again when a run goes on that was stopped instead of an answer.
 pub(super) fn asked_again(run: &Run) -> Vec<Event> {
-    let ask = |(plan, state): (&PlanStep, &Step)| {
-        let Phase::Interrupted(last) = &state.phase else { return None };
+    let ask = |(step, plan, state): (StepRef, &PlanStep, &Step)| {
+        let Phase::Interrupted { last, .. } = &state.phase else { return None };
         let open = state.questions.iter().any(|asked| asked.is_open() && asked.about.is_some());
         let due = asks_first(plan, state) && !open;
-        let past = state.history.last().filter(|_| due)?;
-        let (step, fence) = (StepRef::first(plan.id.clone()), past.attempt.fence);
-        Some(about_interruption((plan, state), (&step, fence), (last.cause, last.at)))
+        let fence = state.history.last().filter(|_| due)?.attempt.fence;
+        let asked = about_interruption(&step, (plan, state), (last.cause, last.at));
+        Some(Event::Under(Under { step, fence }, asked))
     };
     run.interrupted().filter_map(ask).collect()
 }
@@ -223,34 +211,29 @@ pub fn asked<'run>(
         }
         WhichQuestion::Of(step) => step,
     };
-    let unknown = || Refusal::UnknownStep(step.step.clone());
-    let state = run.state_of(step).ok_or_else(unknown)?;
+    let unknown = || Refusal::UnknownStep(step.clone());
+    let (_, state) = run.step(step).ok_or_else(unknown)?;
     let open: Vec<&Question> = state.questions.iter().filter(|q| q.is_open()).collect();
     match open.as_slice() {
         [question] => Ok((step.clone(), question)),
         [] => match state.questions.iter().rev().find(|question| question.answer().is_some()) {
             Some(question) => Ok((step.clone(), question)),
-            None => Err(Refusal::NothingAsked { step: step.step.clone() }),
+            None => Err(Refusal::NothingAsked { step: step.clone() }),
         },
         several => {
             let questions = several.iter().map(|question| question.id).collect();
-            Err(Refusal::SeveralQuestions { step: step.step.clone(), questions })
+            Err(Refusal::SeveralQuestions { step: step.clone(), questions })
         }
     }
 }
 
 /// A holder was told these answers. Being told again is harmless.
-pub(super) fn decide_apply(
-    run: &Run,
-    (step, fence): (&StepRef, Fence),
-    told: &[QuestionId],
-) -> Result<Decided, Refusal> {
-    let (state, _) = own(run, step, fence)?;
-    let questions = state.unread_of(told);
+pub(super) fn decide_apply(held: &Held<'_>, told: &[QuestionId]) -> Decided {
+    let questions = held.state.unread_of(told);
     if questions.is_empty() {
-        return Ok(nothing());
+        return nothing();
     }
-    Ok(one(Event::AnswersApplied { step: step.clone(), fence, questions }))
+    held.fact(Fact::AnswersApplied { questions })
 }
 
 /// The answer that a text stands for: a choice by its text or its number, else the text itquestion.

@@ -26,10 +26,7 @@ pub(super) fn decide_stop(
     }
     let present = match scope {
         Scope::Run => run.stop,
-        Scope::Attempt { step, fence } => {
-            let (_, attempt) = own(run, step, *fence)?;
-            attempt.unlifted_stop()
-        }
+        Scope::Attempt(under) => own(run, under)?.attempt.unlifted_stop(),
     };
     match present {
         Some(Stop { haste: asked, .. }) if asked >= haste => Ok(nothing()),
@@ -40,8 +37,8 @@ pub(super) fn decide_stop(
 pub(super) fn decide_resume(run: &Run, host: &HostId, confirmed: bool) -> Decided {
     let stopping = run.held().any(|(_, held)| held.unlifted_stop().is_some());
     let held_back = stopping || run.held_back().is_some();
-    let asked = confirmed && run.steps().any(|(_, step)| step.idle > 0);
-    let obstructed = run.interrupted().any(|(_, step)| step.is_obstructed());
+    let asked = confirmed && run.steps().any(|(_, _, step)| step.idle() > 0);
+    let obstructed = run.interrupted().any(|(_, _, step)| step.is_obstructed());
     if !(run.stop.is_some() || held_back || asked || obstructed) {
         return nothing();
     }
@@ -62,7 +59,7 @@ pub(super) fn decide_abandon(
         return Ok(nothing());
     }
     if let Some((step, _)) = run.held().next() {
-        return Err(Refusal::StillHeld(step.step));
+        return Err(Refusal::StillHeld(step));
     }
     Ok(one(Event::Abandoned { host: host.clone(), keep_until }).freeing_key())
 }
@@ -77,7 +74,7 @@ pub(super) fn decide_reopen(run: &Run, host: &HostId) -> Decided {
 /// Whether a run may be forgotten for good: nobody has anything to do with it any more.
 pub fn may_forget(run: &Run) -> Result<(), Refusal> {
     if let Some((step, _)) = run.held().next() {
-        return Err(Refusal::StillHeld(step.step));
+        return Err(Refusal::StillHeld(step));
     }
     match run.is_completed() || run.abandoned.is_some() {
         true => Ok(()),
@@ -111,6 +108,6 @@ pub(super) fn decide_accept(run: &Run, plan: &Plan) -> Result<Decided, Refusal> 
     let bytes = plan.to_bytes();
     let text = String::from_utf8(bytes.clone()).expect("a normalised plan is JSON");
     let decided = one(Event::PlanAccepted { plan: plan.hash(), text }).with_text(bytes);
-    let done = |step: &PlanStep| run.step(&step.id).is_some_and(|(_, state)| state.is_completed());
+    let done = |step: &PlanStep| run.has_completed(&step.id);
     Ok(if plan.steps.iter().all(done) { decided.freeing_key() } else { decided })
 }

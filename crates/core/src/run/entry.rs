@@ -3,6 +3,7 @@
 
 use super::{Phase, Step};
 use crate::event::{Entry, Failure, Stage};
+use crate::ids::StepRef;
 use crate::limits::IDLE_INTERRUPTIONS_MAX;
 use crate::plan::{OnInterrupt, PlanStep, Work};
 use crate::question::Question;
@@ -17,40 +18,48 @@ pub(crate) enum WorkIs {
 }
 
 /// Where the next attempt enters, or why there is none.
-pub(crate) fn entry_of(plan: &PlanStep, state: &Step, work: WorkIs) -> Result<Entry, Refusal> {
-    let entry = entry_by_phase(plan, state, work)?;
+pub(crate) fn entry_of(
+    step: &StepRef,
+    (plan, state): (&PlanStep, &Step),
+    work: WorkIs,
+) -> Result<Entry, Refusal> {
+    let entry = entry_by_phase(step, (plan, state), work)?;
     match state.open_question() {
         None => Ok(entry),
         Some(Question { id: question, text, .. }) => {
-            let (step, text) = (plan.id.clone(), text.clone());
+            let (step, text) = (step.clone(), text.clone());
             Err(Refusal::QuestionOpen { step, question: *question, text })
         }
     }
 }
 
-fn entry_by_phase(plan: &PlanStep, state: &Step, work: WorkIs) -> Result<Entry, Refusal> {
+fn entry_by_phase(
+    step: &StepRef,
+    (plan, state): (&PlanStep, &Step),
+    work: WorkIs,
+) -> Result<Entry, Refusal> {
     let after = |stage| entry_after(plan, state, directed(state, stage, work));
     match &state.phase {
-        Phase::Completed { .. } => Err(Refusal::Completed(plan.id.clone())),
+        Phase::Completed { .. } => Err(Refusal::Completed(step.clone())),
         Phase::Failed { .. } if state.tries_left(plan) == 0 => {
-            Err(Refusal::RetriesUsed(plan.id.clone()))
+            Err(Refusal::RetriesUsed(step.clone()))
         }
-        _ if state.is_stopped() => Err(Refusal::StepStopped(plan.id.clone())),
+        _ if state.is_stopped() => Err(Refusal::StepStopped(step.clone())),
         // Its agent had ended: it waited only for what becomes of the commit.
         Phase::Suspended { .. } if state.lands_again() => Ok(after(Stage::Land)),
         // Pending again after a release, perhaps: what was done stays.
-        Phase::Pending | Phase::Suspended { .. } => Ok(state.work_entry(plan)),
-        Phase::Held(lost) => Ok(after(state.stage(lost))),
+        Phase::Pending { .. } | Phase::Suspended { .. } => Ok(state.work_entry(plan)),
+        Phase::Held { attempt: lost, .. } => Ok(after(state.stage(lost))),
         Phase::Failed { why: Failure::Landing { .. }, .. } => Ok(Entry::Fresh),
         Phase::Failed { .. } => Ok(state.work_entry(plan)),
-        Phase::Interrupted(last) if state.is_obstructed() => {
-            Err(Refusal::Obstructed { step: plan.id.clone(), why: last.evidence.clone() })
+        Phase::Interrupted { last, .. } if state.is_obstructed() => {
+            Err(Refusal::Obstructed { step: step.clone(), why: last.evidence.clone() })
         }
-        Phase::Interrupted(last) if state.idle >= IDLE_INTERRUPTIONS_MAX => {
+        Phase::Interrupted { last, .. } if state.idle() >= IDLE_INTERRUPTIONS_MAX => {
             let why = format!("{}: {}", last.cause, last.evidence);
-            Err(Refusal::NeedsPerson { step: plan.id.clone(), times: state.idle, why })
+            Err(Refusal::NeedsPerson { step: step.clone(), times: state.idle(), why })
         }
-        Phase::Interrupted(last) => Ok(after(last.left_at)),
+        Phase::Interrupted { last, .. } => Ok(after(last.left_at)),
     }
 }
 

@@ -85,9 +85,10 @@ impl Step {
         }
     }
 
-    /// The attempt of this fence was told these answers; none where one was applied before, or never
+    /// The open attempt was told these answers; none where one was applied before, or never
     /// given.
-    pub(crate) fn apply_answers(&mut self, told: &[QuestionId], by: Fence) -> Option<()> {
+    pub(crate) fn apply_answers(&mut self, told: &[QuestionId]) -> Option<()> {
+        let by = self.attempt()?.fence;
         if self.unread_of(told).len() != told.len() {
             return None;
         }

@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 use super::{Stop, stronger, trees};
 use crate::checklist::{Checklist, Gap};
 use crate::event::{
-    About, Cause, Claimed, Entry, Event, Failure, Grounds, Holder, Omission, Report, Scope,
-    Snapshot, SnapshotReason, Stage, Truth, Waived,
+    About, Cause, CheckoutChanges, Claimed, Entry, Event, Fact, Failure, Grounds, Holder,
+    Interruption, LandingIntent, Omission, Report, Scope, Snapshot, SnapshotReason, Stage, Truth,
+    Waived,
 };
-use crate::ids::{AttemptId, Fence, Oid, TreeNo};
+use crate::ids::{AttemptId, Fence, Oid, QuestionId, TreeNo};
 use crate::limits::{CHECKOUT_FILES_MAX, CONTINUE_PERCENT_MIN, IDLE_INTERRUPTIONS_MAX};
 use crate::packing::{as_json, as_json_option};
 use crate::plan::{OnInterrupt, PlanStep, Work};
@@ -21,59 +22,50 @@ use crate::time::{Millis, Moment};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Step {
     pub phase: Phase,
+    /// Failed attempts: what the retry budget counts.
+    pub failures: u32,
     /// The commit its branch starts from, once an attempt was started.
     pub base: Option<Oid>,
     pub snapshot: Option<KeptSnapshot>,
     /// Paths that differ from the base, by the last snapshot.
     pub changed: u64,
-    pub verified: Option<VerifiedCommit>,
-    pub landing: Option<LandingIntent>,
-    /// Failed attempts: what the retry budget counts.
-    pub failures: u32,
-    /// Interruptions in a row that brought nothing new.
-    pub idle: u32,
-    /// The stop that its last attempt ended under: nothing goes on before somebody asks for that.
-    pub held_back: Option<Stop>,
-    pub history: Vec<PastAttempt>,
+    /// The last attempt that began from the base again: what was kept before is of another tree.
+    restarted_at: Option<Fence>,
     /// What was done does not fit any more: the next attempt starts afresh.
     outdated: bool,
-    /// The last attempt that was started was interrupted at work, or lost with its holder.
-    died_mid_work: bool,
     pub checklist: Checklist,
     /// What holders reported last, field by field.
     #[serde(with = "as_json")]
     pub report: Report,
     /// What its attempts asked, oldest first.
     pub questions: Vec<Question>,
-    /// The last attempt that began from the base again: what was kept before is of another tree.
-    restarted_at: Option<Fence>,
-    last_progress: Option<Progress>,
+    pub history: Vec<PastAttempt>,
 }
 
-/// How far a step had come when it was interrupted: what the next interruption is compared with.
+/// Where a step stands. `held_back` is the stop that the last attempt ended under: nothing goes on before
+/// somebody asks for that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Progress {
-    left_at: Stage,
-    tree: Option<Oid>,
-    /// Substeps and items.
-    parts: usize,
-    reported: Option<u8>,
-}
-
-/// Where a step stands.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Phase {
-    #[default]
-    Pending,
-    Held(Attempt),
+    Pending {
+        held_back: Option<Stop>,
+        idle: Idle,
+    },
+    Held {
+        attempt: Box<Attempt>,
+        inherited: Inherited,
+    },
     Failed {
         why: Failure,
-        at: Millis,
+        held_back: Option<Stop>,
     },
-    Interrupted(Interruption),
+    Interrupted {
+        last: Interruption,
+        inherited: Inherited,
+        held_back: Option<Stop>,
+    },
     /// Its attempt ended to wait for an answer.
     Suspended {
-        at: Millis,
+        held_back: Option<Stop>,
     },
     Completed {
         commit: Option<Oid>,
@@ -86,13 +78,40 @@ pub enum Phase {
     },
 }
 
-/// An attempt that ended without an outcome.
+/// What an attempt that did not come to an end leaves to the next one.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Inherited {
+    /// The commit that only has to be landed.
+    pub verified: Option<VerifiedCommit>,
+    pub idle: Idle,
+    /// The last attempt that was started died in the middle of its work, or was lost with its holder.
+    died_mid_work: bool,
+}
+
+/// Interruptions in a row that brought nothing new.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Idle {
+    pub times: u32,
+    last: Option<Progress>,
+}
+
+/// How far a step had come when it was interrupted: what the next interruption is compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Interruption {
-    pub cause: Cause,
-    pub at: Millis,
-    pub evidence: String,
-    pub left_at: Stage,
+struct Progress {
+    left_at: Stage,
+    tree: Option<Oid>,
+    /// Substeps and items.
+    parts: usize,
+    reported: Option<u8>,
+}
+
+/// A commit that passed its check, or has none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerifiedCommit {
+    pub commit: Oid,
+    pub tree: Oid,
+    pub truth: Truth,
+    pub landing: Option<LandingIntent>,
 }
 
 /// What happens under one claim.
@@ -131,14 +150,6 @@ pub struct Trace {
     pub checkout: Option<Box<CheckoutChanges>>,
 }
 
-/// Files of the user's own checkout that changed while an attempt was at work; by whom is unknown.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct CheckoutChanges {
-    pub files: Vec<String>,
-    /// How many more, not named.
-    pub more: u64,
-}
-
 /// An attempt that is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastAttempt {
@@ -172,17 +183,10 @@ pub struct KeptSnapshot {
     pub fence: Fence,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VerifiedCommit {
-    pub commit: Oid,
-    pub tree: Oid,
-    pub truth: Truth,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LandingIntent {
-    pub onto: Oid,
-    pub to: Oid,
+impl Default for Phase {
+    fn default() -> Phase {
+        Phase::Pending { held_back: None, idle: Idle::default() }
+    }
 }
 
 impl Attempt {
@@ -212,11 +216,22 @@ impl Step {
         matches!(self.phase, Phase::Completed { .. })
     }
 
+    /// The stop that its last attempt ended under, if nobody has asked for it to go on since.
+    pub fn held_back(&self) -> Option<Stop> {
+        match &self.phase {
+            Phase::Pending { held_back, .. }
+            | Phase::Failed { held_back, .. }
+            | Phase::Interrupted { held_back, .. }
+            | Phase::Suspended { held_back } => *held_back,
+            Phase::Held { .. } | Phase::Completed { .. } => None,
+        }
+    }
+
     /// Whether somebody asked for it to stop, and nobody since for it to go on: whoever has it is to
     /// end, and nobody gets it.
     pub fn is_stopped(&self) -> bool {
         let held = self.attempt().and_then(Attempt::unlifted_stop);
-        held.or(self.held_back).is_some()
+        held.or(self.held_back()).is_some()
     }
 
     /// How often it may still be attempted before it has failed for good.
@@ -226,8 +241,28 @@ impl Step {
 
     pub fn attempt(&self) -> Option<&Attempt> {
         match &self.phase {
-            Phase::Held(attempt) => Some(attempt),
+            Phase::Held { attempt, .. } => Some(attempt),
             _ => None,
+        }
+    }
+
+    fn inherited(&self) -> Option<&Inherited> {
+        match &self.phase {
+            Phase::Held { inherited, .. } | Phase::Interrupted { inherited, .. } => Some(inherited),
+            _ => None,
+        }
+    }
+
+    /// The commit that only has to be landed.
+    pub fn verified(&self) -> Option<&VerifiedCommit> {
+        self.inherited()?.verified.as_ref()
+    }
+
+    /// How many interruptions in a row brought nothing new.
+    pub fn idle(&self) -> u32 {
+        match &self.phase {
+            Phase::Pending { idle, .. } => idle.times,
+            _ => self.inherited().map_or(0, |inherited| inherited.idle.times),
         }
     }
 
@@ -235,7 +270,7 @@ impl Step {
     /// in the log: its exit record tells.
     pub fn stage(&self, attempt: &Attempt) -> Stage {
         match attempt.entry {
-            _ if self.verified.is_some() => Stage::Land,
+            _ if self.verified().is_some() => Stage::Land,
             Entry::Land => Stage::Land,
             Entry::Verify => Stage::Verify,
             Entry::Fresh | Entry::Continue if attempt.started_at.is_some() => Stage::Agent,
@@ -250,27 +285,27 @@ impl Step {
         self.snapshot.as_ref().filter(of_this_tree)
     }
 
-    /// Whether the last attempt that was started was cut off at work, also by one that is not recorded
-    /// as such: whoever holds the step now may be lost.
+    /// Whether the last attempt that was started died in the middle of its work, also one that is not
+    /// recorded as such: whoever holds the step now may be lost.
     pub(crate) fn died_mid_work(&self) -> bool {
         match &self.phase {
-            Phase::Held(attempt) => self.dies_mid_work_at(self.stage(attempt)),
-            _ => self.died_mid_work,
+            Phase::Held { attempt, .. } => self.dies_mid_work_at(self.stage(attempt)),
+            _ => self.inherited().is_some_and(|inherited| inherited.died_mid_work),
         }
     }
 
-    /// Whether an attempt that is lost at this stage leaves something cut off. One that never began has
-    /// cut off nothing.
+    /// Whether an attempt that is lost at this stage dies in the middle of its work. One that never began
+    /// leaves it as it was.
     fn dies_mid_work_at(&self, stage: Stage) -> bool {
         match stage {
-            Stage::Unstarted => self.died_mid_work,
+            Stage::Unstarted => self.inherited().is_some_and(|inherited| inherited.died_mid_work),
             Stage::Agent => true,
             Stage::Verify | Stage::Land => false,
         }
     }
 
-    /// Where a command or agent that piton starts again enters: as the plan or a person said about what
-    /// was cut off, else by what was done.
+    /// Where a command or agent that piton starts again enters: as the plan or a person said about work
+    /// that was broken off, else by what was done.
     pub(crate) fn work_entry(&self, plan: &PlanStep) -> Entry {
         let said = plan.on_interrupt.filter(|_| self.died_mid_work());
         match said {
@@ -306,230 +341,168 @@ impl Step {
         }
     }
 
-    /// `Err` names the event that did not fit.
+    /// Whether nothing that happened counts against the next attempt: no failure, no interruption, no
+    /// stop.
+    pub(crate) fn is_unspent(&self) -> bool {
+        self.failures == 0 && self.idle() == 0 && self.held_back().is_none()
+    }
+
+    /// Whether it waits for a person to move what was in its way.
+    pub fn is_obstructed(&self) -> bool {
+        match &self.phase {
+            Phase::Interrupted { last, inherited, .. } => {
+                inherited.idle.times > 0 && last.cause == Cause::Obstacle
+            }
+            _ => false,
+        }
+    }
+
+    /// The step under another recipe: pending, with its history; its checklist is another one.
+    pub(super) fn replanned(&self) -> Step {
+        let (phase, checklist) = (Phase::default(), Checklist::default());
+        let mut step = Step { phase, failures: 0, changed: 0, checklist, ..self.clone() };
+        step.void_questions();
+        step
+    }
+
+    /// Somebody asked for the run to go on. Whoever resumes has moved what was in the way, or is told of
+    /// it again; `confirmed` answers yes where recovery would ask.
+    pub(super) fn lift(&mut self, run_stop: Option<Stop>, confirmed: bool) {
+        if confirmed || self.is_obstructed() {
+            self.forgive();
+        }
+        match &mut self.phase {
+            Phase::Held { attempt, .. } => attempt.lift(run_stop),
+            Phase::Pending { held_back, .. }
+            | Phase::Failed { held_back, .. }
+            | Phase::Interrupted { held_back, .. }
+            | Phase::Suspended { held_back } => *held_back = None,
+            Phase::Completed { .. } => {}
+        }
+    }
+
+    /// Interruptions are counted from none again.
+    fn forgive(&mut self) {
+        match &mut self.phase {
+            Phase::Pending { idle, .. } => *idle = Idle::default(),
+            Phase::Held { inherited, .. } | Phase::Interrupted { inherited, .. } => {
+                inherited.idle = Idle::default();
+            }
+            Phase::Failed { .. } | Phase::Suspended { .. } | Phase::Completed { .. } => {}
+        }
+    }
+
+    /// `None` where the event does not fit.
     pub(super) fn apply(
         &mut self,
         event: &Event,
         record: &Record,
         run_stop: Option<Stop>,
-    ) -> Result<(), &'static str> {
-        // Of whatever ends an attempt.
-        let stop = self.attempt().and_then(|held| stronger(run_stop, held.unlifted_stop()));
+    ) -> Option<()> {
         match event {
-            Event::Claimed(claimed) => return self.claim(claimed, record),
-            Event::Started { fence, base, answers, pid, .. } => {
-                self.own(*fence).ok_or("started")?;
-                self.apply_answers(answers, *fence).ok_or("started")?;
-                let attempt = self.own(*fence).ok_or("started")?;
-                attempt.started_at = Some(record.at);
-                attempt.trace.pid = pid.or(attempt.trace.pid);
-                if attempt.entry == Entry::Fresh {
-                    // A keeper begins from the base; whoever works outside has a tree of their own.
-                    if matches!(attempt.holder, Holder::Keeper { .. }) {
-                        self.report.progress = None;
-                    }
-                    self.changed = 0;
-                    self.restarted_at = Some(*fence);
-                    self.outdated = false;
-                }
-                if base.is_some() {
-                    self.base.clone_from(base);
-                }
-                self.died_mid_work = false;
-                self.unverify();
-            }
-            Event::Checkpointed { fence, snapshot, report, .. } => {
-                let attempt = self.own(*fence).ok_or("checkpointed")?;
-                if let Some(Snapshot { head: Some(head), commits, .. }) = snapshot {
-                    attempt.trace.head = Some(head.clone());
-                    attempt.trace.commits = *commits;
-                }
-                if let Some(report) = report {
-                    self.report.take_in(report);
-                }
-                // What stood in the tree before a reset may be another step's: it is kept, found by
-                // its ref, and nothing that this step would go on from.
-                if let Some(snapshot) = snapshot
-                    && snapshot.reason != SnapshotReason::Reset
-                {
-                    let (snapshot, at, fence) = (snapshot.clone(), record.at, *fence);
-                    self.changed = snapshot.changed;
-                    self.snapshot = Some(KeptSnapshot { snapshot, at, fence });
-                }
-            }
-            Event::SubstepCompleted { fence, substep, .. } => {
-                self.own(*fence).ok_or("substep_completed")?;
-                self.checklist.completed.insert(substep.clone());
-            }
-            Event::ItemAdded { fence, text, priority, .. } => {
-                self.own(*fence).ok_or("item_added")?;
-                self.checklist.added.push(Gap { text: text.clone(), priority: *priority });
-            }
-            Event::CheckoutChanged { fence, files, more, .. } => {
-                let attempt = self.own(*fence).ok_or("checkout_changed")?;
-                let changes = attempt.trace.checkout.get_or_insert_default();
-                let CheckoutChanges { files: named, more: others } = &mut **changes;
-                let room = CHECKOUT_FILES_MAX.saturating_sub(named.len());
-                named.extend(files.iter().take(room).cloned());
-                *others += more + files.len().saturating_sub(room) as u64;
-            }
-            Event::ItemsMarked { fence, items, mark, .. } => {
-                self.own(*fence).ok_or("items_marked")?;
-                let marked = items.iter().map(|item| (item.clone(), mark.clone()));
-                self.checklist.marks.extend(marked);
-            }
-            Event::Asked { fence, text, choices, about, .. } => {
-                self.may_ask(*fence, about.as_deref()).ok_or("asked")?;
+            Event::Claimed(claimed) => self.claim(claimed, record),
+            Event::Under(under, Fact::Asked { text, choices, about }) => {
+                self.may_ask(under.fence, about.as_deref())?;
                 self.questions.push(Question {
                     id: record.position.into(),
-                    fence: *fence,
+                    fence: under.fence,
                     text: text.clone(),
                     choices: choices.clone(),
                     about: about.clone(),
                     asked_at: record.at,
                     state: QuestionState::Open,
                 });
+                Some(())
             }
-            Event::Answered { question, answer, .. } => {
-                let about = self.answer(*question, answer, record.at).ok_or("answered")?;
-                let by_piton = about.is_some();
-                // What was done does not fit onto the run's branch, or is not wanted.
-                self.outdated |= by_piton && answer == RESTART;
-                // A person has looked at it.
-                self.idle = if by_piton { 0 } else { self.idle };
+            Event::Under(under, fact) => {
+                self.attempt().filter(|attempt| attempt.fence == under.fence)?;
+                self.take_in(fact, record, run_stop)
             }
-            Event::AnswersApplied { fence, questions, .. } => {
-                self.own(*fence).ok_or("answers_applied")?;
-                self.apply_answers(questions, *fence).ok_or("answers_applied")?;
-            }
-            Event::Suspended { fence, .. } => {
-                self.own(*fence).ok_or("suspended")?;
-                self.awaits(*fence).ok_or("suspended")?;
-                self.end(Ending::Suspended, record.at);
-                self.held_back = stop;
-                self.died_mid_work = false;
-                self.idle = 0;
-                self.unverify();
-                self.phase = Phase::Suspended { at: record.at };
-            }
-            Event::Released { fence, .. } => {
-                self.own(*fence).ok_or("released")?;
-                self.end(Ending::Released, record.at);
-                self.held_back = stop;
-                self.died_mid_work = false;
-                self.unverify();
-                self.checklist.reopen();
-                self.void_questions();
-            }
-            Event::Reset { .. } => self.reset().ok_or("reset")?,
-            Event::Verified { fence, commit, tree, truth, commits, answers, omitted, .. } => {
-                self.own(*fence).ok_or("verified")?;
-                self.apply_answers(answers, *fence).ok_or("verified")?;
-                self.void_asked_by_piton();
-                let attempt = self.own(*fence).ok_or("verified")?;
-                attempt.trace.head = Some(commit.clone());
-                attempt.trace.commits = *commits;
-                attempt.trace.omitted.clone_from(omitted);
-                if *truth == Truth::Verified {
-                    attempt.trace.verified = Some(commit.clone());
-                }
-                let (commit, tree, truth) = (commit.clone(), tree.clone(), *truth);
-                self.verified = Some(VerifiedCommit { commit, tree, truth });
-                self.landing = None;
-            }
-            Event::LandingIntended { fence, onto, to, .. } => {
-                self.own(*fence).ok_or("landing_intended")?;
-                self.landing = Some(LandingIntent { onto: onto.clone(), to: to.clone() });
-            }
-            Event::Completed { fence, commit, waived, .. } => {
-                self.own(*fence).ok_or("completed")?;
-                let truth = match commit {
-                    Some(_) => self.verified.as_ref().ok_or("completed")?.truth,
-                    // Nobody but the holder has seen it done.
-                    None => Truth::Claimed,
-                };
-                // What it was given to be landed, wherever its worktree stands by now.
-                let given = self.verified.as_ref().map(|verified| verified.commit.clone());
-                if let Some(attempt) = self.own(*fence).filter(|_| commit.is_some()) {
-                    attempt.trace.head = given;
-                }
-                self.end(Ending::Completed, record.at);
-                self.died_mid_work = false;
-                self.void_questions();
-                self.idle = 0;
-                self.unverify();
-                self.shed();
-                let (commit, waived, at) = (commit.clone(), waived.clone(), record.at);
-                self.phase = Phase::Completed { commit, truth, at, fence: *fence, waived };
-            }
-            Event::Failed { fence, why, .. } => {
-                self.own(*fence).ok_or("failed")?;
-                self.end(Ending::Failed(why.clone()), record.at);
-                self.held_back = stop;
-                self.died_mid_work = false;
-                self.failures += 1;
-                self.outdated |= matches!(why, Failure::Landing { .. });
-                self.idle = 0;
-                self.unverify();
-                self.phase = Phase::Failed { why: why.clone(), at: record.at };
-            }
-            Event::Interrupted { fence, cause, at, evidence, left_at, .. } => {
-                let attempt = self.own(*fence).ok_or("interrupted")?;
-                let asked = attempt.stop.is_some() || run_stop.is_some();
-                self.end(Ending::Interrupted { cause: *cause, at: *at }, record.at);
-                self.held_back = stop;
-                self.died_mid_work = self.dies_mid_work_at(*left_at);
-                self.count_interruption(*left_at, *cause, asked);
-                self.phase = Phase::Interrupted(Interruption {
-                    cause: *cause,
-                    at: *at,
-                    evidence: evidence.clone(),
-                    left_at: *left_at,
-                });
-            }
-            Event::StopRequested { scope: Scope::Attempt { fence, .. }, cause, haste } => {
-                let attempt = self.own(*fence).ok_or("stop_requested")?;
+            Event::Answered { question, answer, .. } => self.answered(*question, answer, record.at),
+            Event::Reset { .. } => self.reset(),
+            Event::StopRequested { scope: Scope::Attempt(under), cause, haste } => {
+                let attempt = self.own().filter(|attempt| attempt.fence == under.fence)?;
                 attempt.stop = Some(Stop { cause: *cause, haste: *haste, at: record.at });
                 attempt.lifted = false;
+                Some(())
             }
-            Event::RunOpened(_)
-            | Event::PlanAccepted { .. }
-            | Event::MergeIntended(_)
-            | Event::Merged { .. }
-            | Event::StopRequested { .. }
-            | Event::Abandoned { .. }
-            | Event::Reopened { .. }
-            | Event::Resumed { .. } => {
-                return Err("an event about the run");
-            }
+            _ => None,
         }
-        Ok(())
     }
 
-    fn claim(&mut self, claimed: &Claimed, record: &Record) -> Result<(), &'static str> {
-        match (&self.phase, claimed.grounds) {
-            (Phase::Completed { .. }, _) | (Phase::Held(_), Grounds::Free) => {
-                return Err("claimed");
+    /// What happened under the open claim.
+    fn take_in(&mut self, fact: &Fact, record: &Record, run_stop: Option<Stop>) -> Option<()> {
+        let at = record.at;
+        match fact {
+            Fact::Asked { .. } => None,
+            Fact::Started { base, answers, pid } => self.started(base.as_ref(), answers, *pid, at),
+            Fact::Checkpointed { snapshot, report } => {
+                if let Some(report) = report {
+                    self.report.take_in(report);
+                }
+                snapshot.as_ref().map_or(Some(()), |snapshot| self.checkpointed(snapshot, at))
             }
-            (Phase::Held(lost), Grounds::LeaseOver | Grounds::SameOwner | Grounds::Forced) => {
-                self.died_mid_work = self.dies_mid_work_at(self.stage(lost));
-                self.end(Ending::Displaced, record.at);
+            Fact::SubstepCompleted { substep } => {
+                self.checklist.completed.insert(substep.clone());
+                Some(())
             }
-            (
-                Phase::Pending
-                | Phase::Failed { .. }
-                | Phase::Interrupted(_)
-                | Phase::Suspended { .. },
-                _,
-            ) => {}
+            Fact::ItemAdded { text, priority } => {
+                self.checklist.added.push(Gap { text: text.clone(), priority: *priority });
+                Some(())
+            }
+            Fact::ItemsMarked { items, mark } => {
+                let marked = items.iter().map(|item| (item.clone(), mark.clone()));
+                self.checklist.marks.extend(marked);
+                Some(())
+            }
+            Fact::CheckoutChanged(changes) => self.checkout_changed(changes),
+            Fact::AnswersApplied { questions } => self.apply_answers(questions),
+            Fact::Verified { .. } => self.was_verified(fact),
+            Fact::LandingIntended(intent) => {
+                let Phase::Held { inherited, .. } = &mut self.phase else { return None };
+                inherited.verified.as_mut()?.landing = Some(intent.clone());
+                Some(())
+            }
+            Fact::Completed { commit, waived } => self.completed(commit.as_ref(), waived, at),
+            Fact::Failed { why } => self.failed(why, at, run_stop),
+            Fact::Interrupted(last) => self.interrupted(last, at, run_stop),
+            Fact::Suspended {} => {
+                self.awaits(self.attempt()?.fence)?;
+                let (held_back, _) = self.end(Ending::Suspended, at, run_stop)?;
+                self.phase = Phase::Suspended { held_back };
+                Some(())
+            }
+            Fact::Released { .. } => {
+                let (held_back, inherited) = self.end(Ending::Released, at, run_stop)?;
+                self.phase = Phase::Pending { held_back, idle: inherited.idle };
+                self.checklist.reopen();
+                self.void_questions();
+                Some(())
+            }
         }
-        self.checklist.reopen_unfinished_substeps();
+    }
+
+    fn claim(&mut self, claimed: &Claimed, record: &Record) -> Option<()> {
+        let mut inherited = match &mut self.phase {
+            Phase::Completed { .. } => return None,
+            Phase::Held { .. } if claimed.grounds == Grounds::Free => return None,
+            Phase::Held { .. } => {
+                let died_mid_work = self.died_mid_work();
+                let (_, inherited) = self.end(Ending::Displaced, record.at, None)?;
+                Inherited { died_mid_work, ..inherited }
+            }
+            Phase::Interrupted { inherited, .. } => std::mem::take(inherited),
+            Phase::Pending { idle, .. } => {
+                Inherited { idle: std::mem::take(idle), ..Inherited::default() }
+            }
+            Phase::Failed { .. } | Phase::Suspended { .. } => Inherited::default(),
+        };
         if matches!(claimed.entry, Entry::Fresh | Entry::Continue) {
             // The work goes on: what was verified before is not what this attempt will leave.
-            self.unverify();
+            inherited.verified = None;
         }
-        self.held_back = None;
-        self.phase = Phase::Held(Attempt {
+        self.checklist.reopen_unfinished_substeps();
+        let attempt = Attempt {
             id: claimed.attempt,
             fence: record.position.into(),
             holder: claimed.holder.clone(),
@@ -542,126 +515,221 @@ impl Step {
             stop: None,
             lifted: false,
             trace: Trace { pid: claimed.pid, ..Trace::default() },
-        });
-        Ok(())
+        };
+        self.phase = Phase::Held { attempt: Box::new(attempt), inherited };
+        Some(())
+    }
+
+    fn started(
+        &mut self,
+        base: Option<&Oid>,
+        answers: &[QuestionId],
+        pid: Option<u32>,
+        at: Millis,
+    ) -> Option<()> {
+        self.apply_answers(answers)?;
+        let Phase::Held { attempt, inherited } = &mut self.phase else { return None };
+        attempt.started_at = Some(at);
+        attempt.trace.pid = pid.or(attempt.trace.pid);
+        inherited.died_mid_work = false;
+        inherited.verified = None;
+        if attempt.entry == Entry::Fresh {
+            // A keeper begins from the base; whoever works outside has a tree of their own.
+            if matches!(attempt.holder, Holder::Keeper { .. }) {
+                self.report.progress = None;
+            }
+            self.changed = 0;
+            self.restarted_at = Some(attempt.fence);
+            self.outdated = false;
+        }
+        if let Some(base) = base {
+            self.base = Some(base.clone());
+        }
+        Some(())
+    }
+
+    fn checkpointed(&mut self, snapshot: &Snapshot, at: Millis) -> Option<()> {
+        let attempt = self.own()?;
+        let fence = attempt.fence;
+        if let Some(head) = &snapshot.head {
+            attempt.trace.head = Some(head.clone());
+            attempt.trace.commits = snapshot.commits;
+        }
+        // What stood in the tree before a reset may be another step's: it is kept, found by its ref, and
+        // nothing that this step would go on from.
+        if snapshot.reason != SnapshotReason::Reset {
+            self.changed = snapshot.changed;
+            self.snapshot = Some(KeptSnapshot { snapshot: snapshot.clone(), at, fence });
+        }
+        Some(())
+    }
+
+    fn checkout_changed(&mut self, changes: &CheckoutChanges) -> Option<()> {
+        let known = self.own()?.trace.checkout.get_or_insert_default();
+        let room = CHECKOUT_FILES_MAX.saturating_sub(known.files.len());
+        known.files.extend(changes.files.iter().take(room).cloned());
+        known.more += changes.more + changes.files.len().saturating_sub(room) as u64;
+        Some(())
+    }
+
+    fn answered(&mut self, question: QuestionId, answer: &str, at: Millis) -> Option<()> {
+        let by_piton = self.answer(question, answer, at)?.is_some();
+        if by_piton {
+            // What was done does not fit onto the run's branch, or is not wanted.
+            self.outdated |= answer == RESTART;
+            // A person has looked at it.
+            self.forgive();
+        }
+        Some(())
+    }
+
+    fn was_verified(&mut self, fact: &Fact) -> Option<()> {
+        let Fact::Verified { commit, tree, truth, commits, answers, omitted, .. } = fact else {
+            return None;
+        };
+        self.apply_answers(answers)?;
+        self.void_asked_by_piton();
+        let Phase::Held { attempt, inherited } = &mut self.phase else { return None };
+        attempt.trace.head = Some(commit.clone());
+        attempt.trace.commits = *commits;
+        attempt.trace.omitted.clone_from(omitted);
+        if *truth == Truth::Verified {
+            attempt.trace.verified = Some(commit.clone());
+        }
+        let (commit, tree, truth) = (commit.clone(), tree.clone(), *truth);
+        inherited.verified = Some(VerifiedCommit { commit, tree, truth, landing: None });
+        Some(())
+    }
+
+    fn completed(
+        &mut self,
+        commit: Option<&Oid>,
+        waived: &Option<Waived>,
+        at: Millis,
+    ) -> Option<()> {
+        let verified = self.verified().map(|verified| (verified.commit.clone(), verified.truth));
+        let attempt = self.own()?;
+        let fence = attempt.fence;
+        let truth = match commit {
+            Some(_) => {
+                let (given, truth) = verified?;
+                // What it was given to be landed, wherever its worktree stands by now.
+                attempt.trace.head = Some(given);
+                truth
+            }
+            // Nobody but the holder has seen it done.
+            None => Truth::Claimed,
+        };
+        self.end(Ending::Completed, at, None)?;
+        self.void_questions();
+        // What only the next attempt would have asked for is left to the log: runs that are mostly done
+        // are kept small.
+        if let Some(kept) = &mut self.snapshot {
+            kept.snapshot.omitted.clear();
+        }
+        let (commit, waived) = (commit.cloned(), waived.clone());
+        self.phase = Phase::Completed { commit, truth, at, fence, waived };
+        Some(())
+    }
+
+    fn failed(&mut self, why: &Failure, at: Millis, run_stop: Option<Stop>) -> Option<()> {
+        let (held_back, _) = self.end(Ending::Failed(why.clone()), at, run_stop)?;
+        self.failures += 1;
+        self.outdated |= matches!(why, Failure::Landing { .. });
+        self.phase = Phase::Failed { why: why.clone(), held_back };
+        Some(())
+    }
+
+    fn interrupted(
+        &mut self,
+        last: &Interruption,
+        at: Millis,
+        run_stop: Option<Stop>,
+    ) -> Option<()> {
+        let asked = self.attempt()?.stop.is_some() || run_stop.is_some();
+        let died_mid_work = self.dies_mid_work_at(last.left_at);
+        let ending = Ending::Interrupted { cause: last.cause, at: last.at };
+        let (held_back, mut inherited) = self.end(ending, at, run_stop)?;
+        inherited.died_mid_work = died_mid_work;
+        inherited.idle = self.count_interruption(inherited.idle, last, asked);
+        self.phase = Phase::Interrupted { last: last.clone(), inherited, held_back };
+        Some(())
     }
 
     /// Pending again, as if it had never failed; what was done of its checklist stays.
     fn reset(&mut self) -> Option<()> {
         match self.phase {
-            Phase::Held(_) => return None,
-            Phase::Pending if self.is_unspent() => return None,
-            Phase::Pending
-            | Phase::Failed { .. }
-            | Phase::Interrupted(_)
-            | Phase::Suspended { .. }
-            | Phase::Completed { .. } => {}
+            Phase::Held { .. } => return None,
+            Phase::Pending { .. } if self.is_unspent() => return None,
+            _ => {}
         }
-        self.phase = Phase::Pending;
-        self.held_back = None;
-        self.died_mid_work = false;
+        self.phase = Phase::default();
         self.failures = 0;
-        self.idle = 0;
         self.changed = 0;
-        self.unverify();
         self.checklist.reopen();
         self.void_questions();
         Some(())
     }
 
-    /// Whether nothing that happened counts against the next attempt: no failure, no interruption, no
-    /// stop.
-    pub(crate) fn is_unspent(&self) -> bool {
-        self.failures == 0 && self.idle == 0 && self.held_back.is_none()
-    }
-
-    /// The step under another recipe: pending, with its history; its checklist is another one.
-    pub(super) fn replanned(&self) -> Step {
-        let mut step = Step {
-            phase: Phase::Pending,
-            held_back: None,
-            died_mid_work: false,
-            failures: 0,
-            idle: 0,
-            changed: 0,
-            verified: None,
-            landing: None,
-            checklist: Checklist::default(),
-            ..self.clone()
-        };
-        step.void_questions();
-        step
-    }
-
     /// A holder asks; about its interruption piton does, once it is over.
     fn may_ask(&mut self, fence: Fence, about: Option<&About>) -> Option<()> {
-        match (about, &self.phase) {
-            (Some(About::Interruption { .. }), Phase::Interrupted(_)) => {
-                self.history.last().filter(|past| past.attempt.fence == fence).map(drop)
+        let asker = match (about, &self.phase) {
+            (Some(About::Interruption { .. }), Phase::Interrupted { .. }) => {
+                &self.history.last()?.attempt
             }
-            (Some(About::Interruption { .. }), _) => None,
-            (Some(About::Conflict(_)) | None, _) => self.own(fence).map(drop),
-        }
+            (Some(About::Interruption { .. }), _) => return None,
+            (Some(About::Conflict(_)) | None, _) => self.attempt()?,
+        };
+        (asker.fence == fence).then_some(())
     }
 
-    /// Whether it waits for a person to move what was in its way.
-    pub fn is_obstructed(&self) -> bool {
-        match &self.phase {
-            Phase::Interrupted(last) => self.idle > 0 && last.cause == Cause::Obstacle,
-            _ => false,
-        }
-    }
-
-    /// What was verified, and perhaps about to land, is not what the step will end with.
-    fn unverify(&mut self) {
-        self.verified = None;
-        self.landing = None;
-    }
-
-    fn own(&mut self, fence: Fence) -> Option<&mut Attempt> {
+    fn own(&mut self) -> Option<&mut Attempt> {
         match &mut self.phase {
-            Phase::Held(attempt) if attempt.fence == fence => Some(attempt),
+            Phase::Held { attempt, .. } => Some(attempt),
             _ => None,
         }
     }
 
-    /// What only the next attempt would have asked for is left to the log: runs that are mostly done are
-    /// kept small.
-    fn shed(&mut self) {
-        self.last_progress = None;
-        if let Some(kept) = &mut self.snapshot {
-            kept.snapshot.omitted.clear();
+    /// Moves the open attempt into the history. Says which stop holds the step back from here on, and what
+    /// the next attempt inherits.
+    fn end(
+        &mut self,
+        ending: Ending,
+        ended_at: Millis,
+        run_stop: Option<Stop>,
+    ) -> Option<(Option<Stop>, Inherited)> {
+        let Phase::Held { mut attempt, inherited } = std::mem::take(&mut self.phase) else {
+            return None;
+        };
+        let held_back = stronger(run_stop, attempt.unlifted_stop());
+        // No longer needed for decisions; long histories are kept small.
+        attempt.until.clock = None;
+        if let Holder::Keeper { boot, .. } = &mut attempt.holder {
+            boot.0.clear();
         }
-    }
-
-    fn end(&mut self, ending: Ending, ended_at: Millis) {
-        if let Phase::Held(mut attempt) = std::mem::take(&mut self.phase) {
-            // They judge no more; long histories are kept small.
-            attempt.until.clock = None;
-            if let Holder::Keeper { boot, .. } = &mut attempt.holder {
-                boot.0.clear();
-            }
-            self.history.push(PastAttempt { attempt, ended_at, ending });
-        }
+        self.history.push(PastAttempt { attempt: *attempt, ended_at, ending });
+        Some((held_back, inherited))
     }
 
     /// Being stopped on request, or killed before anything was started, says nothing about the step.
     /// Trouble on the way there does: it would come again and again. What is in the way would, however
     /// often it is tried: a person is asked at once.
-    fn count_interruption(&mut self, left_at: Stage, cause: Cause, asked: bool) {
-        let trouble = matches!(cause, Cause::Unknown | Cause::DiskFull | Cause::Obstacle);
-        if asked || (left_at == Stage::Unstarted && !trouble) {
-            return;
+    fn count_interruption(&self, before: Idle, last: &Interruption, asked: bool) -> Idle {
+        let trouble = matches!(last.cause, Cause::Unknown | Cause::DiskFull | Cause::Obstacle);
+        if asked || (last.left_at == Stage::Unstarted && !trouble) {
+            return before;
         }
-        if cause == Cause::Obstacle {
-            self.idle = IDLE_INTERRUPTIONS_MAX;
-            return;
+        if last.cause == Cause::Obstacle {
+            return Idle { times: IDLE_INTERRUPTIONS_MAX, ..before };
         }
-        let tree = self.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone());
-        let (parts, reported) = (self.checklist.parts_done(), self.report.progress);
-        let progress = Some(Progress { left_at, tree, parts, reported });
-        self.idle = if self.last_progress == progress { self.idle + 1 } else { 1 };
-        self.last_progress = progress;
+        let progress = Some(Progress {
+            left_at: last.left_at,
+            tree: self.snapshot.as_ref().map(|kept| kept.snapshot.tree.clone()),
+            parts: self.checklist.parts_done(),
+            reported: self.report.progress,
+        });
+        let times = if before.last == progress { before.times + 1 } else { 1 };
+        Idle { times, last: progress }
     }
 }
 

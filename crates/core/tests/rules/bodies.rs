@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 
 use piton_core::event::{
-    About, BadEvent, Cause, Check, Claimed, Conflict, EVENT_VERSION, Entry, Event, Exit, Failure,
-    Grounds, Haste, Holder, Mark, MergeIntent, Omission, Priority, ReleasedBy, Report,
-    ReportedFile, Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
+    About, BadEvent, Cause, Check, CheckoutChanges, Claimed, Conflict, EVENT_VERSION, Entry, Event,
+    Exit, Fact, Failure, Grounds, Haste, Holder, Interruption, LandingIntent, Mark, MergeIntent,
+    Omission, Priority, ReleasedBy, Report, ReportedFile, Repository, RunOpened, Scope, Snapshot,
+    SnapshotReason, Stage, Truth, Under, Waived,
 };
 use piton_core::ids::{
     AttemptId, BootId, Fence, Handle, Hash, QuestionId, RunId, StepRef, SubstepId, TreeNo,
@@ -16,7 +17,7 @@ use piton_core::time::{BootClock, Millis, Moment};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::history::{host, id, item, oid, outside};
+use crate::history::{at, host, id, item, oid, outside};
 
 const SAMPLES: &str = include_str!("../fixtures/events-v1.jsonl");
 
@@ -95,49 +96,57 @@ fn samples() -> Vec<Event> {
 }
 
 fn sample_of_an_obstacle() -> Event {
-    Event::Interrupted {
-        step: StepRef::first(id("jwt")),
-        fence: Fence(7),
-        cause: Cause::Obstacle,
-        at: Millis(1_767_225_600_000),
-        evidence: "somebody's folder is in the way".to_owned(),
-        left_at: Stage::Agent,
-    }
+    Event::Under(
+        Under { step: at("jwt"), fence: Fence(7) },
+        Fact::Interrupted(Interruption {
+            cause: Cause::Obstacle,
+            at: Millis(1_767_225_600_000),
+            evidence: "somebody's folder is in the way".to_owned(),
+            left_at: Stage::Agent,
+        }),
+    )
 }
 
 fn sample_of_nested_repositories() -> Event {
     let why = "a repository of its own".to_owned();
-    Event::Verified {
-        step: StepRef::first(id("jwt")),
-        fence: Fence(7),
-        commit: oid(4),
-        tree: oid(5),
-        truth: Truth::Claimed,
-        check: None,
-        commits: 2,
-        answers: Vec::new(),
-        omitted: vec![Omission { path: "vendor/".to_owned(), why }],
-    }
+    Event::Under(
+        Under { step: at("jwt"), fence: Fence(7) },
+        Fact::Verified {
+            commit: oid(4),
+            tree: oid(5),
+            truth: Truth::Claimed,
+            check: None,
+            commits: 2,
+            answers: Vec::new(),
+            omitted: vec![Omission { path: "vendor/".to_owned(), why }],
+        },
+    )
 }
 
 fn sample_of_a_checkpoint() -> Event {
-    let (step, fence) = (StepRef::first(id("jwt")), Fence(7));
+    let (step, fence) = (at("jwt"), Fence(7));
     let report = Report { note: Some("half way".to_owned()), ..Report::default() };
     let snapshot = Some(kept(SnapshotReason::Checkpoint));
-    Event::Checkpointed { step, fence, snapshot, report: Some(Box::new(report)) }
+    Event::Under(
+        Under { step, fence },
+        Fact::Checkpointed { snapshot, report: Some(Box::new(report)) },
+    )
 }
 
 fn samples_of_interruptions() -> Vec<Event> {
-    let asked = |cause: Cause, changed: u64, kept: Option<&str>| Event::Asked {
-        step: StepRef::first(id("jwt")),
-        fence: Fence(7),
-        text: "jwt was interrupted".to_owned(),
-        choices: vec!["continue".to_owned(), "restart".to_owned(), "stop".to_owned()],
-        about: Some(Box::new(About::Interruption {
-            cause,
-            changed,
-            kept: kept.map(str::to_owned),
-        })),
+    let asked = |cause: Cause, changed: u64, kept: Option<&str>| {
+        Event::Under(
+            Under { step: at("jwt"), fence: Fence(7) },
+            Fact::Asked {
+                text: "jwt was interrupted".to_owned(),
+                choices: vec!["continue".to_owned(), "restart".to_owned(), "stop".to_owned()],
+                about: Some(Box::new(About::Interruption {
+                    cause,
+                    changed,
+                    kept: kept.map(str::to_owned),
+                })),
+            },
+        )
     };
     vec![
         asked(Cause::ProcessKill, 2, Some("refs/piton/auth-system-steady-otter/jwt/7/3")),
@@ -155,29 +164,36 @@ fn samples_of_abandoning() -> Vec<Event> {
 }
 
 fn samples_with_traces() -> Vec<Event> {
-    let (step, fence, pid) = (StepRef::first(id("jwt")), Fence(7), Some(4711));
+    let (step, fence, pid) = (at("jwt"), Fence(7), Some(4711));
     let snapshot = Snapshot { head: Some(oid(4)), commits: 2, ..kept(SnapshotReason::End) };
     let (commit, tree, truth) = (oid(4), oid(5), Truth::Claimed);
     vec![
         Event::Claimed(Claimed { pid, ..claimed(Entry::Fresh, Grounds::Free) }),
-        Event::Started { step: step.clone(), fence, base: Some(oid(3)), answers: Vec::new(), pid },
-        Event::Checkpointed { step: step.clone(), fence, snapshot: Some(snapshot), report: None },
-        Event::Verified {
-            step,
-            fence,
-            commit,
-            tree,
-            truth,
-            check: None,
-            commits: 2,
-            answers: Vec::new(),
-            omitted: Vec::new(),
-        },
+        Event::Under(
+            Under { step: step.clone(), fence },
+            Fact::Started { base: Some(oid(3)), answers: Vec::new(), pid },
+        ),
+        Event::Under(
+            Under { step: step.clone(), fence },
+            Fact::Checkpointed { snapshot: Some(snapshot), report: None },
+        ),
+        Event::Under(
+            Under { step, fence },
+            Fact::Verified {
+                commit,
+                tree,
+                truth,
+                check: None,
+                commits: 2,
+                answers: Vec::new(),
+                omitted: Vec::new(),
+            },
+        ),
     ]
 }
 
 fn samples_of_worktrees() -> Vec<Event> {
-    let (step, fence) = (StepRef::first(id("jwt")), Fence(7));
+    let (step, fence) = (at("jwt"), Fence(7));
     let conflict = Conflict {
         branch: "piton/auth-system-steady-otter/run".to_owned(),
         onto: oid(3),
@@ -188,52 +204,58 @@ fn samples_of_worktrees() -> Vec<Event> {
         worktree: Some("/home/somebody/repo/.piton/worktrees/x/step/jwt".to_owned()),
     };
     vec![
-        Event::Asked {
-            step: step.clone(),
-            fence,
-            text: "jwt conflicts".to_owned(),
-            choices: vec!["land again".to_owned(), "restart".to_owned(), "stop".to_owned()],
-            about: Some(Box::new(About::Conflict(conflict))),
-        },
-        Event::Verified {
-            step,
-            fence,
-            commit: oid(4),
-            tree: oid(5),
-            truth: Truth::Claimed,
-            check: None,
-            commits: 2,
-            answers: vec![QuestionId(12)],
-            omitted: Vec::new(),
-        },
-        Event::Failed {
-            step: StepRef::first(id("jwt")),
-            fence,
-            why: Failure::Setup {
-                why: "`npm ci` ended with exit 1".to_owned(),
-                tail: "no network".to_owned(),
+        Event::Under(
+            Under { step: step.clone(), fence },
+            Fact::Asked {
+                text: "jwt conflicts".to_owned(),
+                choices: vec!["land again".to_owned(), "restart".to_owned(), "stop".to_owned()],
+                about: Some(Box::new(About::Conflict(conflict))),
             },
-        },
+        ),
+        Event::Under(
+            Under { step, fence },
+            Fact::Verified {
+                commit: oid(4),
+                tree: oid(5),
+                truth: Truth::Claimed,
+                check: None,
+                commits: 2,
+                answers: vec![QuestionId(12)],
+                omitted: Vec::new(),
+            },
+        ),
+        Event::Under(
+            Under { step: at("jwt"), fence },
+            Fact::Failed {
+                why: Failure::Setup {
+                    why: "`npm ci` ended with exit 1".to_owned(),
+                    tail: "no network".to_owned(),
+                },
+            },
+        ),
     ]
 }
 
 fn first_samples() -> Vec<Event> {
-    let step = StepRef::first(id("jwt"));
+    let step = at("jwt");
     let fence = Fence(7);
     let mut all = vec![
         opened(Some("https://example.org/repo.git"), None, None),
         opened(None, None, None),
         opened(None, Some("/home/somebody/side"), None),
         opened(Some("https://example.org/repo.git"), None, Some("main")),
-        Event::Started {
-            step: step.clone(),
-            fence,
-            base: Some(oid(3)),
-            answers: Vec::new(),
-            pid: None,
-        },
-        Event::LandingIntended { step: step.clone(), fence, onto: oid(3), to: oid(4) },
-        Event::Completed { step: step.clone(), fence, commit: Some(oid(4)), waived: None },
+        Event::Under(
+            Under { step: step.clone(), fence },
+            Fact::Started { base: Some(oid(3)), answers: Vec::new(), pid: None },
+        ),
+        Event::Under(
+            Under { step: step.clone(), fence },
+            Fact::LandingIntended(LandingIntent { onto: oid(3), to: oid(4) }),
+        ),
+        Event::Under(
+            Under { step: step.clone(), fence },
+            Fact::Completed { commit: Some(oid(4)), waived: None },
+        ),
         Event::Resumed { host: host("here"), confirmed: false },
         Event::Resumed { host: host("here"), confirmed: true },
     ];
@@ -249,7 +271,10 @@ fn first_samples() -> Vec<Event> {
         SnapshotReason::Reset,
     ] {
         let (step, snapshot) = (step.clone(), Some(kept(reason)));
-        all.push(Event::Checkpointed { step, fence, snapshot, report: None });
+        all.push(Event::Under(
+            Under { step, fence },
+            Fact::Checkpointed { snapshot, report: None },
+        ));
     }
     for truth in [Truth::Verified, Truth::Claimed, Truth::Unknown] {
         let check = (truth == Truth::Verified).then(|| Check {
@@ -259,17 +284,18 @@ fn first_samples() -> Vec<Event> {
             ms: 1_234,
         });
         let (commit, tree) = (oid(4), oid(5));
-        all.push(Event::Verified {
-            step: step.clone(),
-            fence,
-            commit,
-            tree,
-            truth,
-            check,
-            commits: 0,
-            answers: Vec::new(),
-            omitted: Vec::new(),
-        });
+        all.push(Event::Under(
+            Under { step: step.clone(), fence },
+            Fact::Verified {
+                commit,
+                tree,
+                truth,
+                check,
+                commits: 0,
+                answers: Vec::new(),
+                omitted: Vec::new(),
+            },
+        ));
     }
     for why in [
         Failure::Exit { exit: Exit::Code(1), tail: "no such file\n".to_owned() },
@@ -278,7 +304,7 @@ fn first_samples() -> Vec<Event> {
         Failure::Timeout { ms: 5_400_000 },
         Failure::Landing { message: "src/auth.ts conflicts".to_owned() },
     ] {
-        all.push(Event::Failed { step: step.clone(), fence, why });
+        all.push(Event::Under(Under { step: step.clone(), fence }, Fact::Failed { why }));
     }
     for (cause, left_at) in [
         (Cause::UserInterrupt, Stage::Unstarted),
@@ -293,9 +319,12 @@ fn first_samples() -> Vec<Event> {
     ] {
         let evidence = format!("the keeper's lock was free ({cause})");
         let (step, at) = (step.clone(), Millis(1_767_225_600_000));
-        all.push(Event::Interrupted { step, fence, cause, at, evidence, left_at });
+        all.push(Event::Under(
+            Under { step, fence },
+            Fact::Interrupted(Interruption { cause, at, evidence, left_at }),
+        ));
     }
-    for scope in [Scope::Run, Scope::Attempt { step: step.clone(), fence }] {
+    for scope in [Scope::Run, Scope::Attempt(Under { step: step.clone(), fence })] {
         for haste in [Haste::Graceful, Haste::Now] {
             let (scope, cause) = (scope.clone(), Cause::UserInterrupt);
             all.push(Event::StopRequested { scope, cause, haste });
@@ -306,23 +335,33 @@ fn first_samples() -> Vec<Event> {
 }
 
 fn samples_from_outside() -> Vec<Event> {
-    let (step, fence) = (StepRef::first(id("jwt")), Fence(7));
+    let (step, fence) = (at("jwt"), Fence(7));
     let substep = || SubstepId::new("validate").unwrap();
     let mut all = vec![
-        Event::Started { step: step.clone(), fence, base: None, answers: Vec::new(), pid: None },
-        Event::Completed { step: step.clone(), fence, commit: None, waived: None },
-        Event::Completed {
-            step: step.clone(),
-            fence,
-            commit: None,
-            waived: Some(Waived {
-                reason: "the fixture is gone".to_owned(),
-                substeps: vec![substep()],
-                items: vec![item("2"), item("validate.1")],
-                questions: Vec::new(),
-            }),
-        },
-        Event::SubstepCompleted { step: step.clone(), fence, substep: substep() },
+        Event::Under(
+            Under { step: step.clone(), fence },
+            Fact::Started { base: None, answers: Vec::new(), pid: None },
+        ),
+        Event::Under(
+            Under { step: step.clone(), fence },
+            Fact::Completed { commit: None, waived: None },
+        ),
+        Event::Under(
+            Under { step: step.clone(), fence },
+            Fact::Completed {
+                commit: None,
+                waived: Some(Waived {
+                    reason: "the fixture is gone".to_owned(),
+                    substeps: vec![substep()],
+                    items: vec![item("2"), item("validate.1")],
+                    questions: Vec::new(),
+                }),
+            },
+        ),
+        Event::Under(
+            Under { step: step.clone(), fence },
+            Fact::SubstepCompleted { substep: substep() },
+        ),
         Event::Reset { step: step.clone(), reason: None },
         Event::Reset { step: step.clone(), reason: Some("wrong approach".to_owned()) },
     ];
@@ -338,51 +377,60 @@ fn samples_from_outside() -> Vec<Event> {
     }
     for report in [report(), Report { note: Some("half way".to_owned()), ..Report::default() }] {
         let (step, report) = (step.clone(), Some(Box::new(report)));
-        all.push(Event::Checkpointed { step, fence, snapshot: None, report });
+        all.push(Event::Under(
+            Under { step, fence },
+            Fact::Checkpointed { snapshot: None, report },
+        ));
     }
     let (snapshot, both) = (Some(kept(SnapshotReason::Cadence)), Some(Box::new(report())));
-    all.push(Event::Checkpointed { step: step.clone(), fence, snapshot, report: both });
+    all.push(Event::Under(
+        Under { step: step.clone(), fence },
+        Fact::Checkpointed { snapshot, report: both },
+    ));
     for priority in [Priority::Critical, Priority::Important, Priority::Minor] {
         let (step, text) = (step.clone(), "clock skew is not handled".to_owned());
-        all.push(Event::ItemAdded { step, fence, text, priority });
+        all.push(Event::Under(Under { step, fence }, Fact::ItemAdded { text, priority }));
     }
     for mark in [Mark::Done, Mark::Deferred { reason: "needs a key".to_owned() }] {
         let (step, items) = (step.clone(), vec![item("1"), item("validate.2")]);
-        all.push(Event::ItemsMarked { step, fence, items, mark });
+        all.push(Event::Under(Under { step, fence }, Fact::ItemsMarked { items, mark }));
     }
     for by in [ReleasedBy::Owner, ReleasedBy::Force] {
-        all.push(Event::Released { step: step.clone(), fence, by });
+        all.push(Event::Under(Under { step: step.clone(), fence }, Fact::Released { by }));
     }
     for why in [
         Failure::Reported { reason: "no access".to_owned() },
         Failure::Unfinished { open: "substep refresh".to_owned() },
     ] {
-        all.push(Event::Failed { step: step.clone(), fence, why });
+        all.push(Event::Under(Under { step: step.clone(), fence }, Fact::Failed { why }));
     }
     all.sort_by_key(kind);
     all
 }
 
 fn samples_of_questions() -> Vec<Event> {
-    let (step, fence) = (StepRef::first(id("jwt")), Fence(7));
+    let (step, fence) = (at("jwt"), Fence(7));
     let (questions, reason) = (vec![QuestionId(12), QuestionId(14)], "no time".to_owned());
     let waived = Waived { reason, substeps: vec![], items: vec![], questions: questions.clone() };
-    let asked = |choices: &[&str]| Event::Asked {
-        step: step.clone(),
-        fence,
-        text: "Welches Format? 形式は".to_owned(),
-        choices: choices.iter().map(|choice| (*choice).to_owned()).collect(),
-        about: None,
+    let asked = |choices: &[&str]| {
+        Event::Under(
+            Under { step: step.clone(), fence },
+            Fact::Asked {
+                text: "Welches Format? 形式は".to_owned(),
+                choices: choices.iter().map(|choice| (*choice).to_owned()).collect(),
+                about: None,
+            },
+        )
     };
     vec![
-        Event::Started {
-            step: step.clone(),
-            fence,
-            base: None,
-            answers: questions.clone(),
-            pid: None,
-        },
-        Event::Completed { step: step.clone(), fence, commit: None, waived: Some(waived) },
+        Event::Under(
+            Under { step: step.clone(), fence },
+            Fact::Started { base: None, answers: questions.clone(), pid: None },
+        ),
+        Event::Under(
+            Under { step: step.clone(), fence },
+            Fact::Completed { commit: None, waived: Some(waived) },
+        ),
         asked(&[]),
         asked(&["JWT", "opaque"]),
         Event::Answered {
@@ -391,10 +439,13 @@ fn samples_of_questions() -> Vec<Event> {
             answer: "JWT".to_owned(),
             host: host("here"),
         },
-        Event::AnswersApplied { step: step.clone(), fence, questions },
-        Event::Suspended { step: step.clone(), fence },
+        Event::Under(Under { step: step.clone(), fence }, Fact::AnswersApplied { questions }),
+        Event::Under(Under { step: step.clone(), fence }, Fact::Suspended {}),
         Event::PlanAccepted { plan: Hash::of(b"plan"), text: "plan".to_owned() },
-        Event::CheckoutChanged { step, fence, files: vec!["src/ü.ts".to_owned()], more: 3 },
+        Event::Under(
+            Under { step, fence },
+            Fact::CheckoutChanged(CheckoutChanges { files: vec!["src/ü.ts".to_owned()], more: 3 }),
+        ),
         Event::MergeIntended(MergeIntent {
             into: "main".to_owned(),
             onto: oid(1),
@@ -439,26 +490,26 @@ fn kind(event: &Event) -> u8 {
     match event {
         Event::RunOpened(_) => 0,
         Event::Claimed(_) => 1,
-        Event::Started { .. } => 2,
-        Event::Checkpointed { .. } => 3,
-        Event::Verified { .. } => 4,
-        Event::LandingIntended { .. } => 5,
-        Event::Completed { .. } => 6,
-        Event::Failed { .. } => 7,
-        Event::Interrupted { .. } => 8,
+        Event::Under(_, Fact::Started { .. }) => 2,
+        Event::Under(_, Fact::Checkpointed { .. }) => 3,
+        Event::Under(_, Fact::Verified { .. }) => 4,
+        Event::Under(_, Fact::LandingIntended(_)) => 5,
+        Event::Under(_, Fact::Completed { .. }) => 6,
+        Event::Under(_, Fact::Failed { .. }) => 7,
+        Event::Under(_, Fact::Interrupted(_)) => 8,
         Event::StopRequested { .. } => 9,
         Event::Resumed { .. } => 10,
-        Event::SubstepCompleted { .. } => 11,
-        Event::ItemAdded { .. } => 12,
-        Event::ItemsMarked { .. } => 13,
-        Event::Released { .. } => 14,
+        Event::Under(_, Fact::SubstepCompleted { .. }) => 11,
+        Event::Under(_, Fact::ItemAdded { .. }) => 12,
+        Event::Under(_, Fact::ItemsMarked { .. }) => 13,
+        Event::Under(_, Fact::Released { .. }) => 14,
         Event::Reset { .. } => 15,
-        Event::Asked { .. } => 16,
+        Event::Under(_, Fact::Asked { .. }) => 16,
         Event::Answered { .. } => 17,
-        Event::AnswersApplied { .. } => 18,
-        Event::Suspended { .. } => 19,
+        Event::Under(_, Fact::AnswersApplied { .. }) => 18,
+        Event::Under(_, Fact::Suspended { .. }) => 19,
         Event::PlanAccepted { .. } => 20,
-        Event::CheckoutChanged { .. } => 21,
+        Event::Under(_, Fact::CheckoutChanged(_)) => 21,
         Event::Abandoned { .. } => 22,
         Event::Reopened { .. } => 23,
         Event::MergeIntended(_) => 24,

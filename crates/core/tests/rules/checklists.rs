@@ -1,12 +1,12 @@
 //! Checklists: substeps and items as they are worked off, what completion asks of them, and what is
 //! open again when somebody else takes the step. What holders report is here too.
 
-use piton_core::decide::{Command, completable};
-use piton_core::event::{Report, ReportedFile};
-use piton_core::ids::{Fence, StepRef};
+use piton_core::decide::{Command, Request, completable};
+use piton_core::event::{Report, ReportedFile, Under};
+use piton_core::ids::Fence;
 use piton_core::refusal::Refusal;
 
-use crate::history::{History, answer, check_in, id, plan};
+use crate::history::{History, answer, at, check_in, plan};
 
 /// `a` has two items of its own, and a substep with two and one with none; `b` needs it.
 fn history() -> History {
@@ -57,8 +57,8 @@ fn a_substep_is_completed_once() {
 fn could(log: &str, waive: Option<&str>) -> String {
     let mut history = history();
     history.play(log);
-    let (step, fence) = (StepRef::first(id("a")), history.fence("a"));
-    match completable(&history.run, &step, fence, waive) {
+    let under = Under { step: at("a"), fence: history.fence("a") };
+    match completable(&history.run, &under, waive) {
         Ok(()) => "yes".to_owned(),
         Err(refusal) => format!("no: {refusal}"),
     }
@@ -74,8 +74,8 @@ fn whether_a_step_could_be_completed_is_known_before_anything_lands() {
     assert_eq!(could("claim a", Some("enough")), "no: step a is not verified", "its keeper does");
     let mut history = history();
     history.play("claim a from x, claim a from y force");
-    let (step, old) = (StepRef::first(id("a")), Fence(2));
-    let refusal = completable(&history.run, &step, old, Some("enough")).expect_err("it is lost");
+    let under = Under { step: at("a"), fence: Fence(2) };
+    let refusal = completable(&history.run, &under, Some("enough")).expect_err("it is lost");
     assert!(matches!(refusal, Refusal::StaleFence { .. }), "{refusal}");
 }
 
@@ -156,7 +156,7 @@ fn a_waived_completion_records_what_was_skipped() {
 
 /// Every item with what became of it.
 fn items(history: &History) -> String {
-    let (plan, state) = history.run.step(&id("a")).unwrap();
+    let (plan, state) = history.run.step(&at("a")).unwrap();
     let told = state.checklist.items(plan).map(|item| {
         let mark = match item.mark {
             None => "open",
@@ -169,7 +169,7 @@ fn items(history: &History) -> String {
 }
 
 fn open_substeps(history: &History) -> Vec<String> {
-    let (plan, state) = history.run.step(&id("a")).unwrap();
+    let (plan, state) = history.run.step(&at("a")).unwrap();
     state.checklist.open_substeps(plan).iter().map(ToString::to_string).collect()
 }
 
@@ -237,10 +237,15 @@ fn reset_opens_what_is_not_done_and_keeps_what_is() {
 
 /// Reports under the current claim of `a`, and tells what is known then.
 fn reported(history: &mut History, report: Report) -> Report {
-    let (step, fence) = (StepRef::first(id("a")), history.fence("a"));
+    let (step, fence) = (at("a"), history.fence("a"));
     let report = Some(Box::new(report));
-    history.submit(&Command::Checkpoint { step, fence, snapshot: None, report }).unwrap();
-    history.run.step(&id("a")).unwrap().1.report.clone()
+    history
+        .submit(&Command::Under(
+            Under { step, fence },
+            Request::Checkpoint { snapshot: None, report },
+        ))
+        .unwrap();
+    history.run.step(&at("a")).unwrap().1.report.clone()
 }
 
 fn file(path: &str, line: Option<u32>) -> ReportedFile {
@@ -277,7 +282,7 @@ fn reports_merge_field_by_field() {
         Report { session: text("s-2"), ..Report::default() },
         Report { data: text("[1]"), ..Report::default() },
     ] {
-        let before = history.run.step(&id("a")).unwrap().1.report.clone();
+        let before = history.run.step(&at("a")).unwrap().1.report.clone();
         let after = reported(&mut history, later.clone());
         assert_ne!(after, before, "{later:?} is heard");
         assert_eq!(reported(&mut history, before.clone()), before, "and nothing else changed");
@@ -295,7 +300,7 @@ fn a_report_outlives_its_claim() {
     history.play("claim a from x, note a half way");
     for then in ["claim a from x", "release a", "claim a", "interrupt a agent", "reset a"] {
         history.play(then);
-        let (_, state) = history.run.step(&id("a")).unwrap();
+        let (_, state) = history.run.step(&at("a")).unwrap();
         assert_eq!(state.report.note.as_deref(), Some("half way"), "after {then}");
     }
     assert_eq!(answer(&mut history, "claim a from y"), "claimed a fresh");

@@ -2,9 +2,9 @@
 //! of their own. Who may take what from whom, and what becomes of those it is taken from.
 
 use piton_core::claim::{claimable, ready};
-use piton_core::decide::Command;
+use piton_core::decide::{Command, Request};
 use piton_core::decided::KeyChange;
-use piton_core::event::{Event, Holder, Snapshot, Truth};
+use piton_core::event::{Event, Holder, Snapshot, Truth, Under};
 use piton_core::ids::{Fence, StepRef};
 use piton_core::observed::{Observed, Sighting};
 use piton_core::recover::{Action, recover};
@@ -13,7 +13,7 @@ use piton_core::run::{Ending, Phase};
 use piton_core::view::{KnownAs, view};
 
 use crate::decisions::FENCED;
-use crate::history::{History, LEASE, answer, check_in, id, oid, outside, plan, snapshot};
+use crate::history::{History, LEASE, answer, at, check_in, oid, outside, plan, snapshot};
 
 /// As for the other decisions, and `d`, which only others can do.
 fn history() -> History {
@@ -56,7 +56,9 @@ fn a_step_goes_from_claim_to_completion_outside() {
 fn another_commit_is_landed_anew() {
     let mut history = history();
     history.play("claim a from x, verify a, land a");
-    let landing = |history: &History| history.run.step(&id("a")).map(|(_, a)| a.landing.is_some());
+    let landing = |history: &History| {
+        history.run.step(&at("a")).map(|(_, a)| a.verified().is_some_and(|it| it.landing.is_some()))
+    };
     assert_eq!(landing(&history), Some(true));
     history.play("verify a");
     assert_eq!(landing(&history), Some(false));
@@ -113,7 +115,7 @@ fn auto_reclaim_gives_the_same_owner_a_new_fence_at_once() {
     let mut history = history();
     history.play("claim a from x, wait 59, claim a from x");
     assert_eq!(history.fence("a"), Fence(3));
-    let (_, state) = history.run.step(&id("a")).unwrap();
+    let (_, state) = history.run.step(&at("a")).unwrap();
     assert_eq!(state.attempt().unwrap().until, history.now.after(LEASE), "with a lease of its own");
     assert_eq!(history.leases.len(), 1, "and a row of its own");
     assert_eq!(state.history[0].ending, Ending::Displaced);
@@ -178,7 +180,7 @@ fn a_stop_is_heard_by_whoever_works_outside_until_it_is_lifted() {
     let heard = |commands: &str| {
         let mut history = history();
         history.play(commands);
-        let (_, state) = history.run.step(&id("a")).unwrap();
+        let (_, state) = history.run.step(&at("a")).unwrap();
         history.run.stop_for(state.attempt().expect("it is held")).is_some()
     };
     assert!(heard("claim a from x, stop a"));
@@ -321,7 +323,7 @@ fn force_claim_says_whom_it_displaces() {
     let events = history.say("claim a from x force alive").unwrap();
     let [Event::Claimed(claimed)] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((claimed.displaces, &claimed.holder), (Some(Fence(2)), &outside("here", "x")));
-    let (_, state) = history.run.step(&id("a")).unwrap();
+    let (_, state) = history.run.step(&at("a")).unwrap();
     assert_eq!(state.history[0].ending, Ending::Displaced);
     let events = history.say("claim c from x").unwrap();
     let [Event::Claimed(claimed)] = events.as_slice() else { panic!("{events:?}") };
@@ -396,8 +398,8 @@ fn release_gives_a_step_back() {
 
     let mut history = history();
     history.play("claim a from x, release a");
-    let (_, state) = history.run.step(&id("a")).unwrap();
-    assert_eq!(state.phase, Phase::Pending);
+    let (_, state) = history.run.step(&at("a")).unwrap();
+    assert_eq!(state.phase, Phase::default());
     assert_eq!(state.history[0].ending, Ending::Released);
     assert!(history.leases.is_empty(), "no row is left");
 }
@@ -540,9 +542,12 @@ fn a_repeated_completion_is_harmless_and_a_strangers_is_not() {
     check(DONE_A, "finish a@3", "no: step a is completed");
     let mut history = history();
     history.play(DONE_A);
-    let step = StepRef { iteration: 2, ..StepRef::first(id("a")) };
-    let other = Command::Complete { step, fence: Fence(2), commit: None, waive: None };
-    assert_eq!(history.submit(&other), Err(Refusal::UnknownStep(id("a"))));
+    let step = StepRef { iteration: 2, ..at("a") };
+    let other = Command::Under(
+        Under { step, fence: Fence(2) },
+        Request::Complete { commit: None, waive: None },
+    );
+    assert_eq!(history.submit(&other), Err(Refusal::UnknownStep(at("a#2"))));
 }
 
 #[test]
@@ -674,7 +679,7 @@ fn a_worker_waits_for_a_lock() {
     let holder = outside("here", "y");
     let observed = Observed::default();
     let asker = history.asker(&holder, &observed);
-    let refused = claimable(&history.run, &StepRef::first(id("b")), &asker);
+    let refused = claimable(&history.run, &at("b"), &asker);
     assert!(matches!(refused, Err(Refusal::LockBusy { .. })), "{refused:?}");
 }
 
@@ -744,10 +749,11 @@ fn the_last_good_commit_says_what_it_is_known_as() {
 fn what_was_checked_out_at_the_last_snapshot_is_better_than_nothing() {
     let mut history = history();
     history.play("claim a from x");
-    let (step, fence) = (StepRef::first(id("a")), history.fence("a"));
+    let (step, fence) = (at("a"), history.fence("a"));
     let snapshot = Snapshot { head: Some(oid(77)), commits: 2, ..snapshot(1) };
     let (snapshot, report) = (Some(snapshot), None);
-    let checkpoint = Command::Checkpoint { step, fence, snapshot, report };
+    let checkpoint =
+        Command::Under(Under { step, fence }, Request::Checkpoint { snapshot, report });
     history.submit(&checkpoint).expect("the claim is ours");
     history.play("release a");
     let shown = view(&history.run, &Observed::default(), &history.leases, &history.now);

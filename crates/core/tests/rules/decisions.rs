@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use piton_core::claim::ready;
-use piton_core::decide::{Command, may_forget};
+use piton_core::decide::{Command, Request, may_forget};
 use piton_core::decided::{KeyChange, Lease};
-use piton_core::event::{Exit, Failure};
+use piton_core::event::{Exit, Failure, Under};
 use piton_core::limits::EVIDENCE_BYTES_MAX;
 use piton_core::observed::{Observed, Sighting};
 use piton_core::recover::recover;
 use piton_core::view::{StepStatus, view};
 
-use crate::history::{History, LEASE, answer, check_in, corpse, id, plan, snapshot};
+use crate::history::{History, LEASE, answer, at, check_in, corpse, plan, snapshot};
 
 /// `a` is an agent's with one retry; `b` is a command and needs `a`; `c` needs nothing.
 fn history() -> History {
@@ -372,7 +372,7 @@ fn nothing_goes_on_from_a_tree_that_was_given_up() {
     let mut history = history();
     history.play("claim a, start a, checkpoint a 2, progress a 5, bury a none");
     let kept = |history: &History| {
-        let (_, state) = history.run.step(&id("a")).expect("in the plan");
+        let (_, state) = history.run.step(&at("a")).expect("in the plan");
         (state.snapshot.is_some(), state.resume_snapshot().is_some())
     };
     assert_eq!(kept(&history), (true, true));
@@ -547,11 +547,11 @@ fn a_need_on_a_group_waits_for_all_of_it() {
 fn long_evidence_is_clipped_to_its_end_at_a_character() {
     let mut history = history();
     history.play("claim a");
-    let (step, fence) = (piton_core::ids::StepRef::first(id("a")), history.fence("a"));
+    let (step, fence) = (at("a"), history.fence("a"));
     let tail = format!("{}end", "ü".repeat(EVIDENCE_BYTES_MAX));
     let why = Failure::Exit { exit: Exit::Code(1), tail };
-    history.submit(&Command::Fail { step, fence, why }).unwrap();
-    let (_, state) = history.run.step(&id("a")).unwrap();
+    history.submit(&Command::Under(Under { step, fence }, Request::Fail { why })).unwrap();
+    let (_, state) = history.run.step(&at("a")).unwrap();
     let piton_core::run::Phase::Failed { why: Failure::Exit { tail, .. }, .. } = &state.phase
     else {
         panic!("failed by its exit");
@@ -564,7 +564,7 @@ fn a_snapshot_belongs_to_the_fence_it_was_taken_under() {
     let mut history = history();
     history.play("claim a, start a, checkpoint a 2");
     history.pass(Duration::from_secs(1));
-    let (_, state) = history.run.step(&id("a")).unwrap();
+    let (_, state) = history.run.step(&at("a")).unwrap();
     let kept = state.snapshot.as_ref().unwrap();
     assert_eq!((kept.fence, &kept.snapshot), (history.fence("a"), &snapshot(2)));
     assert_eq!(state.changed, 2);

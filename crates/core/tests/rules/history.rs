@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use piton_core::cache::{pack, unpack};
 use piton_core::claim::{Asker, Claim, Takeover, Which, lease_key};
-use piton_core::decide::{Command, decide, open};
+use piton_core::decide::{Command, Request, decide, open};
 use piton_core::decided::{Decided, KeyChange, Lease};
 use piton_core::event::{
-    About, Cause, Conflict, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, MergeIntent,
-    Priority, ReleasedBy, Report, Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage,
-    Truth,
+    About, Cause, CheckoutChanges, Conflict, Entry, Event, Exit, Fact, Failure, Grounds, Haste,
+    Holder, Interruption, LandingIntent, Mark, MergeIntent, Priority, ReleasedBy, Report,
+    Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth, Under,
 };
 use piton_core::exit::{AgentExit, StopRequest};
 use piton_core::ids::{
@@ -164,26 +164,39 @@ impl History {
         let rest = &words[2.min(words.len())..];
         let (step, fence) = match words.get(1) {
             Some(name) if !matches!(words[0], "resume") && *name != "run" => self.named(name),
-            _ => (StepRef::first(id("none")), Fence(0)),
+            _ => (at("none"), Fence(0)),
         };
         match words[0] {
             "claim" => Command::Claim(self.claim(words[1], rest)),
             "renew" => {
-                let held = self.run.step(&step.step).and_then(|(_, state)| state.attempt());
+                let held = self.run.step(&step).and_then(|(_, state)| state.attempt());
                 let place = held.and_then(|held| self.outside().remove(&held.id));
-                Command::Renew { step, fence, until: self.now.after(LEASE), place }
+                Command::Under(
+                    Under { step, fence },
+                    Request::Renew { until: self.now.after(LEASE), place },
+                )
             }
             "start" => {
                 let answers = self.unread(&step);
-                Command::Start { step, fence, base: Some(oid(3)), answers, pid: None }
+                Command::Under(
+                    Under { step, fence },
+                    Request::Start { base: Some(oid(3)), answers, pid: None },
+                )
             }
-            "start-untold" => {
-                Command::Start { step, fence, base: Some(oid(3)), answers: Vec::new(), pid: None }
-            }
-            "ask" => Command::Ask { step, fence, text: rest.join(" "), choices: Vec::new() },
+            "start-untold" => Command::Under(
+                Under { step, fence },
+                Request::Start { base: Some(oid(3)), answers: Vec::new(), pid: None },
+            ),
+            "ask" => Command::Under(
+                Under { step, fence },
+                Request::RaiseQuestion { text: rest.join(" "), choices: Vec::new() },
+            ),
             "choose" => {
                 let choices = rest[1..].iter().map(|choice| (*choice).to_owned()).collect();
-                Command::Ask { step, fence, text: rest[0].to_owned(), choices }
+                Command::Under(
+                    Under { step, fence },
+                    Request::RaiseQuestion { text: rest[0].to_owned(), choices },
+                )
             }
             "answer" => Command::Answer {
                 question: match words[1].parse() {
@@ -195,82 +208,115 @@ impl History {
             },
             "read" => {
                 let questions = self.unread(&step);
-                Command::ApplyAnswers { step, fence, questions }
+                Command::Under(Under { step, fence }, Request::ApplyAnswers { questions })
             }
-            "suspend" => Command::Suspend { step, fence },
+            "suspend" => Command::Under(Under { step, fence }, Request::Suspend),
             "checkpoint" => {
                 let snapshot = Some(snapshot(rest[0].parse().unwrap()));
-                Command::Checkpoint { step, fence, snapshot, report: None }
+                Command::Under(
+                    Under { step, fence },
+                    Request::Checkpoint { snapshot, report: None },
+                )
             }
             "set-aside" => {
                 let reason = SnapshotReason::Reset;
                 let snapshot = Some(Snapshot { reason, ..snapshot(rest[0].parse().unwrap()) });
-                Command::Checkpoint { step, fence, snapshot, report: None }
+                Command::Under(
+                    Under { step, fence },
+                    Request::Checkpoint { snapshot, report: None },
+                )
             }
             "progress" => {
                 let report = Report { progress: rest[0].parse().ok(), ..Report::default() };
-                Command::Checkpoint { step, fence, snapshot: None, report: Some(Box::new(report)) }
+                Command::Under(
+                    Under { step, fence },
+                    Request::Checkpoint { snapshot: None, report: Some(Box::new(report)) },
+                )
             }
             "note" => {
                 let report = Report { note: Some(rest.join(" ")), ..Report::default() };
-                Command::Checkpoint { step, fence, snapshot: None, report: Some(Box::new(report)) }
+                Command::Under(
+                    Under { step, fence },
+                    Request::Checkpoint { snapshot: None, report: Some(Box::new(report)) },
+                )
             }
             "session" => {
                 let report = Report { session: Some(rest.join(" ")), ..Report::default() };
-                Command::Checkpoint { step, fence, snapshot: None, report: Some(Box::new(report)) }
+                Command::Under(
+                    Under { step, fence },
+                    Request::Checkpoint { snapshot: None, report: Some(Box::new(report)) },
+                )
             }
-            "substep" => Command::CompleteSubstep { step, fence, substep: substep(rest[0]) },
+            "substep" => Command::Under(
+                Under { step, fence },
+                Request::CompleteSubstep { substep: substep(rest[0]) },
+            ),
             "gap" => {
                 let (text, priority) = (rest.join(" "), Priority::Critical);
-                Command::AddItem { step, fence, text, priority }
+                Command::Under(Under { step, fence }, Request::AddItem { text, priority })
             }
             "check" => {
                 let (items, mark) = (rest.iter().map(|text| item(text)).collect(), Mark::Done);
-                Command::MarkItems { step, fence, items, mark }
+                Command::Under(Under { step, fence }, Request::MarkItems { items, mark })
             }
             "defer" => {
                 let mark = Mark::Deferred { reason: "later".to_owned() };
                 let items = rest.iter().map(|text| item(text)).collect();
-                Command::MarkItems { step, fence, items, mark }
+                Command::Under(Under { step, fence }, Request::MarkItems { items, mark })
             }
             "verify" => {
                 let (commit, tree) = (oid(4), oid(5));
                 let (truth, check, commits) = (Truth::Verified, None, 0);
                 let omitted = Vec::new();
-                Command::Verify { step, fence, commit, tree, truth, check, commits, omitted }
+                Command::Under(
+                    Under { step, fence },
+                    Request::Verify { commit, tree, truth, check, commits, omitted },
+                )
             }
-            "park" => Command::RaiseConflict { step, fence, conflict: conflict() },
-            "land" => Command::Land { step, fence, onto: oid(3), to: oid(4) },
-            "complete" => Command::Complete { step, fence, commit: Some(oid(4)), waive: None },
-            "finish" => Command::Complete { step, fence, commit: None, waive: None },
+            "park" => Command::Under(Under { step, fence }, Request::RaiseConflict(conflict())),
+            "land" => Command::Under(
+                Under { step, fence },
+                Request::Land(LandingIntent { onto: oid(3), to: oid(4) }),
+            ),
+            "complete" => Command::Under(
+                Under { step, fence },
+                Request::Complete { commit: Some(oid(4)), waive: None },
+            ),
+            "finish" => Command::Under(
+                Under { step, fence },
+                Request::Complete { commit: None, waive: None },
+            ),
             "waive" => {
                 let waive = Some("it does not matter".to_owned());
-                Command::Complete { step, fence, commit: None, waive }
+                Command::Under(Under { step, fence }, Request::Complete { commit: None, waive })
             }
-            "release" => Command::Release { step, fence: Some(fence) },
-            "force-release" => Command::Release { step, fence: None },
+            "release" => Command::Under(Under { step, fence }, Request::Release),
+            "force-release" => Command::ForceRelease { step },
             "reset" => {
                 let reason = (!rest.is_empty()).then(|| rest.join(" "));
                 Command::Reset { step, reason }
             }
-            "fail" => Command::Fail { step, fence, why: failure(rest[0]) },
-            "interrupt" => Command::Interrupt {
-                step,
-                fence,
-                cause: match rest.get(1) {
-                    Some(&"obstacle") => Cause::Obstacle,
-                    _ => Cause::Unknown,
-                },
-                at: self.now.wall,
-                evidence: "seen".to_owned(),
-                left_at: stage(rest[0]),
-            },
-            "bury" => Command::Bury { step, fence, corpse: corpse(rest[0]) },
-            "expire" => Command::Expire { step, fence },
+            "fail" => {
+                Command::Under(Under { step, fence }, Request::Fail { why: failure(rest[0]) })
+            }
+            "interrupt" => Command::Under(
+                Under { step, fence },
+                Request::Interrupt(Interruption {
+                    cause: match rest.get(1) {
+                        Some(&"obstacle") => Cause::Obstacle,
+                        _ => Cause::Unknown,
+                    },
+                    at: self.now.wall,
+                    evidence: "seen".to_owned(),
+                    left_at: stage(rest[0]),
+                }),
+            ),
+            "bury" => Command::Under(Under { step, fence }, Request::Bury(corpse(rest[0]))),
+            "expire" => Command::Under(Under { step, fence }, Request::Expire),
             "stop" => {
                 let scope = match words[1] {
                     "run" => Scope::Run,
-                    _ => Scope::Attempt { step, fence },
+                    _ => Scope::Attempt(Under { step, fence }),
                 };
                 let haste = if rest == ["now"] { Haste::Now } else { Haste::Graceful };
                 Command::Stop { scope, cause: Cause::UserInterrupt, haste }
@@ -337,18 +383,18 @@ impl History {
     /// `a` with the fence it has or had last, or `a@7` with that fence.
     fn named(&self, text: &str) -> (StepRef, Fence) {
         match text.split_once('@') {
-            Some((name, fence)) => (StepRef::first(id(name)), Fence(fence.parse().unwrap())),
-            None => (StepRef::first(id(text)), self.fence(text)),
+            Some((name, fence)) => (at(name), Fence(fence.parse().unwrap())),
+            None => (at(text), self.fence(text)),
         }
     }
 
     fn unread(&self, step: &StepRef) -> Vec<QuestionId> {
-        let state = self.run.step(&step.step).map(|(_, state)| state);
+        let state = self.run.step(step).map(|(_, state)| state);
         state.iter().flat_map(|state| state.unread_answers()).map(|asked| asked.id).collect()
     }
 
     pub(crate) fn fence(&self, step: &str) -> Fence {
-        let Some((_, state)) = self.run.step(&id(step)) else { return Fence(0) };
+        let Some((_, state)) = self.run.step(&at(step)) else { return Fence(0) };
         let last = || state.history.last().map(|past| past.attempt.fence);
         state.attempt().map(|open| open.fence).or_else(last).unwrap_or(Fence(0))
     }
@@ -432,60 +478,77 @@ pub(crate) fn told(event: &Event) -> String {
             };
             format!("claimed {} {}{grounds}", claimed.step, entry_word(claimed.entry))
         }
-        Event::Started { step, answers, .. } if !answers.is_empty() => {
+        Event::Under(Under { step, .. }, Fact::Started { answers, .. }) if !answers.is_empty() => {
             format!("started {step} told {}", joined(answers))
         }
-        Event::Started { step, .. } => format!("started {step}"),
-        Event::Asked { step, about, .. }
+        Event::Under(Under { step, .. }, Fact::Started { .. }) => format!("started {step}"),
+        Event::Under(Under { step, .. }, Fact::Asked { about, .. })
             if matches!(about.as_deref(), Some(About::Interruption { .. })) =>
         {
             format!("asked {step} how it goes on")
         }
-        Event::Asked { step, text, .. } => format!("asked {step} {text}"),
+        Event::Under(Under { step, .. }, Fact::Asked { text, .. }) => {
+            format!("asked {step} {text}")
+        }
         Event::Answered { step, question, answer, .. } => {
             format!("answered {step} {question} {answer}")
         }
-        Event::AnswersApplied { step, questions, .. } => {
+        Event::Under(Under { step, .. }, Fact::AnswersApplied { questions, .. }) => {
             format!("applied {step} {}", joined(questions))
         }
-        Event::Suspended { step, .. } => format!("suspended {step}"),
-        Event::Checkpointed { step, snapshot: Some(snapshot), .. } => {
+        Event::Under(Under { step, .. }, Fact::Suspended { .. }) => format!("suspended {step}"),
+        Event::Under(Under { step, .. }, Fact::Checkpointed { snapshot: Some(snapshot), .. }) => {
             format!("checkpointed {step} {}", snapshot.changed)
         }
-        Event::Checkpointed { step, .. } => format!("checkpointed {step}"),
-        Event::SubstepCompleted { step, substep, .. } => {
+        Event::Under(Under { step, .. }, Fact::Checkpointed { .. }) => {
+            format!("checkpointed {step}")
+        }
+        Event::Under(Under { step, .. }, Fact::SubstepCompleted { substep, .. }) => {
             format!("substep completed {step} {substep}")
         }
-        Event::CheckoutChanged { step, files, .. } => {
+        Event::Under(Under { step, .. }, Fact::CheckoutChanged(CheckoutChanges { files, .. })) => {
             format!("checkout changed {step} {}", files.join(" "))
         }
-        Event::ItemAdded { step, text, .. } => format!("item added {step} {text}"),
-        Event::ItemsMarked { step, items, mark, .. } => {
+        Event::Under(Under { step, .. }, Fact::ItemAdded { text, .. }) => {
+            format!("item added {step} {text}")
+        }
+        Event::Under(Under { step, .. }, Fact::ItemsMarked { items, mark, .. }) => {
             let word = if *mark == Mark::Done { "done" } else { "deferred" };
             let items: Vec<String> = items.iter().map(ToString::to_string).collect();
             format!("items {word} {step} {}", items.join(" "))
         }
-        Event::Verified { step, .. } => format!("verified {step}"),
-        Event::LandingIntended { step, .. } => format!("landing intended {step}"),
-        Event::Completed { step, waived: Some(waived), .. } => {
+        Event::Under(Under { step, .. }, Fact::Verified { .. }) => format!("verified {step}"),
+        Event::Under(Under { step, .. }, Fact::LandingIntended(_)) => {
+            format!("landing intended {step}")
+        }
+        Event::Under(Under { step, .. }, Fact::Completed { waived: Some(waived), .. }) => {
             let parts = waived.substeps.iter().map(ToString::to_string);
             let items = waived.items.iter().map(ToString::to_string);
             let asked = waived.questions.iter().map(ToString::to_string);
             let skipped: Vec<String> = parts.chain(items).chain(asked).collect();
             format!("completed {step} without {}", skipped.join(" "))
         }
-        Event::Completed { step, .. } => format!("completed {step}"),
-        Event::Released { step, by: ReleasedBy::Owner, .. } => format!("released {step}"),
-        Event::Released { step, by: ReleasedBy::Force, .. } => format!("released {step} by force"),
+        Event::Under(Under { step, .. }, Fact::Completed { .. }) => format!("completed {step}"),
+        Event::Under(Under { step, .. }, Fact::Released { by: ReleasedBy::Owner, .. }) => {
+            format!("released {step}")
+        }
+        Event::Under(Under { step, .. }, Fact::Released { by: ReleasedBy::Force, .. }) => {
+            format!("released {step} by force")
+        }
         Event::Reset { step, .. } => format!("reset {step}"),
-        Event::Failed { step, why, .. } => format!("failed {step}: {why}"),
-        Event::Interrupted { step, cause, left_at, .. } => {
+        Event::Under(Under { step, .. }, Fact::Failed { why, .. }) => {
+            format!("failed {step}: {why}")
+        }
+        Event::Under(
+            Under { step, .. },
+            Fact::Interrupted(Interruption { cause, left_at, .. }),
+        ) => {
             format!("interrupted {step} at {}: {cause}", stage_word(*left_at))
         }
         Event::StopRequested { scope, haste, .. } => {
             let whom = match scope {
                 Scope::Run => "run".to_owned(),
-                Scope::Attempt { step, .. } => step.to_string(),
+                Scope::Attempt(Under { step, .. }) => step.to_string(),
             };
             let now = if *haste == Haste::Now { " now" } else { "" };
             format!("stop requested {whom}{now}")
@@ -575,6 +638,11 @@ pub(crate) fn snapshot(changed: u64) -> Snapshot {
 
 pub(crate) fn id(text: &str) -> StepId {
     StepId::new(text).unwrap()
+}
+
+/// A step as events name it.
+pub(crate) fn at(text: &str) -> StepRef {
+    text.parse().unwrap()
 }
 
 pub(crate) fn host(text: &str) -> HostId {

@@ -8,7 +8,7 @@ use piton_core::question::QuestionState;
 use piton_core::recover::{Action, recover};
 use piton_core::view::{RunStatus, StepStatus, view};
 
-use crate::history::{History, LEASE, check_in, corpse, entry_word, host, id, plan};
+use crate::history::{History, LEASE, at, check_in, corpse, entry_word, host, id, plan};
 
 /// How the step came to where it stands; the answer is given only where something is asked.
 const STATES: [(&str, &str); 11] = [
@@ -180,7 +180,7 @@ fn asked_as_often_as_it_is_cut_off_it_needs_no_other_yes() {
         history.play("claim it, start it, bury it none, answer it restart");
     }
     history.play("claim it, start it, verify it, land it, complete it");
-    let (_, state) = history.run.step(&id("it")).unwrap();
+    let (_, state) = history.run.step(&at("it")).unwrap();
     let applied = |state: &QuestionState| matches!(state, QuestionState::Applied { .. });
     assert!(state.questions.len() == 5 && state.questions.iter().all(|q| applied(&q.state)));
 }
@@ -276,7 +276,7 @@ fn the_question_says_what_each_answer_does_and_what_is_kept() {
 fn an_agent_is_told_what_happened_and_not_how_the_question_went() {
     let mut history = history("agent then=ask");
     history.play("claim it, start it, checkpoint it 2, bury it none, answer it restart, claim it");
-    let (step, state) = history.run.step(&id("it")).unwrap();
+    let (step, state) = history.run.step(&at("it")).unwrap();
     let told = prompt("Do it.", (step, state), Entry::Fresh, &TreeFacts::default());
     assert!(told.text.contains("interrupted (reboot)"), "{}", told.text);
     let aside = "- Its changes were set aside, kept as refs/piton/run/step/1/2; the tree is at the step's start again.\n";
@@ -293,7 +293,7 @@ fn who_begins_again_is_told_that_the_conversation_before_was_about_another_tree(
     for (then, entry, named) in told_as {
         let mut history = history(&format!("agent then={then}"));
         history.play("claim it, start it, checkpoint it 2, session it s-1, bury it none, claim it");
-        let (step, state) = history.run.step(&id("it")).unwrap();
+        let (step, state) = history.run.step(&at("it")).unwrap();
         assert_eq!(state.attempt().unwrap().entry, entry);
         let told = prompt("Do it.", (step, state), entry, &TreeFacts::default());
         assert!(told.text.contains(named), "{}", told.text);

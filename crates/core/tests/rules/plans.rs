@@ -9,7 +9,7 @@ use piton_core::event::Event;
 use piton_core::plan::Plan;
 use piton_core::refusal::Refusal;
 
-use crate::history::{History, answer, id, plan, repacked, told};
+use crate::history::{History, answer, at, plan, repacked, told};
 
 const BEFORE: &str = "a command
      b agent needs=a items=2
@@ -52,7 +52,7 @@ fn what_nobody_has_touched_may_change() {
     ] {
         check("", changed, "plan accepted");
         let changed = check(DONE, changed, "plan accepted");
-        assert!(changed.run.step(&id("a")).unwrap().1.is_completed(), "it is known by its id");
+        assert!(changed.run.step(&at("a")).unwrap().1.is_completed(), "it is known by its id");
     }
 }
 
@@ -73,7 +73,7 @@ fn what_is_claimed_or_completed_may_not() {
     // What has ended otherwise may change.
     for log in ["claim a, start a, fail a exit", "claim a, interrupt a unstarted"] {
         let mut changed = check(log, other_a, "plan accepted");
-        let (_, state) = changed.run.step(&id("a")).unwrap();
+        let (_, state) = changed.run.step(&at("a")).unwrap();
         assert_eq!((state.failures, state.history.len()), (0, 1), "anew, with its history");
         assert_eq!(answer(&mut changed, "claim a"), "claimed a fresh");
     }
@@ -84,7 +84,7 @@ fn what_is_claimed_or_completed_may_not() {
 fn how_a_completed_step_would_have_gone_on_may_change() {
     let asking = "a command then=ask\nb agent needs=a items=2 then=ask\nc command then=ask";
     let mut changed = check(DONE, asking, "plan accepted");
-    assert!(changed.run.step(&id("a")).unwrap().1.is_completed());
+    assert!(changed.run.step(&at("a")).unwrap().1.is_completed());
     changed.play("claim c, start c, bury c none");
     assert_eq!(changed.run.questions().count(), 1, "the others go on as the plan says now");
     let refused = "no: the changed plan changes or removes steps that are claimed or completed: c";
@@ -119,14 +119,14 @@ fn states_survive_by_id_and_needs_follow_the_new_plan() {
         "claim a, start a, verify a, complete a, claim b, start b, check b 1, force-release b";
     let reordered = "d command\nc command needs=d\nb agent needs=a items=2\na command";
     let mut history = check(log, reordered, "plan accepted");
-    let (_, state) = history.run.step(&id("b")).unwrap();
+    let (_, state) = history.run.step(&at("b")).unwrap();
     assert_eq!(state.checklist.marks.len(), 1, "an unchanged step keeps what was done of it");
     assert_eq!(answer(&mut history, "claim c"), "no: step c waits for d");
     assert_eq!(answer(&mut history, "claim d"), "claimed d fresh");
     // One that is changed has another checklist.
     let changed = "a command\nb agent needs=a items=3\nc command";
     let history = check(log, changed, "plan accepted");
-    assert!(history.run.step(&id("b")).unwrap().1.checklist.marks.is_empty());
+    assert!(history.run.step(&at("b")).unwrap().1.checklist.marks.is_empty());
 }
 
 #[test]

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use piton_core::brief::{TreeFacts, prompt};
 use piton_core::claim::{Claim, Takeover, Which, believed_until, claimable, count_ready, ready};
-use piton_core::decide::Command;
+use piton_core::decide::{Command, Request};
 use piton_core::event::{
-    Cause, Check, Claimed, Entry, Event, Exit, Failure, Grounds, Haste, Holder, Mark, Priority,
-    Report, Scope, Snapshot, SnapshotReason, Stage, Truth,
+    Cause, Check, Claimed, Entry, Event, Exit, Fact, Failure, Grounds, Haste, Holder, Interruption,
+    LandingIntent, Mark, Priority, Report, Scope, Snapshot, SnapshotReason, Stage, Truth, Under,
 };
 use piton_core::exit::{AgentExit, StopRequest};
 use piton_core::ids::{
@@ -27,7 +27,7 @@ use piton_core::view::view;
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use crate::history::{History, host, id, item, oid, outside, plan, repacked};
+use crate::history::{History, at, host, id, item, oid, outside, plan, repacked};
 
 const STEPS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const ITEMS: [&str; 6] = ["1", "2", "3", "one.1", "two.1", "nowhere.1"];
@@ -57,7 +57,7 @@ enum Given {
 
 /// One random ask; what it needs of the history is filled in when it is made.
 #[derive(Debug, Clone)]
-enum Ask {
+enum Try {
     Claim { step: Option<usize>, holder: Holder, sighting: Sighting, takeover: Takeover },
     Start { based: bool, told: bool },
     Question { text: usize, choices: bool },
@@ -85,7 +85,7 @@ enum Ask {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Move {
-    ask: Ask,
+    ask: Try,
     /// Another step than one that is held.
     stray: Option<usize>,
     given: Given,
@@ -175,38 +175,38 @@ fn holder() -> impl Strategy<Value = Holder> {
     })
 }
 
-fn claim() -> impl Strategy<Value = Ask> {
+fn claim() -> impl Strategy<Value = Try> {
     let step = prop::option::of(0..STEPS.len());
     let takeover = prop_oneof![4 => Just(Takeover::Forbid), 1 => Just(Takeover::Force)];
     (step, holder(), sighting(), takeover).prop_map(|(step, holder, sighting, takeover)| {
-        Ask::Claim { step, holder, sighting, takeover }
+        Try::Claim { step, holder, sighting, takeover }
     })
 }
 
-fn about_the_checklist() -> impl Strategy<Value = Ask> {
+fn about_the_checklist() -> impl Strategy<Value = Try> {
     let mark = prop_oneof![
         2 => Just(Mark::Done),
         1 => text().prop_map(|reason| Mark::Deferred { reason }),
     ];
     let items = prop::collection::vec(0..ITEMS.len(), 1..4);
     prop_oneof![
-        2 => (0..PARTS.len()).prop_map(Ask::Substep),
-        1 => text().prop_map(Ask::Gap),
-        4 => (items, mark).prop_map(|(items, mark)| Ask::Items { items, mark }),
+        2 => (0..PARTS.len()).prop_map(Try::Substep),
+        1 => text().prop_map(Try::Gap),
+        4 => (items, mark).prop_map(|(items, mark)| Try::Items { items, mark }),
     ]
 }
 
-fn about_questions() -> impl Strategy<Value = Ask> {
+fn about_questions() -> impl Strategy<Value = Try> {
     let question = (0..QUESTIONS.len(), any::<bool>());
     prop_oneof![
-        3 => question.prop_map(|(text, choices)| Ask::Question { text, choices }),
-        3 => (0..ANSWERS.len()).prop_map(|answer| Ask::Answer { answer }),
-        1 => Just(Ask::Read),
-        2 => Just(Ask::Suspend),
+        3 => question.prop_map(|(text, choices)| Try::Question { text, choices }),
+        3 => (0..ANSWERS.len()).prop_map(|answer| Try::Answer { answer }),
+        1 => Just(Try::Read),
+        2 => Just(Try::Suspend),
     ]
 }
 
-fn ask() -> impl Strategy<Value = Ask> {
+fn ask() -> impl Strategy<Value = Try> {
     let stage =
         prop::sample::select(vec![Stage::Unstarted, Stage::Agent, Stage::Verify, Stage::Land]);
     let truth = prop::sample::select(vec![Truth::Verified, Truth::Claimed, Truth::Unknown]);
@@ -214,29 +214,29 @@ fn ask() -> impl Strategy<Value = Ask> {
     prop_oneof![
         14 => claim(),
         8 => (any::<bool>(), any::<bool>())
-            .prop_map(|(based, told)| Ask::Start { based, told }),
+            .prop_map(|(based, told)| Try::Start { based, told }),
         6 => about_questions(),
         4 => (prop::option::of(0..4_u64), prop::option::of(text()))
-            .prop_map(|(changed, note)| Ask::Checkpoint { changed, note }),
+            .prop_map(|(changed, note)| Try::Checkpoint { changed, note }),
         8 => about_the_checklist(),
         6 => (truth, prop::option::of(check()))
-            .prop_map(|(truth, check)| Ask::Verify { truth, check }),
-        3 => Just(Ask::Land),
+            .prop_map(|(truth, check)| Try::Verify { truth, check }),
+        3 => Just(Try::Land),
         8 => (any::<bool>(), prop::option::of(text()))
-            .prop_map(|(landed, waive)| Ask::Complete { landed, waive }),
-        3 => any::<bool>().prop_map(|force| Ask::Release { force }),
-        2 => prop::option::of(text()).prop_map(|reason| Ask::Reset { reason }),
-        2 => failure().prop_map(Ask::Fail),
+            .prop_map(|(landed, waive)| Try::Complete { landed, waive }),
+        3 => any::<bool>().prop_map(|force| Try::Release { force }),
+        2 => prop::option::of(text()).prop_map(|reason| Try::Reset { reason }),
+        2 => failure().prop_map(Try::Fail),
         3 => (cause(), text(), stage).prop_map(|(cause, evidence, left_at)| {
-            Ask::Interrupt { cause, evidence, left_at }
+            Try::Interrupt { cause, evidence, left_at }
         }),
-        3 => corpse().prop_map(Ask::Bury),
-        1 => Just(Ask::Expire),
+        3 => corpse().prop_map(Try::Bury),
+        1 => Just(Try::Expire),
         1 => (any::<bool>(), cause(), haste)
-            .prop_map(|(run, cause, haste)| Ask::Stop { run, cause, haste }),
-        2 => any::<bool>().prop_map(|confirmed| Ask::Resume { confirmed }),
-        3 => Just(Ask::Heartbeat),
-        3 => (0..90_u64).prop_map(Ask::Wait),
+            .prop_map(|(run, cause, haste)| Try::Stop { run, cause, haste }),
+        2 => any::<bool>().prop_map(|confirmed| Try::Resume { confirmed }),
+        3 => Just(Try::Heartbeat),
+        3 => (0..90_u64).prop_map(Try::Wait),
     ]
 }
 
@@ -270,8 +270,8 @@ fn aim(history: &History, made: &Move, number: usize) -> (StepRef, Fence) {
 fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
     let (step, fence) = aim(history, made, number);
     Some(match made.ask.clone() {
-        Ask::Claim { step, holder, sighting, takeover } => Command::Claim(Claim {
-            which: step.map_or(Which::First, |step| Which::Step(StepRef::first(id(STEPS[step])))),
+        Try::Claim { step, holder, sighting, takeover } => Command::Claim(Claim {
+            which: step.map_or(Which::First, |step| Which::Step(at(STEPS[step]))),
             attempt: AttemptId(Uuid::from_u128(number as u128)),
             until: history.now.after(Duration::from_secs(60)),
             observed: Observed { host: holder.host().clone(), ..history.seeing(&sighting) },
@@ -279,18 +279,24 @@ fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
             takeover,
             pid: None,
         }),
-        Ask::Start { based, told } => {
-            let state = history.run.step(&step.step).map(|(_, state)| state).filter(|_| told);
+        Try::Start { based, told } => {
+            let state = history.run.step(&step).map(|(_, state)| state).filter(|_| told);
             let unread = state.iter().flat_map(|state| state.unread_answers());
             let answers = unread.map(|question| question.id).collect();
-            Command::Start { step, fence, base: based.then(|| oid(3)), answers, pid: None }
+            Command::Under(
+                Under { step, fence },
+                Request::Start { base: based.then(|| oid(3)), answers, pid: None },
+            )
         }
-        Ask::Question { text, choices } => {
+        Try::Question { text, choices } => {
             let choices: &[&str] = if choices { &["this", "that"] } else { &[] };
             let choices = choices.iter().map(|choice| (*choice).to_owned()).collect();
-            Command::Ask { step, fence, text: QUESTIONS[text].to_owned(), choices }
+            Command::Under(
+                Under { step, fence },
+                Request::RaiseQuestion { text: QUESTIONS[text].to_owned(), choices },
+            )
         }
-        Ask::Answer { answer } => {
+        Try::Answer { answer } => {
             let all: Vec<QuestionId> = history.run.questions().map(|(_, asked)| asked.id).collect();
             let question = match all.len() {
                 0 => WhichQuestion::Of(step),
@@ -298,12 +304,12 @@ fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
             };
             Command::Answer { question, answer: ANSWERS[answer].to_owned(), host: host("here") }
         }
-        Ask::Read => {
+        Try::Read => {
             let questions = history.run.questions().map(|(_, asked)| asked.id).collect();
-            Command::ApplyAnswers { step, fence, questions }
+            Command::Under(Under { step, fence }, Request::ApplyAnswers { questions })
         }
-        Ask::Suspend => Command::Suspend { step, fence },
-        Ask::Checkpoint { changed, note } => {
+        Try::Suspend => Command::Under(Under { step, fence }, Request::Suspend),
+        Try::Checkpoint { changed, note } => {
             let snapshot = changed.map(|changed| Snapshot {
                 commit: oid(50 + u128::from(changed)),
                 tree: oid(60 + u128::from(changed)),
@@ -316,48 +322,62 @@ fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
             });
             let report =
                 note.map(|note| Box::new(Report { note: Some(note), ..Report::default() }));
-            Command::Checkpoint { step, fence, snapshot, report }
+            Command::Under(Under { step, fence }, Request::Checkpoint { snapshot, report })
         }
-        Ask::Substep(part) => {
+        Try::Substep(part) => {
             let substep = SubstepId::new(PARTS[part]).unwrap();
-            Command::CompleteSubstep { step, fence, substep }
+            Command::Under(Under { step, fence }, Request::CompleteSubstep { substep })
         }
-        Ask::Gap(text) => Command::AddItem { step, fence, text, priority: Priority::default() },
-        Ask::Items { items, mark } => {
+        Try::Gap(text) => Command::Under(
+            Under { step, fence },
+            Request::AddItem { text, priority: Priority::default() },
+        ),
+        Try::Items { items, mark } => {
             let items = items.iter().map(|number| item(ITEMS[*number])).collect();
-            Command::MarkItems { step, fence, items, mark }
+            Command::Under(Under { step, fence }, Request::MarkItems { items, mark })
         }
-        Ask::Verify { truth, check } => {
+        Try::Verify { truth, check } => {
             let (commit, tree, commits, omitted) = (oid(4), oid(5), 0, Vec::new());
-            Command::Verify { step, fence, commit, tree, truth, check, commits, omitted }
+            Command::Under(
+                Under { step, fence },
+                Request::Verify { commit, tree, truth, check, commits, omitted },
+            )
         }
-        Ask::Land => Command::Land { step, fence, onto: oid(3), to: oid(4) },
-        Ask::Complete { landed, waive } => {
-            Command::Complete { step, fence, commit: landed.then(|| oid(4)), waive }
-        }
-        Ask::Release { force } => Command::Release { step, fence: (!force).then_some(fence) },
-        Ask::Reset { reason } => Command::Reset { step, reason },
-        Ask::Fail(why) => Command::Fail { step, fence, why },
-        Ask::Interrupt { cause, evidence, left_at } => {
+        Try::Land => Command::Under(
+            Under { step, fence },
+            Request::Land(LandingIntent { onto: oid(3), to: oid(4) }),
+        ),
+        Try::Complete { landed, waive } => Command::Under(
+            Under { step, fence },
+            Request::Complete { commit: landed.then(|| oid(4)), waive },
+        ),
+        Try::Release { force: true } => Command::ForceRelease { step },
+        Try::Release { force: false } => Command::Under(Under { step, fence }, Request::Release),
+        Try::Reset { reason } => Command::Reset { step, reason },
+        Try::Fail(why) => Command::Under(Under { step, fence }, Request::Fail { why }),
+        Try::Interrupt { cause, evidence, left_at } => {
             let at = history.now.wall;
-            Command::Interrupt { step, fence, cause, at, evidence, left_at }
+            Command::Under(
+                Under { step, fence },
+                Request::Interrupt(Interruption { cause, at, evidence, left_at }),
+            )
         }
-        Ask::Bury(corpse) => Command::Bury { step, fence, corpse },
-        Ask::Expire => Command::Expire { step, fence },
-        Ask::Stop { run: true, cause, haste } => Command::Stop { scope: Scope::Run, cause, haste },
-        Ask::Stop { run: false, cause, haste } => {
-            Command::Stop { scope: Scope::Attempt { step, fence }, cause, haste }
+        Try::Bury(corpse) => Command::Under(Under { step, fence }, Request::Bury(corpse)),
+        Try::Expire => Command::Under(Under { step, fence }, Request::Expire),
+        Try::Stop { run: true, cause, haste } => Command::Stop { scope: Scope::Run, cause, haste },
+        Try::Stop { run: false, cause, haste } => {
+            Command::Stop { scope: Scope::Attempt(Under { step, fence }), cause, haste }
         }
-        Ask::Resume { confirmed } => Command::Resume { host: host("here"), confirmed },
-        Ask::Heartbeat | Ask::Wait(_) => return None,
+        Try::Resume { confirmed } => Command::Resume { host: host("here"), confirmed },
+        Try::Heartbeat | Try::Wait(_) => return None,
     })
 }
 
 /// Makes a move, whatever comes of it.
 pub(crate) fn make(history: &mut History, made: &Move, number: usize) {
     match made.ask {
-        Ask::Wait(seconds) => history.pass(Duration::from_secs(seconds)),
-        Ask::Heartbeat => {
+        Try::Wait(seconds) => history.pass(Duration::from_secs(seconds)),
+        Try::Heartbeat => {
             let (step, fence) = aim(history, made, number);
             history.heartbeat(&format!("{}@{fence}", step.step));
         }
@@ -425,7 +445,7 @@ impl Beside {
                 asked.2 = true;
             }
             // piton itself asks once the attempt is over.
-            Event::Asked { about: Some(_), fence, .. } => {
+            Event::Under(Under { fence, .. }, Fact::Asked { about: Some(_), .. }) => {
                 assert!(!self.open.contains_key(&step), "{step} is held: {event:?}");
                 self.asked.insert(QuestionId(position), (step, *fence, false));
             }
@@ -433,10 +453,10 @@ impl Beside {
                 let fence = other.fence().expect("it carries a fence");
                 let open = self.open.get(&step).map(|(fence, _)| *fence);
                 assert_eq!(open, Some(fence), "the fence is the current one");
-                if let Event::Completed { waived: None, .. } = other {
+                if let Event::Under(_, Fact::Completed { waived: None, .. }) = other {
                     assert_eq!(self.open_part(&step, plan), None, "a part of {step} is open");
                 }
-                if let Event::Asked { .. } = other {
+                if let Event::Under(_, Fact::Asked { .. }) = other {
                     self.asked.insert(QuestionId(position), (step.clone(), fence, false));
                 }
                 self.told(other, &step, fence);
@@ -448,8 +468,8 @@ impl Beside {
     /// An answer is told once; who has asked and was not told is neither done nor failed.
     fn told(&mut self, event: &Event, step: &StepId, fence: Fence) {
         let told: &[QuestionId] = match event {
-            Event::Started { answers, .. } => answers,
-            Event::AnswersApplied { questions, .. } => questions,
+            Event::Under(_, Fact::Started { answers, .. }) => answers,
+            Event::Under(_, Fact::AnswersApplied { questions, .. }) => questions,
             _ => &[],
         };
         for question in told {
@@ -462,11 +482,17 @@ impl Beside {
         });
         let kept = matches!(self.open.get(step), Some((_, Holder::Keeper { .. })));
         match event {
-            Event::Suspended { .. } => assert!(waits, "{step} waits for nothing"),
-            Event::Failed { why: Failure::Reported { .. }, .. } => {}
-            Event::Failed { .. } => assert!(!waits, "{step} waits and has not failed"),
-            Event::Verified { .. } => assert!(!(kept && waits), "{step} waits and is not done"),
-            Event::Completed { waived: None, .. } if !kept => assert!(!waits, "{step} waits"),
+            Event::Under(_, Fact::Suspended { .. }) => assert!(waits, "{step} waits for nothing"),
+            Event::Under(_, Fact::Failed { why: Failure::Reported { .. }, .. }) => {}
+            Event::Under(_, Fact::Failed { .. }) => {
+                assert!(!waits, "{step} waits and has not failed")
+            }
+            Event::Under(_, Fact::Verified { .. }) => {
+                assert!(!(kept && waits), "{step} waits and is not done")
+            }
+            Event::Under(_, Fact::Completed { waived: None, .. }) if !kept => {
+                assert!(!waits, "{step} waits")
+            }
             _ => {}
         }
     }
@@ -542,11 +568,11 @@ impl Beside {
     fn under_claim(&mut self, event: &Event, step: StepId) {
         let parts = self.parts.entry(step.clone()).or_default();
         match event {
-            Event::SubstepCompleted { substep, .. } => {
+            Event::Under(_, Fact::SubstepCompleted { substep, .. }) => {
                 parts.substeps.insert(substep.clone());
             }
-            Event::ItemAdded { .. } => parts.gaps += 1,
-            Event::ItemsMarked { items, mark, .. } => {
+            Event::Under(_, Fact::ItemAdded { .. }) => parts.gaps += 1,
+            Event::Under(_, Fact::ItemsMarked { items, mark, .. }) => {
                 let (into, out_of) = match mark {
                     Mark::Done => (&mut parts.done, &mut parts.deferred),
                     Mark::Deferred { .. } => (&mut parts.deferred, &mut parts.done),
@@ -554,10 +580,10 @@ impl Beside {
                 into.extend(items.iter().cloned());
                 out_of.retain(|item| !items.contains(item));
             }
-            Event::Verified { .. } => {
+            Event::Under(_, Fact::Verified { .. }) => {
                 self.agent_ended.insert(step);
             }
-            Event::Interrupted { left_at, .. } => {
+            Event::Under(_, Fact::Interrupted(Interruption { left_at, .. })) => {
                 if *left_at >= Stage::Verify {
                     self.agent_ended.insert(step.clone());
                 } else {
@@ -566,24 +592,24 @@ impl Beside {
                 self.open.remove(&step);
             }
             // Started by its holder once more: that the rules allow.
-            Event::Started { .. } => {
+            Event::Under(_, Fact::Started { .. }) => {
                 self.agent_ended.remove(&step);
             }
-            Event::Failed { .. } => {
-                self.agent_ended.remove(&step);
-                self.open.remove(&step);
-            }
-            Event::Suspended { .. } => {
+            Event::Under(_, Fact::Failed { .. }) => {
                 self.agent_ended.remove(&step);
                 self.open.remove(&step);
             }
-            Event::Released { .. } => {
+            Event::Under(_, Fact::Suspended { .. }) => {
+                self.agent_ended.remove(&step);
+                self.open.remove(&step);
+            }
+            Event::Under(_, Fact::Released { .. }) => {
                 self.asked.retain(|_, (of, _, answered)| *of != step || *answered);
                 parts.reopen();
                 self.agent_ended.remove(&step);
                 self.open.remove(&step);
             }
-            Event::Completed { .. } => {
+            Event::Under(_, Fact::Completed { .. }) => {
                 self.asked.retain(|_, (of, _, answered)| *of != step || *answered);
                 self.open.remove(&step);
                 self.trees.retain(|_, owner| *owner != step);
@@ -595,7 +621,7 @@ impl Beside {
 
     /// The fold tells the same.
     fn agrees(&self, run: &Run) {
-        for (plan, step) in run.steps() {
+        for (_, plan, step) in run.steps() {
             assert_eq!(step.is_completed(), self.completed.contains(&plan.id));
             assert_eq!(step.attempt().map(|open| open.fence), self.open.get(&plan.id).map(|o| o.0));
             let mut told = Parts::default();
@@ -632,22 +658,22 @@ fn look(history: &History, sighting: &Sighting) {
     for holder in [keeper, outside("here", "x"), outside("there", "y")] {
         let observed = history.seeing(sighting);
         let asker = history.asker(&holder, &observed);
-        let all = history.run.steps().map(|(plan, _)| StepRef::first(plan.id.clone()));
+        let all = history.run.steps().map(|(step, _, _)| step);
         let one_by_one: Vec<StepRef> =
             all.filter(|step| claimable(&history.run, step, &asker).is_ok()).collect();
         assert_eq!(ready(&history.run, &asker), one_by_one);
         assert_eq!(count_ready(&history.run, &asker), one_by_one.len());
     }
-    for step in history.run.steps() {
+    for (_, plan, step) in history.run.steps() {
         for entry in [Entry::Fresh, Entry::Continue] {
-            prompt("Do it.", step, entry, &TreeFacts::default());
+            prompt("Do it.", (plan, step), entry, &TreeFacts::default());
         }
     }
 }
 
 /// All that a fold can change, as text.
 fn folded(run: &Run) -> String {
-    let steps: Vec<_> = run.steps().map(|(_, step)| step).collect();
+    let steps: Vec<_> = run.steps().map(|(_, _, step)| step).collect();
     format!("{:?} {:?} {:?} {steps:?}", run.cursor, run.changed_at, run.stop)
 }
 
@@ -656,17 +682,17 @@ fn hold(history: &History) {
     let run = &history.run;
     let kept = run.held().filter(|(_, held)| matches!(held.holder, Holder::Keeper { .. }));
     assert!(kept.count() <= 1, "one worktree, one keeper");
-    for (plan, step) in run.steps() {
-        if let Phase::Held(attempt) = &step.phase {
+    for (name, _, step) in run.steps() {
+        if let Phase::Held { attempt, .. } = &step.phase {
             assert!(attempt.fence.0 <= run.cursor.position.0);
         }
         if let Phase::Completed { commit: None, truth, .. } = &step.phase {
-            assert_eq!(*truth, Truth::Claimed, "nobody but the holder has seen {} done", plan.id);
+            assert_eq!(*truth, Truth::Claimed, "nobody but the holder has seen {name} done");
         }
     }
     for (lock, slots) in [("l", 1), ("m", 2)] {
         let believed = run.held().filter(|(step, attempt)| {
-            let (plan, _) = run.step(&step.step).unwrap();
+            let (plan, _) = run.step(step).unwrap();
             plan.locks.iter().any(|held| held.as_str() == lock)
                 && !believed_until(step, attempt, &history.leases).is_over(&history.now)
         });
@@ -685,8 +711,8 @@ proptest! {
         let mut loaded = repacked(&history.run);
         for (number, made) in moves.iter().enumerate() {
             match made.ask {
-                Ask::Wait(seconds) => history.pass(Duration::from_secs(seconds)),
-                Ask::Heartbeat => {
+                Try::Wait(seconds) => history.pass(Duration::from_secs(seconds)),
+                Try::Heartbeat => {
                     let (step, fence) = aim(&history, made, number);
                     let current = history.run.held().any(|(held, attempt)| {
                         held == step && attempt.fence == fence

@@ -6,7 +6,7 @@ use piton_core::observed::Observed;
 use piton_core::question::QuestionState;
 use piton_core::view::view;
 
-use crate::history::{History, check_in, id, plan};
+use crate::history::{History, at, check_in, plan};
 
 /// `a` is an agent's, `c` a command's; `b` needs nothing.
 fn history() -> History {
@@ -131,8 +131,8 @@ fn waiting_spends_no_retry_and_does_not_count_as_an_interruption() {
     for answer in ["one", "two", "three", "four", "five"] {
         history.play(&format!("claim a, start a, ask a which, fail a exit, answer a {answer}"));
     }
-    let (_, state) = history.run.step(&id("a")).unwrap();
-    assert_eq!((state.failures, state.idle, state.history.len()), (0, 0, 5));
+    let (_, state) = history.run.step(&at("a")).unwrap();
+    assert_eq!((state.failures, state.idle(), state.history.len()), (0, 0, 5));
     history.play("claim a");
 }
 
@@ -233,7 +233,7 @@ fn a_stopped_run_takes_answers() {
 fn the_brief_carries_every_answer() {
     let mut history = history();
     let told = |history: &History| {
-        let step = history.run.step(&id("a")).unwrap();
+        let step = history.run.step(&at("a")).unwrap();
         prompt("Do it.", step, Entry::Fresh, &TreeFacts::default())
     };
     history.play(&format!("{WAITING}, answer a über 8080, claim a"));
@@ -301,7 +301,7 @@ const PARKED: &str = "claim a, start a, checkpoint a 2, verify a, park a";
 fn a_commit_that_cannot_be_landed_waits_for_a_person() {
     let mut history = history();
     history.play(PARKED);
-    let (_, a) = history.run.step(&id("a")).unwrap();
+    let (_, a) = history.run.step(&at("a")).unwrap();
     let asked = a.open_question().unwrap();
     insta::assert_snapshot!(asked.text, @r"
     a conflicts with piton/x/run (0000000000) in src/a.rs and 2 more
@@ -340,7 +340,7 @@ fn landing_again_starts_no_agent_and_applies_the_answer_once() {
     let mut history = history();
     history.play(&format!("{killed}, claim a, verify a"));
     let state =
-        |history: &History| history.run.step(&id("a")).unwrap().1.questions[0].state.clone();
+        |history: &History| history.run.step(&at("a")).unwrap().1.questions[0].state.clone();
     assert!(matches!(state(&history), QuestionState::Applied { .. }));
     // Killed after it was verified again: only landing is left.
     history.play("bury a none");
@@ -350,7 +350,7 @@ fn landing_again_starts_no_agent_and_applies_the_answer_once() {
     );
     // It conflicts once more: that is another question.
     history.play("park a");
-    assert_eq!(history.run.step(&id("a")).unwrap().1.questions.len(), 2);
+    assert_eq!(history.run.step(&at("a")).unwrap().1.questions.len(), 2);
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn a_restart_begins_from_the_runs_branch_whatever_was_done() {
     check(&format!("{answered}, claim a, bury a none"), "claim a", "claimed a fresh");
     let mut history = history();
     history.play(&format!("{answered}, claim a, start-untold a"));
-    let (_, a) = history.run.step(&id("a")).unwrap();
+    let (_, a) = history.run.step(&at("a")).unwrap();
     assert!(matches!(a.questions[0].state, QuestionState::Applied { .. }), "with its start");
     history.play("checkpoint a 2, bury a none");
     check_in(history, "", "claim a", "claimed a continue");
@@ -380,7 +380,7 @@ fn who_works_outside_may_bring_both_sides_together_without_the_answer() {
     let parked = "claim a from x, start a, verify a, park a";
     let mut history = history();
     history.play(parked);
-    assert!(history.run.step(&id("a")).unwrap().1.attempt().is_some(), "the claim is still theirs");
+    assert!(history.run.step(&at("a")).unwrap().1.attempt().is_some(), "the claim is still theirs");
     check(parked, "park a", "nothing");
     // Whoever takes it over does not land the same commit once more; and what was brought together since is
     // not in the tree of a keeper, whose commit would be without the step's work.
@@ -397,7 +397,7 @@ fn who_works_outside_may_bring_both_sides_together_without_the_answer() {
     let restart = format!("{parked}, answer a restart");
     check(&restart, "complete a", unread);
     history.play("verify a");
-    let (_, a) = history.run.step(&id("a")).unwrap();
+    let (_, a) = history.run.step(&at("a")).unwrap();
     assert_eq!(a.questions[0].state, QuestionState::Void);
     history.play("land a, complete a");
     let mut answered = History::open(plan("a agent"));

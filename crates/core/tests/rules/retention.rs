@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use piton_core::ids::{Fence, StepRef};
+use piton_core::ids::Fence;
 use piton_core::retention::{Aging, Retention, expendable};
 use piton_core::time::Millis;
 
-use crate::history::{History, id, plan};
+use crate::history::{History, at, plan};
 
 const DAY: i64 = 24 * 3600 * 1000;
 const NOW: Millis = Millis(100 * DAY);
@@ -17,7 +17,7 @@ fn aging(text: &str) -> Aging {
     let (name, days) = text.trim_start_matches('!').split_once(' ').unwrap();
     let parts: Vec<&str> = name.split('/').collect();
     Aging {
-        step: StepRef::first(id(parts[0])),
+        step: at(parts[0]),
         fence: Fence(parts[1].parse().unwrap()),
         at: Millis(NOW.0 - days.parse::<i64>().unwrap() * DAY),
         refname: name.to_owned(),

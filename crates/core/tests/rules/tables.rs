@@ -4,13 +4,12 @@
 use piton_core::claim::{Claim, Granted, claimable};
 use piton_core::decide::{Command, decide};
 use piton_core::event::{Event, Grounds};
-use piton_core::ids::StepRef;
 use piton_core::observed::{Observed, Sighting};
 use piton_core::recover::{Action, Because, recover};
 use piton_core::refusal::Refusal;
 use piton_core::run::Run;
 
-use crate::history::{History, LEASE, corpse, entry_word, host, id, plan, told};
+use crate::history::{History, LEASE, at, corpse, entry_word, host, id, plan, told};
 
 /// The step that the tables are about stands between `before`, which it needs, and `other`.
 const STEP: &str = "it";
@@ -260,7 +259,7 @@ fn asked(history: &History, command: &str, sighting: &Sighting) -> String {
     claim.observed = Observed { host, ..history.seeing(sighting) };
     let answer = claimed(history, &claim);
     if claim.takeover == piton_core::claim::Takeover::Forbid {
-        let step = StepRef::first(id(STEP));
+        let step = at(STEP);
         let asker = history.asker(&claim.holder, &claim.observed);
         assert_eq!(claimable(&history.run, &step, &asker), answer, "question and claim agree");
     }
@@ -339,7 +338,7 @@ fn done(run: &Run, action: &Action) -> String {
         Action::Expire { .. } => "expire, ask".to_owned(),
         Action::AwaitLease { .. } => "await lease".to_owned(),
         Action::AwaitNeeds => {
-            let needs = run.unmet(run.index_of(&id(STEP)).unwrap());
+            let needs = run.unmet(run.index_of(&at(STEP)).unwrap());
             let names: Vec<&str> = needs.iter().map(piton_core::ids::StepId::as_str).collect();
             format!("await {}", names.join(" "))
         }

@@ -5,11 +5,12 @@ use piton_core::claim::{
     Asker, Takeover, barred, believed_until, claimable, count_ready, in_the_way, ready,
 };
 use piton_core::event::{Grounds, Holder};
-use piton_core::ids::{Fence, Handle, RunId, StepId, StepRef};
+use piton_core::ids::{Fence, Handle, RunId, StepRef};
 use piton_core::plan::PlanStep;
 use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Run, Step};
 use piton_core::time::timestamp;
+use piton_core::view::shown;
 use serde::Serialize;
 
 use super::{ClaimAsk, observed_by};
@@ -70,7 +71,8 @@ impl Remaining {
 /// A step that could not be had: why, and what can be done about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unclaimable {
-    pub step: StepId,
+    #[serde(serialize_with = "shown")]
+    pub step: StepRef,
     pub why: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<Remedy>,
@@ -79,7 +81,8 @@ pub struct Unclaimable {
 /// A claim that was given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClaimView {
-    pub step: StepId,
+    #[serde(serialize_with = "shown")]
+    pub step: StepRef,
     pub title: String,
     /// What the plan tells whoever works on it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,10 +114,11 @@ pub(super) fn passed_over(
     let (observed, now) = (observed_by(project, log, holder), log.now()?);
     let asker = Asker { holder, observed: &observed, leases: &leases, now: &now };
     let index = claim.map_or(0, |claim| claim.index);
-    let earlier = run.remaining().take_while(|(plan, _)| run.index_of(&plan.id) < Some(index));
-    let row = |(plan, state): (&PlanStep, &Step)| {
-        why_not(run, (plan, state), &asker, Takeover::Forbid).unwrap_or_else(|| Unclaimable {
-            step: plan.id.clone(),
+    let earlier = run.remaining().take_while(|(step, _, _)| run.index_of(step) < Some(index));
+    let row = |(step, _, state): (StepRef, &PlanStep, &Step)| {
+        let why = why_not(run, (&step, state), &asker, Takeover::Forbid);
+        why.unwrap_or_else(|| Unclaimable {
+            step,
             why: "free; what a dead or silent holder left comes first".to_owned(),
             remedies: Vec::new(),
         })
@@ -123,17 +127,17 @@ pub(super) fn passed_over(
 }
 
 pub(super) fn given(log: &Log, step: &StepRef, attempt: &Attempt) -> ClaimView {
-    let index = log.run().index_of(&step.step).unwrap_or_default();
+    let index = log.run().index_of(step).unwrap_or_default();
     let plan = &log.run().plan().steps[index];
     let displaces = match attempt.grounds {
         Grounds::Free => None,
         _ => {
-            let (_, state) = log.run().step(&step.step).expect("a claimed step is in the plan");
+            let (_, state) = log.run().step(step).expect("a claimed step is in the plan");
             state.history.last().map(|past| past.attempt.fence)
         }
     };
     ClaimView {
-        step: step.step.clone(),
+        step: step.clone(),
         title: plan.title.clone(),
         prompt: plan.work.prompt().map(str::to_owned),
         index,
@@ -191,7 +195,7 @@ pub(super) fn blocked_for(
     let leases = log.store().leases(run.opened.run)?;
     let (observed, now) = (observed_by(project, log, holder), log.now()?);
     let asker = Asker { holder, observed: &observed, leases: &leases, now: &now };
-    let takeover = |step: &StepId| match ask.step.is_none_or(|asked| asked == step) {
+    let takeover = |step: &StepRef| match ask.step.is_none_or(|asked| asked == step) {
         true => ask.takeover,
         false => Takeover::Forbid,
     };
@@ -199,9 +203,10 @@ pub(super) fn blocked_for(
 }
 
 /// Steps that are not completed and that whoever asks cannot have: the first of them in plan order.
-fn blocked(run: &Run, asker: &Asker<'_>, takeover: impl Fn(&StepId) -> Takeover) -> Blocked {
-    let why =
-        |(plan, state): (&PlanStep, &Step)| why_not(run, (plan, state), asker, takeover(&plan.id));
+fn blocked(run: &Run, asker: &Asker<'_>, takeover: impl Fn(&StepRef) -> Takeover) -> Blocked {
+    let why = |(step, _, state): (StepRef, &PlanStep, &Step)| {
+        why_not(run, (&step, state), asker, takeover(&step))
+    };
     let listed: Vec<Unclaimable> = run.remaining().filter_map(why).take(LISTED).collect();
     let more = (run.count_remaining() - count_ready(run, asker)).saturating_sub(listed.len());
     Blocked { listed, more }
@@ -210,12 +215,11 @@ fn blocked(run: &Run, asker: &Asker<'_>, takeover: impl Fn(&StepId) -> Takeover)
 /// Why a step cannot be had; nothing where it can.
 fn why_not(
     run: &Run,
-    (plan, state): (&PlanStep, &Step),
+    (step, state): (&StepRef, &Step),
     asker: &Asker<'_>,
     takeover: Takeover,
 ) -> Option<Unclaimable> {
-    let step = StepRef::first(plan.id.clone());
-    let refusal = in_the_way(run, &step, asker, takeover)?;
+    let refusal = in_the_way(run, step, asker, takeover)?;
     let held = match &refusal {
         Refusal::TreeBusy { by } => run.step(by).and_then(|(_, state)| state.attempt()),
         Refusal::HeldAlive { .. } | Refusal::HeldElsewhere { .. } | Refusal::HeldDead { .. } => {
@@ -226,11 +230,11 @@ fn why_not(
     };
     let by = match &refusal {
         Refusal::TreeBusy { by } => by,
-        _ => &plan.id,
+        _ => step,
     };
     let (why, remedies) = match held.map(|attempt| (attempt, &attempt.holder)) {
         Some((attempt, Holder::External { worktree, host })) => {
-            let until = timestamp(believed_until(&step, attempt, asker.leases).wall);
+            let until = timestamp(believed_until(step, attempt, asker.leases).wall);
             (format!("claimed from {worktree} on {host} until {until}"), Vec::new())
         }
         Some((_, Holder::Keeper { host, .. })) => {
@@ -246,13 +250,13 @@ fn why_not(
             ];
             (format!("{refusal}: a keeper on {host} has it"), ways)
         }
-        None => return Some(refused(run, &plan.id, &refusal)),
+        None => return Some(refused(run, step, &refusal)),
     };
-    Some(Unclaimable { step: plan.id.clone(), why, remedies })
+    Some(Unclaimable { step: step.clone(), why, remedies })
 }
 
 /// A refusal that is about the step itself, whoever asks.
-pub(super) fn refused(run: &Run, step: &StepId, refusal: &Refusal) -> Unclaimable {
+pub(super) fn refused(run: &Run, step: &StepRef, refusal: &Refusal) -> Unclaimable {
     let run = run.opened.handle.clone();
     let remedies = match refusal {
         Refusal::StepStopped(_) => vec![Remedy::Resume { run }],
@@ -275,7 +279,8 @@ pub struct ReadyAnswer {
 /// A step that can be claimed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReadyStep {
-    pub step: StepId,
+    #[serde(serialize_with = "shown")]
+    pub step: StepRef,
     pub title: String,
     pub index: usize,
 }
@@ -288,9 +293,9 @@ pub fn ready_steps(project: &Project, log: &Log) -> Result<ReadyAnswer, EngineEr
     let (observed, now) = (observe(project, log, Depth::Locks), log.now()?);
     let asker = Asker { holder: &nobody, observed: &observed, leases: &leases, now: &now };
     let row = |step: StepRef| {
-        let index = run.index_of(&step.step)?;
+        let index = run.index_of(&step)?;
         let title = run.plan().steps[index].title.clone();
-        Some(ReadyStep { step: step.step, title, index })
+        Some(ReadyStep { step, title, index })
     };
     Ok(ReadyAnswer {
         run: run.opened.run,

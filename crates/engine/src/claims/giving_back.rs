@@ -1,9 +1,10 @@
 //! Claims that are given back or taken back, and steps that are made pending again; the bytes of whoever
 //! worked on them are kept first.
 
-use piton_core::decide::Command;
-use piton_core::event::{Event, Holder};
+use piton_core::decide::{Command, Request};
+use piton_core::event::{Event, Holder, Under};
 use piton_core::ids::{Fence, RunId, StepId, StepRef};
+use piton_core::view::shown;
 use serde::Serialize;
 
 use super::under::submit;
@@ -18,7 +19,8 @@ use crate::project::Project;
 pub struct ReleaseAnswer {
     pub plan: String,
     pub run: RunId,
-    pub step: StepId,
+    #[serde(serialize_with = "shown")]
+    pub step: StepRef,
     pub released: bool,
     pub was_claimed_by: String,
     /// What became of the holder's bytes.
@@ -31,7 +33,7 @@ pub struct ReleaseAnswer {
 pub fn release(
     project: &Project,
     log: &mut Log,
-    step: &StepId,
+    step: &StepRef,
     fence: Option<Fence>,
 ) -> Result<ReleaseAnswer, EngineError> {
     log.refresh()?;
@@ -41,21 +43,20 @@ pub fn release(
         Some(Holder::Keeper { host, .. }) => format!("a keeper on {host}"),
         None => String::new(),
     };
-    let at = StepRef::first(step.clone());
     let kept = match &held {
         Some(held) if fence.is_none_or(|fence| fence == held.fence) => {
-            outside_snapshots::before_end(project, log, (&at, held), None)
+            outside_snapshots::before_end(project, log, (step, held), None)
         }
         _ => Kept::default(),
     };
     let ended = match (fence, &held) {
         (Some(fence), _) => {
-            submit(log, step, fence, &Command::Release { step: at, fence: Some(fence) })?;
+            submit(log, &Under { step: step.clone(), fence }, Request::Release)?;
             None
         }
         (None, held) => {
-            log.submit(&Command::Release { step: at.clone(), fence: None })?;
-            held.as_ref().map(|held| end(project, log, &at, held)).transpose()?.flatten()
+            log.submit(&Command::ForceRelease { step: step.clone() })?;
+            held.as_ref().map(|held| end(project, log, step, held)).transpose()?.flatten()
         }
     };
     let opened = &log.run().opened;
@@ -85,14 +86,14 @@ pub struct ResetAnswer {
 pub fn reset(
     project: &Project,
     log: &mut Log,
-    step: &StepId,
+    step: &StepRef,
     reason: Option<String>,
 ) -> Result<ResetAnswer, EngineError> {
     bury_the_dead(project, log, Some(step))?;
     let last = log.run().step(step).and_then(|(_, state)| state.history.last());
     let last = last.map(|past| past.attempt.fence);
     let kept = last.and_then(|fence| outside_snapshots::of_lost(project, log, step, fence));
-    let command = Command::Reset { step: StepRef::first(step.clone()), reason };
+    let command = Command::Reset { step: step.clone(), reason };
     let told = log.submit(&command)?;
     let reset = matches!(told.last(), Some(Event::Reset { .. }));
     let run = log.run();

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use piton_core::event::Holder;
-use piton_core::ids::{Fence, StepId};
+use piton_core::event::{Holder, Under};
+use piton_core::ids::{Fence, StepRef};
 use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Phase, Step};
 
@@ -15,23 +15,24 @@ use crate::project::Project;
 
 /// How a write names the claim it is made under.
 #[derive(Debug, Clone)]
-pub enum Under {
+pub enum ClaimName {
     Fence(Fence),
     /// The worktree that the claim was made from.
     Worktree(PathBuf),
 }
 
-/// The fence that a write is made under.
-pub fn fence_of(
+/// The claim that a write is made under.
+pub fn claim_of(
     project: &Project,
     log: &Log,
-    step: &StepId,
-    under: &Under,
-) -> Result<Fence, EngineError> {
+    step: &StepRef,
+    name: &ClaimName,
+) -> Result<Under, EngineError> {
+    let under = |fence: Fence| Under { step: step.clone(), fence };
     let (_, state) = log.run().step(step).ok_or_else(|| Refusal::UnknownStep(step.clone()))?;
-    let worktree = match under {
-        Under::Fence(fence) => return Ok(*fence),
-        Under::Worktree(path) => match top(path) {
+    let worktree = match name {
+        ClaimName::Fence(fence) => return Ok(under(*fence)),
+        ClaimName::Worktree(path) => match top(path) {
             Ok(top) => text(&top.path)?,
             // Whoever claimed from a folder that is gone by now is known by its name.
             Err(gone) => removed(project, state, path).ok_or(gone)?,
@@ -40,13 +41,13 @@ pub fn fence_of(
     let owner = Holder::External { host: project.host.clone(), worktree };
     let ours = |attempt: &&Attempt| attempt.holder.is_same_owner(&owner);
     if let Some(attempt) = state.attempt().filter(ours) {
-        return Ok(attempt.fence);
+        return Ok(under(attempt.fence));
     }
     // The last claim that this worktree had: the core says what became of it.
     let mut past = state.history.iter().rev().map(|past| &past.attempt);
     match (past.find(|attempt| attempt.holder.is_same_owner(&owner)), &state.phase) {
-        (Some(attempt), _) => Ok(attempt.fence),
-        (None, Phase::Pending) => Err(Refusal::Pending(step.clone()).into()),
+        (Some(attempt), _) => Ok(under(attempt.fence)),
+        (None, Phase::Pending { .. }) => Err(Refusal::Pending(step.clone()).into()),
         (None, Phase::Completed { .. }) => Err(Refusal::Completed(step.clone()).into()),
         (None, _) => Err(EngineError::NotOwner { step: step.clone() }),
     }
@@ -71,7 +72,8 @@ fn removed(project: &Project, state: &Step, path: &Path) -> Option<String> {
 }
 
 /// Why a fence is not, or no longer, that of its step.
-pub fn lost(log: &Log, step: &StepId, given: Fence) -> Refusal {
+pub fn lost(log: &Log, Under { step, fence: given }: &Under) -> Refusal {
+    let given = *given;
     let Some((_, state)) = log.run().step(step) else { return Refusal::UnknownStep(step.clone()) };
     let past = state.history.iter().map(|past| &past.attempt);
     let newest = past.chain(state.attempt()).map(|attempt| attempt.fence).max();

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use piton_core::claim::believed_until;
-use piton_core::decide::{Command, completable};
-use piton_core::event::{Failure, Holder, Mark, Priority, Report, Snapshot};
-use piton_core::ids::{Fence, ItemRef, QuestionId, StepId, StepRef, SubstepId};
+use piton_core::decide::{Command, Request, completable};
+use piton_core::event::{Failure, Holder, Mark, Priority, Report, Snapshot, Under};
+use piton_core::ids::{ItemRef, QuestionId, StepRef, SubstepId};
 use piton_core::question::Question;
 use piton_core::refusal::Refusal;
 use piton_core::time::Millis;
@@ -34,34 +34,27 @@ pub enum Pulse {
 }
 
 /// Writes under a claim. Whoever lost theirs is told so, also where the step has ended since.
-pub(crate) fn submit(
-    log: &mut Log,
-    step: &StepId,
-    fence: Fence,
-    command: &Command,
-) -> Result<(), EngineError> {
-    match log.submit(command) {
+pub(crate) fn submit(log: &mut Log, under: &Under, request: Request) -> Result<(), EngineError> {
+    match log.submit(&Command::Under(under.clone(), request)) {
         Ok(_) => Ok(()),
-        Err(error) => Err(stale(log, step, fence, error.into())),
+        Err(error) => Err(stale(log, under, error.into())),
     }
 }
 
 /// What went wrong; where the claim is lost, how.
-pub(crate) fn stale(log: &Log, step: &StepId, fence: Fence, error: EngineError) -> EngineError {
+pub(crate) fn stale(log: &Log, under: &Under, error: EngineError) -> EngineError {
     match error.is_lost() {
-        true => lost(log, step, fence).into(),
+        true => lost(log, under).into(),
         false => error,
     }
 }
 
 /// Says that the work has begun; tells the answers to what was asked at the step before.
-pub fn start(log: &mut Log, step: &StepId, fence: Fence) -> Result<Vec<Question>, EngineError> {
-    let at = StepRef::first(step.clone());
-    let unread = log.run().step(step).map(|(_, state)| state.unread_answers());
+pub fn start(log: &mut Log, under: &Under) -> Result<Vec<Question>, EngineError> {
+    let unread = log.run().step(&under.step).map(|(_, state)| state.unread_answers());
     let told: Vec<QuestionId> = unread.into_iter().flatten().map(|asked| asked.id).collect();
-    let (base, answers, pid) = (None, told.clone(), None);
-    submit(log, step, fence, &Command::Start { step: at, fence, base, answers, pid })?;
-    let (_, state) = log.run().step(step).expect("it was just started");
+    submit(log, under, Request::Start { base: None, answers: told.clone(), pid: None })?;
+    let (_, state) = log.run().step(&under.step).expect("it was just started");
     Ok(state.questions.iter().filter(|asked| told.contains(&asked.id)).cloned().collect())
 }
 
@@ -71,15 +64,15 @@ pub fn start(log: &mut Log, step: &StepId, fence: Fence) -> Result<Vec<Question>
 pub fn heartbeat(
     project: &Project,
     log: &mut Log,
-    (step, fence): (&StepId, Fence),
+    under: &Under,
     length: Option<Duration>,
 ) -> Result<(Pulse, Millis), EngineError> {
+    let Under { step, fence } = under;
     log.refresh()?;
     let held = log.run().step(step).and_then(|(_, state)| state.attempt());
     let length = length.unwrap_or_else(|| held.map_or(Duration::ZERO, lease::length));
-    let step_ref = StepRef::first(step.clone());
     let run = log.run().opened.run;
-    let (renewed, until) = lease::renew(&**log.store(), run, (&step_ref, fence), length)?;
+    let (renewed, until) = lease::renew(&**log.store(), run, under, length)?;
     match renewed {
         Renewal::Renewed => drop(log.refresh()?),
         // The row may be missing, and the claim still be ours: then a new one is written, unless the
@@ -88,22 +81,21 @@ pub fn heartbeat(
             let until = until.clone();
             let held = log.run().step(step).and_then(|(_, state)| state.attempt());
             let place = held.and_then(|held| place_of(project, log, &held.holder));
-            let renew = Command::Renew { step: step_ref.clone(), fence, until, place };
-            match log.submit(&renew) {
+            match log.submit(&Command::Under(under.clone(), Request::Renew { until, place })) {
                 Ok(_) | Err(LogError::Refused(_)) => {}
                 Err(error) => return Err(error.into()),
             }
         }
     }
     let (_, state) = log.run().step(step).ok_or_else(|| Refusal::UnknownStep(step.clone()))?;
-    let Some(attempt) = state.attempt().filter(|attempt| attempt.fence == fence) else {
+    let Some(attempt) = state.attempt().filter(|attempt| attempt.fence == *fence) else {
         return Ok((Pulse::Fenced, log.now()?.wall));
     };
     let until = match renewed {
         Renewal::Renewed => until,
         Renewal::NotRenewed => {
             let leases = log.store().leases(log.run().opened.run)?;
-            believed_until(&step_ref, attempt, &leases).clone()
+            believed_until(step, attempt, &leases).clone()
         }
     };
     let beat = match log.run().stop_for(attempt) {
@@ -118,26 +110,24 @@ pub fn heartbeat(
 pub fn checkpoint(
     project: &Project,
     log: &mut Log,
-    step: &StepId,
-    fence: Fence,
+    under: &Under,
     report: Report,
 ) -> Result<Option<Snapshot>, EngineError> {
-    let at = StepRef::first(step.clone());
-    let held = log.run().held().find(|(held, attempt)| *held == at && attempt.fence == fence);
+    let Under { step, fence } = under;
+    let held = log.run().held().find(|(held, attempt)| held == step && attempt.fence == *fence);
     let root = settings_of(log)?.worktree_root;
     let place = held.and_then(|(_, attempt)| project.place_of(&root, log.run(), attempt));
     let keep = |path: PathBuf| {
-        outside_snapshots::at_checkpoint(project, log, (&at, fence), &path, &report)
+        outside_snapshots::at_checkpoint(project, log, (step, *fence), &path, &report)
     };
     let snapshot = place.map(keep).transpose()?.flatten();
     let report = (report != Report::default()).then(|| Box::new(report));
-    let kept = snapshot.clone();
-    submit(log, step, fence, &Command::Checkpoint { step: at, fence, snapshot, report })?;
-    Ok(kept)
+    submit(log, under, Request::Checkpoint { snapshot: snapshot.clone(), report })?;
+    Ok(snapshot)
 }
 
 /// Why a checkpoint of the step's holder keeps no bytes.
-pub fn why_unkept(project: &Project, log: &Log, step: &StepId) -> String {
+pub fn why_unkept(project: &Project, log: &Log, step: &StepRef) -> String {
     let held = log.run().step(step).and_then(|(_, state)| state.attempt());
     match held.map(|attempt| &attempt.holder) {
         Some(Holder::External { host, .. }) if *host != project.host => {
@@ -156,37 +146,31 @@ pub fn why_unkept(project: &Project, log: &Log, step: &StepId) -> String {
 /// Says that a substep is done.
 pub fn complete_substep(
     log: &mut Log,
-    step: &StepId,
-    fence: Fence,
+    under: &Under,
     substep: SubstepId,
 ) -> Result<(), EngineError> {
-    let at = StepRef::first(step.clone());
-    submit(log, step, fence, &Command::CompleteSubstep { step: at, fence, substep })
+    submit(log, under, Request::CompleteSubstep { substep })
 }
 
 /// Says what became of items.
 pub fn mark_items(
     log: &mut Log,
-    step: &StepId,
-    fence: Fence,
+    under: &Under,
     items: Vec<ItemRef>,
     mark: Mark,
 ) -> Result<(), EngineError> {
-    let at = StepRef::first(step.clone());
-    submit(log, step, fence, &Command::MarkItems { step: at, fence, items, mark })
+    submit(log, under, Request::MarkItems { items, mark })
 }
 
 /// Adds a gap; answers with the number it can be checked by.
 pub fn add_item(
     log: &mut Log,
-    step: &StepId,
-    fence: Fence,
+    under: &Under,
     text: String,
     priority: Priority,
 ) -> Result<ItemRef, EngineError> {
-    let at = StepRef::first(step.clone());
-    submit(log, step, fence, &Command::AddItem { step: at, fence, text, priority })?;
-    let (plan, state) = log.run().step(step).expect("it was just written to");
+    submit(log, under, Request::AddItem { text, priority })?;
+    let (plan, state) = log.run().step(&under.step).expect("it was just written to");
     let own = plan.items.len() + state.checklist.added.len();
     Ok(ItemRef::new(None, u32::try_from(own).unwrap_or(u32::MAX)))
 }
@@ -195,16 +179,15 @@ pub fn add_item(
 pub fn complete(
     project: &Project,
     log: &mut Log,
-    (step, fence): (&StepId, Fence),
+    under: &Under,
     waive: Option<String>,
 ) -> Result<Kept, EngineError> {
-    let at = StepRef::first(step.clone());
-    let kept = match completable(log.run(), &at, fence, waive.as_deref()) {
-        Ok(()) => keep_own(project, log, step, fence),
+    let kept = match completable(log.run(), under, waive.as_deref()) {
+        Ok(()) => keep_own(project, log, under),
         // Whether that is still so is decided with the newest state.
         Err(_) => Kept::default(),
     };
-    submit(log, step, fence, &Command::Complete { step: at, fence, commit: None, waive })?;
+    submit(log, under, Request::Complete { commit: None, waive })?;
     Ok(kept)
 }
 
@@ -212,25 +195,19 @@ pub fn complete(
 pub fn fail(
     project: &Project,
     log: &mut Log,
-    (step, fence): (&StepId, Fence),
+    under: &Under,
     reason: String,
 ) -> Result<Kept, EngineError> {
-    let (at, why) = (StepRef::first(step.clone()), Failure::Reported { reason });
-    let kept = keep_own(project, log, step, fence);
-    submit(log, step, fence, &Command::Fail { step: at, fence, why })?;
+    let kept = keep_own(project, log, under);
+    submit(log, under, Request::Fail { why: Failure::Reported { reason } })?;
     Ok(kept)
 }
 
 /// Keeps the bytes of a claim that is about to end, if it is open.
-fn keep_own(project: &Project, log: &mut Log, step: &StepId, fence: Fence) -> Kept {
-    let held = log.run().step(step).and_then(|(_, state)| state.attempt());
-    match held.filter(|attempt| attempt.fence == fence).cloned() {
-        Some(attempt) => outside_snapshots::before_end(
-            project,
-            log,
-            (&StepRef::first(step.clone()), &attempt),
-            None,
-        ),
+fn keep_own(project: &Project, log: &mut Log, under: &Under) -> Kept {
+    let held = log.run().step(&under.step).and_then(|(_, state)| state.attempt());
+    match held.filter(|attempt| attempt.fence == under.fence).cloned() {
+        Some(attempt) => outside_snapshots::before_end(project, log, (&under.step, &attempt), None),
         None => Kept::default(),
     }
 }

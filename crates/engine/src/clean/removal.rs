@@ -137,7 +137,7 @@ impl Removal<'_> {
 
     /// The step's last snapshot, where that has it all, or a new one.
     fn snapshot(&self, tree: &Worktree, step: &StepRef) -> Result<Snapshot, EngineError> {
-        let (_, state) = self.log.run().step(&step.step).expect("a step of the plan");
+        let (_, state) = self.log.run().step(step).expect("a step of the plan");
         let past = state.history.iter().map(|past| &past.attempt).chain(state.attempt());
         let fence = past.map(|attempt| attempt.fence).max().unwrap_or(Fence(0));
         let ask = step_snapshot::ask(&self.log, (step, fence), SnapshotReason::Reset);

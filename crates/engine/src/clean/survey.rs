@@ -232,12 +232,12 @@ impl Owner {
                 Held::Live(format!("step {step} is being worked on").into())
             }
             (Holder::Keeper { .. }, Sighting::Dead(_)) => {
-                let remedy = Remedy::Stop { run: self.handle().clone(), step: step.step.clone() };
+                let remedy = Remedy::Stop { run: self.handle().clone(), step: step.clone() };
                 Held::Dead(Reason::with(format!("the attempt at step {step} has died"), remedy))
             }
             _ if !until.is_over(&self.now) => Held::Live(format!("step {step} is claimed").into()),
             _ => {
-                let (run, id) = (self.handle().clone(), step.step.clone());
+                let (run, id) = (self.handle().clone(), step.clone());
                 let why = format!("step {step} is claimed, its lease is over");
                 Held::Dead(Reason::with(why, Remedy::Release { run, step: id }))
             }
@@ -246,22 +246,23 @@ impl Owner {
 
     /// Whether something that an attempt started is still there: it holds a lock that it inherited.
     fn haunted(&self, project: &Project) -> Option<String> {
-        self.log.run().steps().find_map(|(plan, state)| {
+        self.log.run().steps().find_map(|(step, _, state)| {
             let past = state.history.iter().map(|past| &past.attempt).chain(state.attempt());
             let mut kept = past.filter(|attempt| matches!(attempt.holder, Holder::Keeper { .. }));
             kept.any(|attempt| matches!(project.folder(attempt.id).tree(), Ok(Lock::Held)))
-                .then(|| format!("something that step {} has started still runs", plan.id))
+                .then(|| format!("something that step {step} has started still runs"))
         })
     }
 
     /// When something last happened to a step, or to the run.
     fn changed_at(&self, step: Option<&StepId>) -> Millis {
         let run = self.log.run();
-        let of_step = step.and_then(|step| run.step(step)).map(|(_, state)| {
-            let ended = state.history.last().map(|past| past.ended_at);
-            let kept = state.snapshot.as_ref().map(|kept| kept.at);
-            ended.into_iter().chain(kept).max().unwrap_or(run.opened_at)
-        });
+        let of_step =
+            step.and_then(|step| run.step(&StepRef::first(step.clone()))).map(|(_, state)| {
+                let ended = state.history.last().map(|past| past.ended_at);
+                let kept = state.snapshot.as_ref().map(|kept| kept.at);
+                ended.into_iter().chain(kept).max().unwrap_or(run.opened_at)
+            });
         of_step.unwrap_or(run.changed_at)
     }
 
@@ -278,7 +279,7 @@ impl Owner {
         match step.filter(|_| self.log.run().abandoned.is_none()) {
             None => run_status(&self.view.status),
             Some(step) => {
-                let view = self.view.steps.iter().find(|view| view.step == *step);
+                let view = self.view.steps.iter().find(|view| view.step.step == *step);
                 view.map_or(TreeStatus::Unknown, |view| match &view.status {
                     StepStatus::Completed { .. } => TreeStatus::Completed,
                     StepStatus::Interrupted { cause, .. } => {
@@ -523,7 +524,9 @@ fn repair(owner: Option<&Owner>, path: &Path) -> Remedy {
 /// The step whose worktree has this name: its id, or its id and the iteration.
 fn step_named(owner: &Owner, name: &str) -> Option<StepId> {
     let run = owner.log.run();
-    let known = |text: &str| StepId::new(text).ok().filter(|id| run.index_of(id).is_some());
+    let known = |text: &str| {
+        StepId::new(text).ok().filter(|id| run.index_of(&StepRef::first(id.clone())).is_some())
+    };
     known(name).or_else(|| {
         let (stem, number) = name.rsplit_once('-')?;
         number.parse::<u32>().ok()?;

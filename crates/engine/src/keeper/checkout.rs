@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use piton_core::decide::Command;
+use piton_core::decide::Request;
+use piton_core::event::CheckoutChanges;
 use piton_core::ids::Oid;
 use piton_core::limits::CHECKOUT_FILES_MAX;
 
@@ -85,8 +86,8 @@ impl Keeper {
         let files: Vec<String> =
             changed.iter().take(CHECKOUT_FILES_MAX).map(|path| names::shown(path)).collect();
         let more = (changed.len() - files.len()) as u64;
-        let (step, fence) = (self.step.clone(), self.fence);
-        if let Err(error) = self.log.submit(&Command::TellCheckout { step, fence, files, more }) {
+        let changes = CheckoutChanges { files, more };
+        if let Err(error) = self.submit(Request::ReportCheckout(changes)) {
             self.note(&format!("files changed in the checkout: {}", chain(&error)));
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 
 use piton_core::brief::{self, Prompt, TreeFacts};
-use piton_core::decide::Command;
+use piton_core::decide::Request;
 use piton_core::event::{Cause, Check, Entry, Failure, SnapshotReason, Stage, Truth};
 use piton_core::exit::{AgentExit, Judged, judge_exit};
 use piton_core::ids::{Oid, QuestionId};
@@ -122,9 +122,8 @@ impl Keeper {
         let (spec, answers) = self.agent_spec(trusted, &base)?;
         let checkout = Checkout::look(&self.project.git);
         self.stop_before(Stage::Unstarted)?;
-        let (step, fence) = (self.step.clone(), self.fence);
         let pid = Some(std::process::id());
-        self.log.submit(&Command::Start { step, fence, base: Some(base), answers, pid })?;
+        self.submit(Request::Start { base: Some(base), answers, pid })?;
         crash::point("keeper.started");
         let oom_before = machine::oom_kills();
         let finished = self.supervise_agent(trusted, spec)?;
@@ -289,18 +288,8 @@ impl Keeper {
             Some(base) => self.project.git.count_commits(base, &commit)?,
             None => 0,
         };
-        let (step, fence) = (self.step.clone(), self.fence);
         let omitted = snapshot::apart(&self.tree, apart);
-        self.log.submit(&Command::Verify {
-            step,
-            fence,
-            commit,
-            tree,
-            truth,
-            check,
-            commits,
-            omitted,
-        })?;
+        self.submit(Request::Verify { commit, tree, truth, check, commits, omitted })?;
         crash::point("keeper.verified");
         Ok(())
     }
@@ -349,7 +338,8 @@ impl Keeper {
     /// Brings the verified commit onto the run's branch, one step at a time.
     fn land(&mut self) -> Result<(), End> {
         self.stop_before(Stage::Land)?;
-        land::land(&self.project, &mut self.log, (&self.step, self.fence), None)?;
+        let under = self.under();
+        land::land(&self.project, &mut self.log, &under, None)?;
         Ok(())
     }
 }

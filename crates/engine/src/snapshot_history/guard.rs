@@ -38,14 +38,14 @@ pub(super) fn refuse_in_use(
             Sighting::Elsewhere if is_lapsed(log, &step, &attempt)? => {}
             Sighting::Alive | Sighting::Elsewhere => {
                 let (handle, path) = (log.run().opened.handle.clone(), tree.path().to_owned());
-                return Err(EngineError::TreeInUse { handle, step: step.step, path });
+                return Err(EngineError::TreeInUse { handle, step, path });
             }
         }
     }
     for (step, burial) in bury_dead(project, log, &dead)? {
         if !burial.swept.survivors.is_empty() {
             let (handle, path) = (log.run().opened.handle.clone(), tree.path().to_owned());
-            return Err(EngineError::TreeInUse { handle, step: step.step, path });
+            return Err(EngineError::TreeInUse { handle, step, path });
         }
     }
     Ok(())

@@ -123,7 +123,7 @@ impl Acts<'_> {
     ) -> Result<Act, EngineError> {
         let from = RestoredFrom {
             run: self.log.run().opened.run,
-            step: step.step.clone(),
+            step: step.clone(),
             path: tree.path().to_owned(),
             before: before.refname.clone(),
             commit: before.commit.clone(),

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use piton_core::ids::{Fence, Oid, RunId, StepId};
+use piton_core::ids::{Fence, Oid, RunId, StepRef};
 use piton_store::sqlite::Access;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ use crate::worktree::{TreeState, Worktree};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoredFrom {
     pub run: RunId,
-    pub step: StepId,
+    pub step: StepRef,
     pub path: PathBuf,
     /// The snapshot of what was there.
     pub before: String,

@@ -206,7 +206,7 @@ fn end_all(ui: &Ui, project: &Project, log: &mut Log) -> Result<(), Problem> {
             .hint(format!("kill it: `piton stop {handle} --now`, then say it again")));
     }
     for step in outside {
-        claims::release(project, log, &step.step, None)?;
+        claims::release(project, log, &step, None)?;
         ui.talk(format!("step {step}: its claim from outside has ended, its files are kept"));
     }
     Ok(())

@@ -1,7 +1,6 @@
 //! `piton answer`: answers what a step has asked, from anywhere. The first answer stands.
 
 use piton_core::event::Holder;
-use piton_core::ids::StepRef;
 use piton_core::plan::Work;
 use piton_core::question::{LAND_AGAIN, STOP, WhichQuestion};
 use piton_core::view::question_view;
@@ -51,7 +50,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         Ok(question) if is_asked(question) || step_of(&log, asked).is_err() => {
             WhichQuestion::Id(question)
         }
-        _ => WhichQuestion::Of(StepRef::first(step_of(&log, asked)?)),
+        _ => WhichQuestion::Of(step_of(&log, asked)?),
     };
     let answered = questions::answer(&project, &mut log, which, answer.clone());
     let (step, answered) = answered.map_err(|error| About::run(&project, &log).problem(error))?;
@@ -82,7 +81,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             }
         });
     }
-    let mut data = json!({ "run": log.run().opened.run, "handle": handle, "step": step });
+    let mut data =
+        json!({ "run": log.run().opened.run, "handle": handle, "step": step.to_string() });
     let more = verb::json(question_view(&answered));
     if let (Value::Object(data), Value::Object(more)) = (&mut data, more) {
         data.extend(more);

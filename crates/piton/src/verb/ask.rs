@@ -67,8 +67,8 @@ fn ask(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     }
     let (mut target, text) = Target::behind(&args.words, &args.by, "question")?;
     let fence = target.fence()?;
-    let Target { log, step, .. } = &mut target;
-    let question = questions::ask(log, step, fence, &text, &args.choice);
+    let under = target.under(fence);
+    let question = questions::ask(&mut target.log, &under, &text, &args.choice);
     let question = question.map_err(|error| target.told(error))?;
     let waited = wait(args, &mut target, fence)?;
     let all = answers(&mut target, fence)?;
@@ -111,13 +111,15 @@ fn read(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
 }
 
 fn answers(target: &mut Target, fence: Fence) -> Result<Vec<Question>, Problem> {
-    let read = questions::read(&mut target.log, &target.step, fence);
+    let under = target.under(fence);
+    let read = questions::read(&mut target.log, &under);
     read.map_err(|error| target.told(error))
 }
 
 fn wait(args: &Args, target: &mut Target, fence: Fence) -> Result<Option<Waited>, Problem> {
     let Some(patience) = args.wait else { return Ok(None) };
-    let waited = questions::wait(&target.project, &mut target.log, (&target.step, fence), patience);
+    let under = target.under(fence);
+    let waited = questions::wait(&target.project, &mut target.log, &under, patience);
     waited.map(Some).map_err(|error| target.told(error))
 }
 

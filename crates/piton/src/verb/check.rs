@@ -48,8 +48,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         Some(reason) if args.defer => Mark::Deferred { reason: reason.clone() },
         _ => Mark::Done,
     };
-    target
-        .write(fence, |_, log, step| claims::mark_items(log, step, fence, items.clone(), mark))?;
+    target.write(fence, |_, log, under| claims::mark_items(log, under, items.clone(), mark))?;
     let word = if args.defer { "deferred" } else { "done" };
     let names: Vec<String> = items.iter().map(ToString::to_string).collect();
     let _ = ui.line(format!("step {}: {} {word}", target.step, names.join(", ")));

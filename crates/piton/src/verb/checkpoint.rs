@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let mut target = Target::claimed(&args.which, &args.by)?;
     let fence = target.fence()?;
     let snapshot = target
-        .write(fence, |project, log, step| claims::checkpoint(project, log, step, fence, report))?;
+        .write(fence, |project, log, under| claims::checkpoint(project, log, under, report))?;
     let step = &target.step;
     let _ = ui.line(match &snapshot {
         Some(kept) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use piton_core::claim::Takeover;
 use piton_core::event::Holder;
-use piton_core::ids::StepId;
+use piton_core::ids::StepRef;
 use piton_engine::Access;
 use piton_engine::claims::{self, ClaimAnswer, ClaimAsk, Unclaimable};
 use piton_engine::log::Log;
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
 }
 
 /// Whoever wants a step that somebody else has can wait, or take it.
-fn tell_taking(ui: &Ui, log: &Log, step: &StepId) {
+fn tell_taking(ui: &Ui, log: &Log, step: &StepRef) {
     let attempt = log.run().step(step).and_then(|(_, state)| state.attempt());
     if matches!(attempt.map(|attempt| &attempt.holder), Some(Holder::External { .. })) {
         let take = again("--force");
@@ -153,8 +153,8 @@ fn lines(ui: &Ui, answer: &ClaimAnswer) -> Result<(), Problem> {
     let handle = bold(answer.handle.as_str());
     if let Some(claim) = &answer.claim {
         let again = if claim.reclaimed { "claimed again" } else { "claimed" };
-        let step = bold(claim.step.as_str());
-        let title = titled(&claim.title, claim.step.as_str());
+        let step = bold(&claim.step.to_string());
+        let title = titled(&claim.title, &claim.step.to_string());
         ui.line(format!("{handle}: {again} {step}{title}"))?;
         for line in claim.prompt.iter().flat_map(|prompt| prompt.lines()) {
             ui.line(format!("  {}", plain(line)))?;

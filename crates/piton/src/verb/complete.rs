@@ -1,7 +1,7 @@
 //! `piton complete`: a holder says that its step is done. Strict: what is open is not done.
 
 use piton_core::decide;
-use piton_core::ids::{Fence, StepRef};
+use piton_core::ids::Fence;
 use piton_core::view::run_branch;
 use piton_engine::claims;
 use piton_engine::complete::{Delivered, complete_with, delivered, is_due};
@@ -66,10 +66,10 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let done = match &args.commit {
         Some(commit) => deliver(args, ui, &mut target, fence, commit)?,
         None => {
-            let kept = target.write(fence, |project, log, step| {
-                claims::complete(project, log, (step, fence), args.reason.clone())
+            let kept = target.write(fence, |project, log, under| {
+                claims::complete(project, log, under, args.reason.clone())
             })?;
-            let done = delivered(&target.log, &target.step, fence).expect("it is completed");
+            let done = delivered(&target.log, &target.under(fence)).expect("it is completed");
             Delivered { kept, ..done }
         }
     };
@@ -115,19 +115,16 @@ fn deliver(
     let waive = args.reason.as_deref();
     let Target { log, step, .. } = &*target;
     let checked = log.run().step(step).is_some_and(|(plan, _)| plan.verify.is_some());
-    if checked && delivered(log, step, fence).is_none() {
-        target.write(fence, |_, log, step| is_due(log, step, fence, waive))?;
+    if checked && delivered(log, &target.under(fence)).is_none() {
+        target.write(fence, |_, log, under| is_due(log, under, waive))?;
         let Target { project, log, .. } = &*target;
         require_trust(ui, project, log, Consent::asked(args.trust))?;
     }
-    target.write(fence, |project, log, step| {
-        complete_with(project, log, (step, fence), commit, waive)
-    })
+    target.write(fence, |project, log, under| complete_with(project, log, under, commit, waive))
 }
 
 /// By force, whatever claim there is.
 fn present(target: &Target) -> Result<Fence, Problem> {
-    let at = StepRef::first(target.step.clone());
-    let held = decide::present(target.log.run(), &at);
+    let held = decide::present(target.log.run(), &target.step);
     held.map(|attempt| attempt.fence).map_err(|refusal| target.told(refusal.into()))
 }

@@ -40,6 +40,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         Some(step) => diff::of_step(&project, &log, step)?,
         None => Some(diff::of_run(&project, &log)?),
     };
+    let step = step.map(|step| step.to_string());
     let opened = &log.run().opened;
     let Some(range) = range else {
         ui.talk("nothing is kept of this step yet");

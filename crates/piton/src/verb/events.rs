@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use piton_core::event::{BadEvent, Event, Grounds, Holder, Mark, ReleasedBy, Scope};
+use piton_core::event::{
+    BadEvent, CheckoutChanges, Event, Fact, Grounds, Holder, Interruption, LandingIntent, Mark,
+    ReleasedBy, Scope,
+};
 use piton_core::record::{Cursor, Record};
 use piton_core::time::timestamp;
 use piton_engine::Access;
@@ -75,15 +78,14 @@ fn unreadable(record: &Record, bad: &BadEvent) -> Problem {
 /// As `--json` has it: the recorded body, with where and when.
 fn row(record: &Record, event: &Event) -> Value {
     let mut row = json!({ "position": record.position, "at": timestamp(record.at) });
-    if let (Value::Object(row), Value::Object(body)) = (&mut row, to_json(event)) {
+    if let (Value::Object(row), Value::Object(body)) = (&mut row, event.to_json()) {
         row.extend(body);
     }
     row
 }
 
 fn line(record: &Record, event: &Event) -> String {
-    let body = to_json(event);
-    let name = body.get("event").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let name = event.name();
     let step = event.step().map(ToString::to_string).unwrap_or_default();
     let line = format!("{:>5}  {}  {name:<17} {step:<12} ", record.position, timestamp(record.at));
     plain(format!("{line} {}", detail(event)).trim_end())
@@ -114,59 +116,63 @@ fn detail(event: &Event) -> String {
             };
             format!("{by}{taken}")
         }
-        Event::Started { base: Some(base), .. } => format!("from {}", base.short()),
-        Event::Started { base: None, .. } => String::new(),
-        Event::Checkpointed { snapshot, report, .. } => {
+        Event::Under(_, Fact::Started { base: Some(base), .. }) => format!("from {}", base.short()),
+        Event::Under(_, Fact::Started { base: None, .. }) => String::new(),
+        Event::Under(_, Fact::Checkpointed { snapshot, report, .. }) => {
             let kept = snapshot
                 .as_ref()
                 .map(|kept| format!("{} ({} changed)", kept.commit.short(), kept.changed));
             let said = report.iter().flat_map(|report| crate::describe::reported(report));
             kept.into_iter().chain(said).collect::<Vec<_>>().join("; ")
         }
-        Event::SubstepCompleted { substep, .. } => substep.to_string(),
-        Event::ItemAdded { text, priority, .. } => {
+        Event::Under(_, Fact::SubstepCompleted { substep, .. }) => substep.to_string(),
+        Event::Under(_, Fact::ItemAdded { text, priority, .. }) => {
             format!("{text} ({})", crate::describe::priority_word(*priority))
         }
-        Event::CheckoutChanged { files, more, .. } => {
+        Event::Under(_, Fact::CheckoutChanged(CheckoutChanges { files, more, .. })) => {
             crate::describe::changed_meanwhile(files, *more)
         }
-        Event::ItemsMarked { items, mark, .. } => {
+        Event::Under(_, Fact::ItemsMarked { items, mark, .. }) => {
             let items = joined(items);
             match mark {
                 Mark::Done => format!("{items} done"),
                 Mark::Deferred { reason } => format!("{items} deferred: {reason}"),
             }
         }
-        Event::Asked { text, .. } => text.lines().next().unwrap_or_default().to_owned(),
+        Event::Under(_, Fact::Asked { text, .. }) => {
+            text.lines().next().unwrap_or_default().to_owned()
+        }
         Event::Answered { question, answer, .. } => format!("{question}: {answer}"),
-        Event::AnswersApplied { questions, .. } => joined(questions),
-        Event::Suspended { .. } => String::new(),
-        Event::Released { by, .. } => match by {
+        Event::Under(_, Fact::AnswersApplied { questions, .. }) => joined(questions),
+        Event::Under(_, Fact::Suspended { .. }) => String::new(),
+        Event::Under(_, Fact::Released { by, .. }) => match by {
             ReleasedBy::Owner => "by its owner".to_owned(),
             ReleasedBy::Force => "by force".to_owned(),
         },
         Event::Reset { reason, .. } => reason.clone().unwrap_or_default(),
-        Event::Verified { commit, truth, omitted, .. } => {
+        Event::Under(_, Fact::Verified { commit, truth, omitted, .. }) => {
             let verified = format!("{} ({})", commit.short(), crate::describe::truth(*truth));
             let without =
                 omitted.iter().map(|path| format!("without {}", crate::describe::omission(path)));
             std::iter::once(verified).chain(without).collect::<Vec<_>>().join(", ")
         }
-        Event::LandingIntended { onto, to, .. } => format!("{} → {}", onto.short(), to.short()),
-        Event::Completed { commit, waived, .. } => {
+        Event::Under(_, Fact::LandingIntended(LandingIntent { onto, to, .. })) => {
+            format!("{} → {}", onto.short(), to.short())
+        }
+        Event::Under(_, Fact::Completed { commit, waived, .. }) => {
             let commit = commit.as_ref().map(|commit| commit.short().to_owned());
             let waived = waived.as_ref().map(|waived| format!("in spite of: {}", waived.reason));
             commit.into_iter().chain(waived).collect::<Vec<_>>().join(", ")
         }
-        Event::Failed { why, .. } => why.to_string(),
-        Event::Interrupted { cause, evidence, .. } => {
+        Event::Under(_, Fact::Failed { why, .. }) => why.to_string(),
+        Event::Under(_, Fact::Interrupted(Interruption { cause, evidence, .. })) => {
             format!("{cause}: {}", evidence.lines().last().unwrap_or_default())
         }
         Event::StopRequested { scope, cause, haste } => {
             let haste = to_json(haste);
             let what = match scope {
                 Scope::Run => "the run",
-                Scope::Attempt { .. } => "its attempt",
+                Scope::Attempt(_) => "its attempt",
             };
             format!("{what}, {} ({cause})", haste.as_str().unwrap_or_default())
         }

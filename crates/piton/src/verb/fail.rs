@@ -32,8 +32,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let mut target = Target::claimed(&args.which, &args.by)?;
     let fence = target.fence()?;
     let reason = args.reason.clone();
-    let kept = target
-        .write(fence, |project, log, step| claims::fail(project, log, (step, fence), reason))?;
+    let kept =
+        target.write(fence, |project, log, under| claims::fail(project, log, under, reason))?;
     tell_kept(ui, &kept);
     let step = &target.step;
     let left = target.log.run().step(step).map_or(0, |(plan, state)| state.tries_left(plan));

@@ -38,8 +38,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let mut target = Target::claimed(&args.which, &args.by)?;
     let fence = target.fence()?;
-    let beat =
-        claims::heartbeat(&target.project, &mut target.log, (&target.step, fence), args.lease);
+    let under = target.under(fence);
+    let beat = claims::heartbeat(&target.project, &mut target.log, &under, args.lease);
     let (beat, until) = beat.map_err(|error| target.told(error))?;
     let until = timestamp(until);
     let step = &target.step;
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             format!("step {step}: somebody asked for a stop; end here, then release it")
         }
         Pulse::Fenced => {
-            let lost = EngineError::from(claims::lost(&target.log, step, fence));
+            let lost = EngineError::from(claims::lost(&target.log, &under));
             let problem = target.lost(fence, lost);
             let kept = problem.data.as_ref().map(|data| data["kept"].clone());
             let data = target.answer(json!({ "fence": fence, "beat": beat, "kept": kept }));

@@ -53,9 +53,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             .hint("say in a line what was found missing, in quotes")
     })?;
     let fence = target.fence()?;
-    let item = target.write(fence, |_, log, step| {
-        claims::add_item(log, step, fence, text.clone(), args.priority)
-    })?;
+    let item = target
+        .write(fence, |_, log, under| claims::add_item(log, under, text.clone(), args.priority))?;
     let step = &target.step;
     let _ = ui.line(format!("step {step}: item {item}  {}", clipped(&text, TEXT_SHOWN)));
     let priority = priority_word(args.priority);

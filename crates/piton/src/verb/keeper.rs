@@ -1,6 +1,6 @@
 //! `piton keeper`, hidden: the process that a worker starts for one attempt.
 
-use piton_core::ids::{AttemptId, Fence, RunId, StepId};
+use piton_core::ids::{AttemptId, Fence, RunId, StepRef};
 use piton_engine::keeper::{KeeperArgs, keep};
 
 use crate::error::{Kind, Problem};
@@ -14,9 +14,7 @@ pub(crate) struct Args {
     #[arg(long)]
     run: RunId,
     #[arg(long, value_parser = step)]
-    step: StepId,
-    #[arg(long)]
-    iteration: u32,
+    step: StepRef,
     #[arg(long, value_parser = fence)]
     fence: Fence,
     #[arg(long)]
@@ -24,16 +22,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, _ui: &Ui) -> Result<Answer, Problem> {
-    let Args { run, step, iteration, fence, attempt } = args.clone();
-    match keep(&verb::here()?, &KeeperArgs { run, step, iteration, fence, attempt }) {
+    let Args { run, step, fence, attempt } = args.clone();
+    match keep(&verb::here()?, &KeeperArgs { run, step, fence, attempt }) {
         0 => Ok(Answer::new(())),
         5 => Ok(Answer::new(()).exiting(ExitStatus::OwnershipLost)),
         _ => Err(Problem::new(Kind::SetupFailed, "the attempt was not kept")),
     }
 }
 
-fn step(text: &str) -> Result<StepId, String> {
-    StepId::new(text).map_err(|error| error.to_string())
+fn step(text: &str) -> Result<StepRef, String> {
+    text.parse::<StepRef>().map_err(|error| error.to_string())
 }
 
 fn fence(text: &str) -> Result<Fence, String> {

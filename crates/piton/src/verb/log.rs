@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use piton_core::ids::{AttemptId, StepId};
+use piton_core::ids::{AttemptId, StepRef};
 use piton_core::observed::Sighting;
 use piton_core::run::{Ending, Phase, Step};
 use piton_engine::Access;
@@ -63,7 +63,10 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         let notes = (!args.verify).then(|| folder.path().join("keeper.log"));
         return all(ui, &step, attempt, &Kept { path, notes, ended: ended(&log, attempt) });
     }
-    ui.talk(format!("following step {}; Ctrl-C ends following, not the step", bold(step.as_str())));
+    ui.talk(format!(
+        "following step {}; Ctrl-C ends following, not the step",
+        bold(&step.to_string())
+    ));
     let mut tail = Tail { path: &path, at: 0 };
     loop {
         // Asked before reading: what was printed before the end is printed here before the end.
@@ -85,7 +88,7 @@ struct Kept {
     ended: Option<String>,
 }
 
-fn all(ui: &Ui, step: &StepId, attempt: AttemptId, kept: &Kept) -> Result<Answer, Problem> {
+fn all(ui: &Ui, step: &StepRef, attempt: AttemptId, kept: &Kept) -> Result<Answer, Problem> {
     let (mut path, mut bytes) = (&kept.path, read(&kept.path)?);
     if bytes.is_empty() {
         ui.talk(format!("step {step} has not printed anything here"));
@@ -104,6 +107,7 @@ fn all(ui: &Ui, step: &StepId, attempt: AttemptId, kept: &Kept) -> Result<Answer
     }
     let text = String::from_utf8_lossy(&bytes);
     let ended = &kept.ended;
+    let step = step.to_string();
     let data =
         json!({ "step": step, "attempt": attempt, "path": path, "text": text, "ended": ended });
     Ok(Answer::new(data))
@@ -121,12 +125,12 @@ fn read(path: &Path) -> Result<Vec<u8>, Problem> {
 /// How an attempt ended, if it did not end well.
 fn ended(log: &Log, attempt: AttemptId) -> Option<String> {
     let of_attempt = |step: &&Step| step.history.iter().any(|past| past.attempt.id == attempt);
-    let step = log.run().steps().map(|(_, step)| step).find(of_attempt)?;
+    let step = log.run().steps().map(|(_, _, step)| step).find(of_attempt)?;
     let past = step.history.iter().rfind(|past| past.attempt.id == attempt)?;
     let is_last = step.history.last().is_some_and(|last| last.attempt.id == attempt);
     match (&past.ending, &step.phase) {
         (Ending::Failed(why), _) => Some(format!("failed: {why}")),
-        (Ending::Interrupted { .. }, Phase::Interrupted(last)) if is_last => {
+        (Ending::Interrupted { .. }, Phase::Interrupted { last, .. }) if is_last => {
             Some(format!("was interrupted ({}): {}", last.cause, last.evidence))
         }
         (Ending::Interrupted { cause, .. }, _) => Some(format!("was interrupted ({cause})")),
@@ -136,7 +140,7 @@ fn ended(log: &Log, attempt: AttemptId) -> Option<String> {
 }
 
 /// The step and attempt that are meant.
-fn chosen(args: &Args, log: &Log) -> Result<(StepId, AttemptId), Problem> {
+fn chosen(args: &Args, log: &Log) -> Result<(StepRef, AttemptId), Problem> {
     let step = match &args.step {
         Some(text) => step_of(log, text)?,
         None => newest_step(log).ok_or_else(|| nothing(log))?,
@@ -166,13 +170,13 @@ fn attempts(state: &Step) -> Vec<AttemptId> {
 }
 
 /// The step whose claim is the newest one.
-fn newest_step(log: &Log) -> Option<StepId> {
+fn newest_step(log: &Log) -> Option<StepRef> {
     let fence = |state: &Step| {
         let past = state.history.last().map(|past| past.attempt.fence);
         state.attempt().map(|attempt| attempt.fence).or(past)
     };
-    let steps = log.run().steps().filter_map(|(plan, state)| Some((fence(state)?, &plan.id)));
-    steps.max_by_key(|(fence, _)| *fence).map(|(_, id)| id.clone())
+    let steps = log.run().steps().filter_map(|(step, _, state)| Some((fence(state)?, step)));
+    steps.max_by_key(|(fence, _)| *fence).map(|(_, step)| step)
 }
 
 fn nothing(log: &Log) -> Problem {

@@ -77,10 +77,9 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     Ok(Answer::new(json!({ "questions": rows })).exiting(exit))
 }
 
-fn asked(view: &RunView, all: bool) -> impl Iterator<Item = (&str, &QuestionView)> {
-    let of_steps = view
-        .steps
-        .iter()
-        .flat_map(|step| step.questions.iter().map(move |question| (step.step.as_str(), question)));
+fn asked(view: &RunView, all: bool) -> impl Iterator<Item = (String, &QuestionView)> {
+    let of_steps = view.steps.iter().flat_map(|step| {
+        step.questions.iter().map(move |question| (step.step.to_string(), question))
+    });
     of_steps.filter(move |(_, question)| all || question.is_open())
 }

@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let ready = answer
         .ready
         .iter()
-        .map(|row| vec![bold(row.step.as_str()), "ready".to_owned(), dim(&plain(&row.title))]);
+        .map(|row| vec![bold(&row.step.to_string()), "ready".to_owned(), dim(&plain(&row.title))]);
     let blocked = answer
         .left
         .blocked

@@ -2,7 +2,6 @@
 //! done about each step; `--dry-run` shows it and writes nothing.
 
 use piton_core::event::{Cause, Entry};
-use piton_core::ids::StepId;
 use piton_core::observed::Observed;
 use piton_core::recover::{Action, Because, Recovery, on_resume};
 use piton_core::run::Run;
@@ -141,7 +140,7 @@ fn finished(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
 /// A run that has failed for good does not go on.
 pub(crate) fn refuse_failed(project: &Project, run: &Run) -> Result<(), Problem> {
     let Some((step, why)) = run.failed_for_good() else { return Ok(()) };
-    let (handle, step) = (&run.opened.handle, &step.id);
+    let handle = &run.opened.handle;
     let over = start_over(project, run);
     let message = format!("{handle} has failed: step {step} {}", plain(&why.to_string()));
     let hint = format!(
@@ -212,9 +211,9 @@ fn word_for(action: &Action) -> &'static str {
 /// What is done about a step, in words.
 fn describe(run: &Run, recovery: &Recovery) -> String {
     let needs = || {
-        let index = run.index_of(&recovery.step.step);
+        let index = run.index_of(&recovery.step);
         let needs = index.map(|index| run.unmet(index)).unwrap_or_default();
-        format!("wait for {}", needs.iter().map(StepId::as_str).collect::<Vec<_>>().join(", "))
+        format!("wait for {}", needs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
     };
     describe_with(&recovery.action, &needs)
 }
@@ -243,7 +242,7 @@ fn describe_with(action: &Action, needs: &dyn Fn() -> String) -> String {
         Action::AwaitTree { by } => format!("wait: {by} works in the worktree first"),
         Action::AwaitJobs { jobs } => format!("wait: at most {jobs} at once"),
         Action::AwaitLock { lock, by } => {
-            let by: Vec<&str> = by.iter().map(|step| step.as_str()).collect();
+            let by: Vec<String> = by.iter().map(ToString::to_string).collect();
             format!("wait for lock {lock}, which {} has", by.join(", "))
         }
         Action::AwaitHolder => "wait until somebody claims it: it has nothing to start".to_owned(),

@@ -178,7 +178,7 @@ fn continued(ui: &Ui, project: &Project, log: &Log, asked: &Continued) -> Result
     refuse_log_behind(project, log)?;
     let run = log.run();
     resume::refuse_failed(project, run)?;
-    let done = run.steps().filter(|(_, step)| step.is_completed()).count();
+    let done = run.steps().filter(|(_, _, step)| step.is_completed()).count();
     let total = run.plan().steps.len();
     let handle = bold(run.opened.handle.as_str());
     ui.talk(format!(

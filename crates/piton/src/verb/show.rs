@@ -1,6 +1,5 @@
 //! `piton show`: everything about one run, or one step of it: attempts, what is kept, what to do next.
 
-use piton_core::ids::StepRef;
 use piton_core::time::{Millis, timestamp};
 use piton_core::view::{AttemptView, GoodCommit, KnownAs, StepView};
 use piton_engine::Access;
@@ -53,10 +52,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let conditions = condition::of_run(&project, &log)?;
     let root = &settings.worktree_root;
     let worktrees = project.worktrees(root, &log.run().opened.handle);
-    let tree_of = |step: &StepView| {
-        let step = StepRef { step: step.step.clone(), iteration: step.iteration };
-        project.tree_of(root, log.run(), &step)
-    };
+    let tree_of = |step: &StepView| project.tree_of(root, log.run(), &step.step);
     for line in head {
         ui.line(line)?;
     }
@@ -83,7 +79,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         if let Some(tree) = tree_of(step) {
             ui.line(format!("    worktree {}", tree.display()))?;
         }
-        let own = conditions.iter().filter(|(of, _)| of.step == step.step);
+        let own = conditions.iter().filter(|(of, _)| *of == step.step);
         for line in own.flat_map(|(_, conditions)| condition_lines(conditions)) {
             ui.line(format!("    {line}"))?;
         }
@@ -116,11 +112,11 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
     let mut lines = vec![format!(
         "{} {}  {}  {}",
         mark(&step.status),
-        bold(step.step.as_str()),
+        bold(&step.step.to_string()),
         step.status.word(),
         step_phrase(step, now)
     )];
-    if step.title != step.step.as_str() {
+    if step.title != step.step.to_string() {
         lines.push(format!("    {}", plain(&step.title)));
     }
     if !step.needs.is_empty() {

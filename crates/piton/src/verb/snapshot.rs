@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use piton_core::event::{Omission, SnapshotReason};
-use piton_core::ids::{Handle, StepId};
+use piton_core::ids::{Handle, StepRef};
 use piton_core::time::{Millis, timestamp};
 use piton_engine::log::Log;
 use piton_engine::project::Project;
@@ -162,7 +162,7 @@ struct Found {
     handle: Handle,
     /// None where the run was purged: its snapshots are known by their refs alone.
     log: Option<Log>,
-    step: Option<StepId>,
+    step: Option<StepRef>,
     listed: Listed,
 }
 
@@ -200,8 +200,8 @@ impl Found {
         if all.is_empty() {
             return None;
         }
-        let step = step.and_then(|step| StepId::new(step).ok());
-        all.retain(|kept| step.as_ref().is_none_or(|step| kept.step.step == *step));
+        let step = step.and_then(|step| step.parse::<StepRef>().ok());
+        all.retain(|kept| step.as_ref().is_none_or(|step| kept.step == *step));
         let listed = Listed { snapshots: all, pruned: 0 };
         Some(Ok(Found { project, handle, log: None, step, listed }))
     }
@@ -310,7 +310,7 @@ fn list(which: &WhichSnapshot, ui: &Ui) -> Result<Answer, Problem> {
             ui.line(line)?;
         }
         if let Some(last) = snapshot_history::choose(all, &At::Last) {
-            let (handle, step) = (&found.handle, &last.step.step);
+            let (handle, step) = (&found.handle, &last.step);
             let which = format!("{handle}/{step} --at {}", last.commit.short());
             let to = snapshot_history::place_for(handle, step);
             ui.hint(match &found.log {
@@ -513,7 +513,7 @@ fn check_paths(found: &Found, kept: &KnownSnapshot, paths: &[Vec<u8>]) -> Result
 
 /// What cannot go into the worktree can go elsewhere.
 fn elsewhere(error: EngineError, handle: &Handle, kept: &KnownSnapshot) -> Problem {
-    let to = again(&format!("--to {}", snapshot_history::place_for(handle, &kept.step.step)));
+    let to = again(&format!("--to {}", snapshot_history::place_for(handle, &kept.step)));
     let apart = format!("put the files elsewhere: `{to}`");
     let problem = Problem::from(error);
     let hint = match (problem.kind, &problem.hint) {
@@ -540,7 +540,7 @@ fn restore(
     let among = std::mem::take(&mut found.listed.snapshots);
     let handle = found.handle.clone();
     let Found { project, log, .. } = &mut found;
-    let gone = || EngineError::NoRecords { step: kept.step.step.clone() };
+    let gone = || EngineError::NoRecords { step: kept.step.clone() };
     let log = log.as_mut().ok_or_else(|| elsewhere(gone(), &handle, &kept))?;
     let mut edits = edits;
     let restored = loop {

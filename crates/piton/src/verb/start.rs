@@ -28,7 +28,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let mut target = Target::claimed(&args.which, &args.by)?;
     let fence = target.fence()?;
-    let answers = target.write(fence, |_, log, step| claims::start(log, step, fence))?;
+    let answers = target.write(fence, |_, log, under| claims::start(log, under))?;
     let answers: Vec<QuestionView> = answers.iter().map(question_view).collect();
     let _ = ui.line(format!("step {}: started", target.step));
     for line in answers.iter().flat_map(question_lines) {

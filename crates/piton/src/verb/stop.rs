@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use piton_core::event::{Cause, Haste, Holder};
-use piton_core::ids::{AttemptId, StepId, StepRef};
+use piton_core::ids::{AttemptId, StepRef};
 use piton_core::observed::Sighting;
 use piton_engine::Access;
 use piton_engine::bury::{Burial, bury_dead};
@@ -81,7 +81,7 @@ pub(crate) fn by_holder(log: &Log, asked: Vec<StepRef>) -> (Vec<StepRef>, Vec<St
 }
 
 /// A stop is asked of an attempt: a step that nobody works on has none.
-fn nobody(ui: &Ui, project: &Project, log: &Log, step: &StepId) -> Result<Answer, Problem> {
+fn nobody(ui: &Ui, project: &Project, log: &Log, step: &StepRef) -> Result<Answer, Problem> {
     let handle = &log.run().opened.handle;
     let stays = log.run().step(step).is_some_and(|(_, state)| state.is_stopped());
     match stays {

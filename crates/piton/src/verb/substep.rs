@@ -42,8 +42,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let substep =
         SubstepId::new(text).map_err(|error| Problem::from_error(Kind::UnknownPart, &error))?;
     let fence = target.fence()?;
-    target
-        .write(fence, |_, log, step| claims::complete_substep(log, step, fence, substep.clone()))?;
+    target.write(fence, |_, log, under| claims::complete_substep(log, under, substep.clone()))?;
     let _ = ui.line(format!("step {}: substep {substep} completed", target.step));
     let more = json!({ "fence": fence, "substep": substep, "completed": true });
     let data = target.answer(more);

@@ -1,6 +1,6 @@
 //! `piton worktree`: places to work in for those who claim, made, found and listed.
 
-use piton_core::ids::StepId;
+use piton_core::ids::StepRef;
 use piton_engine::clean::{self as engine, CleanAsk, TreeRow, TreeStatus};
 use piton_engine::error::EngineError;
 use piton_engine::git::GitError;
@@ -102,7 +102,7 @@ fn create(new: &NewWorktree, ui: &Ui) -> Result<Answer, Problem> {
     let data = json!({
         "run": opened.run,
         "handle": opened.handle,
-        "step": step,
+        "step": step.to_string(),
         "path": path,
         "branch": branch,
         "created": created,
@@ -111,7 +111,7 @@ fn create(new: &NewWorktree, ui: &Ui) -> Result<Answer, Problem> {
 }
 
 /// Where a step's branch is checked out already, it can be worked on.
-fn elsewhere(error: EngineError, log: &Log, step: &StepId) -> Problem {
+fn elsewhere(error: EngineError, log: &Log, step: &StepRef) -> Problem {
     let place = match &error {
         EngineError::Git(GitError::BranchElsewhere { worktree, .. }) => Some(shell::path(worktree)),
         _ => None,
@@ -136,7 +136,7 @@ fn path(which: &WhichWorktree, ui: &Ui) -> Result<Answer, Problem> {
     let step = step.map(|text| step_of(&log, text)).transpose()?;
     let path = places::path(&project, &log, step.as_ref())?;
     ui.line(path.display().to_string())?;
-    let opened = &log.run().opened;
+    let (opened, step) = (&log.run().opened, step.map(|step| step.to_string()));
     let data = json!({ "run": opened.run, "handle": opened.handle, "step": step, "path": path });
     Ok(Answer::new(data))
 }

@@ -71,11 +71,12 @@ fn work_off(project: &Project, log: &mut Log) {
     let lease = Duration::from_secs(60);
     let ask = ClaimAsk { step: None, worktree: &elsewhere, lease, takeover: Takeover::Forbid };
     let claim = claims::claim(project, log, &ask).expect("an answer").claim.expect("a claim");
-    claims::start(log, &claim.step, claim.fence).expect("ours");
+    let under = piton_core::event::Under { step: claim.step.clone(), fence: claim.fence };
+    claims::start(log, &under).expect("ours");
     let note = Some("going well".to_owned());
     let report = piton_core::event::Report { note, ..Default::default() };
-    claims::checkpoint(project, log, &claim.step, claim.fence, report).expect("ours");
-    claims::complete(project, log, (&claim.step, claim.fence), None).expect("ours");
+    claims::checkpoint(project, log, &under, report).expect("ours");
+    claims::complete(project, log, &under, None).expect("ours");
 }
 
 fn aside(sandbox: &Sandbox) -> PathBuf {

@@ -6,9 +6,10 @@
 use std::fmt;
 
 use piton_core::claim::{Claim, Takeover, Which};
-use piton_core::decide::Command;
+use piton_core::decide::{Command, Request};
 use piton_core::event::{
-    Check, Conflict, Entry, Exit, Failure, Holder, Report, SnapshotReason, Truth,
+    Check, Conflict, Entry, Exit, Failure, Holder, LandingIntent, Report, SnapshotReason, Truth,
+    Under,
 };
 use piton_core::ids::{AttemptId, Fence, Hash, Oid, StepRef};
 use piton_core::refusal::Refusal;
@@ -244,7 +245,7 @@ impl External {
             world,
             log,
             &held,
-            &Command::Start { step, fence, base, answers, pid: None },
+            &Command::Under(Under { step, fence }, Request::Start { base, answers, pid: None }),
         ) {
             Ok(()) => Next::Work(held),
             Err(next) => next,
@@ -267,7 +268,7 @@ impl External {
         let questions = unread(state(log, &held));
         if !questions.is_empty() && (!world.faulty || world.rng.one_in(2)) {
             let (step, fence) = (held.step.clone(), held.fence);
-            let read = Command::ApplyAnswers { step, fence, questions };
+            let read = Command::Under(Under { step, fence }, Request::ApplyAnswers { questions });
             return match self.submit(world, log, &held, &read) {
                 Ok(()) => Next::Work(held),
                 Err(next) => next,
@@ -323,7 +324,8 @@ impl External {
             snapshot_of(world, (&files, &base), &held.step, held.fence, reason)
         });
         let (step, fence) = (held.step.clone(), held.fence);
-        let command = Command::Checkpoint { step, fence, snapshot, report };
+        let command =
+            Command::Under(Under { step, fence }, Request::Checkpoint { snapshot, report });
         match self.submit(world, log, &held, &command) {
             Ok(()) => Next::Work(held),
             Err(next) => next,
@@ -331,7 +333,8 @@ impl External {
     }
 
     fn release(&self, world: &mut World, log: &mut Log, held: &Held) -> Next {
-        let command = Command::Release { step: held.step.clone(), fence: Some(held.fence) };
+        let command =
+            Command::Under(Under { step: held.step.clone(), fence: held.fence }, Request::Release);
         match self.submit(world, log, held, &command) {
             Ok(()) => Next::Ask,
             Err(next) => next,
@@ -341,7 +344,12 @@ impl External {
     fn fail(&self, world: &mut World, log: &mut Log, held: &Held) -> Next {
         let (step, fence) = (held.step.clone(), held.fence);
         let why = Failure::Reported { reason: "no way".to_owned() };
-        match self.submit(world, log, held, &Command::Fail { step, fence, why }) {
+        match self.submit(
+            world,
+            log,
+            held,
+            &Command::Under(Under { step, fence }, Request::Fail { why }),
+        ) {
             Ok(()) => Next::Ask,
             Err(next) => next,
         }
@@ -368,7 +376,10 @@ impl External {
         let tree = named(world.repository.files(&commit), &[]);
         let (step, fence) = (held.step.clone(), held.fence);
         let (commits, omitted) = (0, Vec::new());
-        let command = Command::Verify { step, fence, commit, tree, truth, check, commits, omitted };
+        let command = Command::Under(
+            Under { step, fence },
+            Request::Verify { commit, tree, truth, check, commits, omitted },
+        );
         match self.submit(world, log, &held, &command) {
             Ok(()) => Next::Intend(held),
             Err(next) => next,
@@ -376,7 +387,7 @@ impl External {
     }
 
     fn intend(&self, world: &mut World, log: &mut Log, held: Held) -> Next {
-        let verified = state(log, &held).verified.as_ref().map(|verified| verified.commit.clone());
+        let verified = state(log, &held).verified().map(|verified| verified.commit.clone());
         let Some(commit) = verified else { return Next::Work(held) };
         let (onto, to) = match world.repository.prepare_landing(&commit) {
             Landing::Nothing => return Next::Complete(held, Some(commit)),
@@ -391,7 +402,10 @@ impl External {
             }
         };
         let (step, fence) = (held.step.clone(), held.fence);
-        let command = Command::Land { step, fence, onto: onto.clone(), to: to.clone() };
+        let command = Command::Under(
+            Under { step, fence },
+            Request::Land(LandingIntent { onto: onto.clone(), to: to.clone() }),
+        );
         match self.submit(world, log, &held, &command) {
             Ok(()) => Next::Move { held, onto, to },
             Err(next) => next,
@@ -401,9 +415,12 @@ impl External {
     /// Asks, and brings both sides together without waiting for the answer.
     fn unlanded(&self, world: &mut World, log: &mut Log, held: Held, conflict: Conflict) -> Next {
         let (step, fence) = (held.step.clone(), held.fence);
-        if let Err(next) =
-            self.submit(world, log, &held, &Command::RaiseConflict { step, fence, conflict })
-        {
+        if let Err(next) = self.submit(
+            world,
+            log,
+            &held,
+            &Command::Under(Under { step, fence }, Request::RaiseConflict(conflict)),
+        ) {
             return next;
         }
         let tip = world.repository.tip();
@@ -419,7 +436,10 @@ impl External {
     fn complete(&self, world: &mut World, log: &mut Log, held: Held, commit: Option<Oid>) -> Next {
         let (step, fence) = (held.step.clone(), held.fence);
         let waive = (world.faulty && world.rng.one_in(3)).then(|| "it does not matter".to_owned());
-        let command = Command::Complete { step, fence, commit: commit.clone(), waive };
+        let command = Command::Under(
+            Under { step, fence },
+            Request::Complete { commit: commit.clone(), waive },
+        );
         match self.submit(world, log, &held, &command) {
             Ok(()) if world.rng.one_in(3) => {
                 world.counts.repeated_completions += 1;
@@ -435,7 +455,7 @@ impl External {
 }
 
 fn state<'log>(log: &'log Log, held: &Held) -> &'log Step {
-    log.run().step(&held.step.step).expect("the plan has the step").1
+    log.run().step(&held.step).expect("the plan has the step").1
 }
 
 fn move_branch(world: &mut World, held: Held, onto: &Oid, to: Oid) -> Next {

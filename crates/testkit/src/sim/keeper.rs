@@ -3,9 +3,10 @@
 
 use std::fmt;
 
-use piton_core::decide::Command;
+use piton_core::decide::{Command, Request};
 use piton_core::event::{
-    Cause, Check, Conflict, Entry, Exit, Failure, Mark, Snapshot, SnapshotReason, Stage, Truth,
+    Cause, Check, Conflict, Entry, Exit, Failure, Interruption, LandingIntent, Mark, Snapshot,
+    SnapshotReason, Stage, Truth, Under,
 };
 use piton_core::exit::{AgentExit, Judged, StopRequest, judge_exit};
 use piton_core::ids::{AttemptId, Fence, Hash, Oid, QuestionId, StepRef, TreeNo};
@@ -129,7 +130,7 @@ impl Keeper {
     }
 
     fn state(&self) -> &Step {
-        self.log.run().step(&self.step.step).expect("the plan has the step").1
+        self.log.run().step(&self.step).expect("the plan has the step").1
     }
 
     fn submit(&mut self, world: &mut World, command: &Command) -> Option<Refusal> {
@@ -266,7 +267,13 @@ impl Keeper {
         // A command is told nothing when it is started; it reads by asking again.
         let told = matches!(world.plan.steps[self.index].work, Work::Agent { .. });
         let answers = if told { unread(self.state()) } else { Vec::new() };
-        if self.submit(world, &Command::Start { step, fence, base, answers, pid: None }).is_none() {
+        if self
+            .submit(
+                world,
+                &Command::Under(Under { step, fence }, Request::Start { base, answers, pid: None }),
+            )
+            .is_none()
+        {
             self.next = Next::Spawn;
         }
     }
@@ -318,7 +325,10 @@ impl Keeper {
         let (step, fence) = (self.step.clone(), self.fence);
         let (questions, waits) = (unread(self.state()), self.state().awaits(fence).is_some());
         if !questions.is_empty() && (!world.faulty || world.rng.one_in(2)) {
-            let _refused = self.submit(world, &Command::ApplyAnswers { step, fence, questions });
+            let _refused = self.submit(
+                world,
+                &Command::Under(Under { step, fence }, Request::ApplyAnswers { questions }),
+            );
             return true;
         }
         if !world.faulty {
@@ -406,7 +416,10 @@ impl Keeper {
         let tree = named(world.repository.files(&commit), &[]);
         let (step, fence) = (self.step.clone(), self.fence);
         let (commits, omitted) = (0, Vec::new());
-        let command = Command::Verify { step, fence, commit, tree, truth, check, commits, omitted };
+        let command = Command::Under(
+            Under { step, fence },
+            Request::Verify { commit, tree, truth, check, commits, omitted },
+        );
         if self.submit(world, &command).is_none() {
             self.next = Next::Intend;
         }
@@ -416,7 +429,7 @@ impl Keeper {
         if !self.goes_on(world, Stage::Land) {
             return;
         }
-        let verified = self.state().verified.as_ref().map(|verified| verified.commit.clone());
+        let verified = self.state().verified().map(|verified| verified.commit.clone());
         let Some(commit) = verified else {
             let message = "there is no verified commit".to_owned();
             self.next = Next::Finish(End::Failed(Failure::Landing { message }));
@@ -439,7 +452,10 @@ impl Keeper {
             }
         };
         let (step, fence) = (self.step.clone(), self.fence);
-        let command = Command::Land { step, fence, onto: onto.clone(), to: to.clone() };
+        let command = Command::Under(
+            Under { step, fence },
+            Request::Land(LandingIntent { onto: onto.clone(), to: to.clone() }),
+        );
         if self.submit(world, &command).is_none() {
             self.next = Next::Move { onto, to };
         }
@@ -456,7 +472,10 @@ impl Keeper {
 
     fn complete(&mut self, world: &mut World, commit: Oid) {
         let (step, fence) = (self.step.clone(), self.fence);
-        let command = Command::Complete { step, fence, commit: Some(commit), waive: None };
+        let command = Command::Under(
+            Under { step, fence },
+            Request::Complete { commit: Some(commit), waive: None },
+        );
         if self.submit(world, &command).is_none() {
             self.leave(world);
         }
@@ -465,12 +484,17 @@ impl Keeper {
     fn finish(&mut self, world: &mut World, end: End) {
         let (step, fence) = (self.step.clone(), self.fence);
         let command = match end {
-            End::Failed(why) => Command::Fail { step, fence, why },
-            End::Waiting => Command::Suspend { step, fence },
-            End::Unlanded(conflict) => Command::RaiseConflict { step, fence, conflict },
+            End::Failed(why) => Command::Under(Under { step, fence }, Request::Fail { why }),
+            End::Waiting => Command::Under(Under { step, fence }, Request::Suspend),
+            End::Unlanded(conflict) => {
+                Command::Under(Under { step, fence }, Request::RaiseConflict(conflict))
+            }
             End::Interrupted { cause, left_at } => {
                 let (at, evidence) = (Millis(world.clock), "seen".to_owned());
-                Command::Interrupt { step, fence, cause, at, evidence, left_at }
+                Command::Under(
+                    Under { step, fence },
+                    Request::Interrupt(Interruption { cause, at, evidence, left_at }),
+                )
             }
         };
         if self.submit(world, &command).is_none() {
@@ -493,7 +517,10 @@ pub(super) fn snapshot(
     let tree = trees.find(|tree| tree.of == Some(attempt))?;
     let (files, base) = (tree.files.clone(), tree.base.clone());
     let snapshot = Some(snapshot_of(world, (&files, &base), step, fence, reason));
-    Some(Command::Checkpoint { step: step.clone(), fence, snapshot, report: None })
+    Some(Command::Under(
+        Under { step: step.clone(), fence },
+        Request::Checkpoint { snapshot, report: None },
+    ))
 }
 
 /// A snapshot of a tree; its bytes are kept.
@@ -537,7 +564,7 @@ pub(super) fn question(world: &mut World, step: StepRef, fence: Fence) -> Comman
     let text = format!("which, {}?", world.counts.questions);
     let choices: &[&str] = if world.rng.one_in(2) { &["this", "that"] } else { &[] };
     let choices = choices.iter().map(|choice| (*choice).to_owned()).collect();
-    Command::Ask { step, fence, text, choices }
+    Command::Under(Under { step, fence }, Request::RaiseQuestion { text, choices })
 }
 
 pub(super) fn unread(state: &Step) -> Vec<QuestionId> {
@@ -546,17 +573,20 @@ pub(super) fn unread(state: &Step) -> Vec<QuestionId> {
 
 /// The command that does the next open part of a step's checklist, if there is one.
 pub(super) fn open_part(run: &Run, step: &StepRef, fence: Fence) -> Option<Command> {
-    let (plan, state) = run.step(&step.step)?;
+    let (plan, state) = run.step(step)?;
     let step = step.clone();
     if let Some(item) = state.checklist.open_items(plan).into_iter().next() {
         let mark = match item.number {
             1 => Mark::Done,
             _ => Mark::Deferred { reason: "later".to_owned() },
         };
-        return Some(Command::MarkItems { step, fence, items: vec![item], mark });
+        return Some(Command::Under(
+            Under { step, fence },
+            Request::MarkItems { items: vec![item], mark },
+        ));
     }
     let substep = state.checklist.open_substeps(plan).into_iter().next()?;
-    Some(Command::CompleteSubstep { step, fence, substep })
+    Some(Command::Under(Under { step, fence }, Request::CompleteSubstep { substep }))
 }
 
 impl fmt::Display for Keeper {

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use piton_core::claim::Takeover;
-use piton_core::event::{About, Claimed, Entry, Event, Failure, Grounds, Holder, ReleasedBy};
+use piton_core::event::{
+    About, Claimed, Entry, Event, Fact, Failure, Grounds, Holder, ReleasedBy, Under,
+};
 use piton_core::ids::{AttemptId, Fence, HostId, LockName, QuestionId, StepId, TreeNo};
 use piton_core::plan::{Isolation, OnInterrupt, Plan, Work};
 use piton_core::question::STOP;
@@ -284,7 +286,9 @@ impl Referee {
         match &event {
             Event::Claimed(claimed) => self.claimed(index, claimed, record, at),
             Event::Answered { question, answer, .. } => self.answered(index, *question, answer),
-            Event::Asked { about, fence, .. } if is_about_going_on(about.as_deref()) => {
+            Event::Under(Under { fence, .. }, Fact::Asked { about, .. })
+                if is_about_going_on(about.as_deref()) =>
+            {
                 self.asks_how(index, *fence)?;
                 self.about_questions(index, &event, record)
             }
@@ -376,17 +380,17 @@ impl Referee {
             self.asked.iter().filter(move |asked| asked.fence == fence).filter(unsettled)
         };
         let told: &[QuestionId] = match event {
-            Event::Started { answers, .. } => answers,
+            Event::Under(_, Fact::Started { answers, .. }) => answers,
             // Whoever brought two sides together without being told needs no answer any more.
-            Event::Verified { answers, .. } => {
+            Event::Under(_, Fact::Verified { answers, .. }) => {
                 let unheard = self.asked.iter_mut().filter(|asked| asked.step == index);
                 for asked in unheard.filter(|asked| asked.by_piton && asked.fate == Fate::Open) {
                     asked.fate = Fate::Dropped;
                 }
                 answers
             }
-            Event::AnswersApplied { questions, .. } => questions,
-            Event::Asked { fence, about, .. } => {
+            Event::Under(_, Fact::AnswersApplied { questions, .. }) => questions,
+            Event::Under(Under { fence, .. }, Fact::Asked { about, .. }) => {
                 let (id, fate) = (QuestionId(record.position.0), Fate::Open);
                 let by_piton = about.is_some();
                 let going_on = is_about_going_on(about.as_deref());
@@ -394,28 +398,32 @@ impl Referee {
                 self.asked.push(Asked { id, step, fence, by_piton, going_on, fate });
                 &[]
             }
-            Event::Suspended { fence, .. } if waits(*fence).next().is_none() => {
+            Event::Under(Under { fence, .. }, Fact::Suspended { .. })
+                if waits(*fence).next().is_none() =>
+            {
                 let detail = format!("{} waits for nothing", self.steps[index].id);
                 return Err(violation(Invariant::QuestionRespected, detail));
             }
-            Event::Failed { why: Failure::Reported { .. }, .. } => &[],
-            Event::Failed { fence, .. } if waits(*fence).next().is_some() => {
+            Event::Under(_, Fact::Failed { why: Failure::Reported { .. }, .. }) => &[],
+            Event::Under(Under { fence, .. }, Fact::Failed { .. })
+                if waits(*fence).next().is_some() =>
+            {
                 let detail = format!("{} waits, and has not failed", self.steps[index].id);
                 return Err(violation(Invariant::QuestionRespected, detail));
             }
             // What piton asked about a commit is no longer asked once whoever works outside is done.
-            Event::Completed { fence, waived: None, .. }
+            Event::Under(Under { fence, .. }, Fact::Completed { waived: None, .. })
                 if waits(*fence).any(|asked| !asked.by_piton) =>
             {
                 let detail = format!("{} waits, and is not done", self.steps[index].id);
                 return Err(violation(Invariant::QuestionRespected, detail));
             }
-            Event::Completed { waived, .. } => {
+            Event::Under(_, Fact::Completed { waived, .. }) => {
                 let waived = waived.as_ref().map_or(&[][..], |waived| &waived.questions);
                 self.drop_questions(index, waived);
                 &[]
             }
-            Event::Released { .. } => {
+            Event::Under(_, Fact::Released { .. }) => {
                 self.drop_questions(index, &[]);
                 &[]
             }
@@ -423,7 +431,9 @@ impl Referee {
         };
         // Whoever read how it goes on has begun, for all that is known: the answer is used up.
         let going_on = |asked: &Asked| asked.going_on && told.contains(&asked.id);
-        if matches!(event, Event::AnswersApplied { .. }) && self.asked.iter().any(going_on) {
+        if matches!(event, Event::Under(_, Fact::AnswersApplied { .. }))
+            && self.asked.iter().any(going_on)
+        {
             self.steps[index].died_mid_work = true;
         }
         for question in told {
@@ -601,25 +611,31 @@ impl Referee {
             return Err(violation(Invariant::OneOwner, detail));
         }
         match event {
-            Event::Started { .. } if step.agent_ended => {
+            Event::Under(_, Fact::Started { .. }) if step.agent_ended => {
                 let detail = format!("the agent of {} had ended", step.id);
                 return Err(violation(Invariant::AgentNotRepeated, detail));
             }
             // Whoever works outside sees to it themselves.
-            Event::Started { .. } if step.asks && step.died_mid_work && open.worktree.is_none() => {
+            Event::Under(_, Fact::Started { .. })
+                if step.asks && step.died_mid_work && open.worktree.is_none() =>
+            {
                 let detail = format!("{} was cut off, and nobody said how it goes on", step.id);
                 return Err(violation(Invariant::AskedFirst, detail));
             }
-            Event::Started { .. } => (step.began, step.died_mid_work) = (true, false),
+            Event::Under(_, Fact::Started { .. }) => {
+                (step.began, step.died_mid_work) = (true, false)
+            }
             // It has come to its end.
-            Event::Verified { .. } => (step.began, step.died_mid_work) = (false, false),
-            Event::Completed { waived, .. } => {
+            Event::Under(_, Fact::Verified { .. }) => {
+                (step.began, step.died_mid_work) = (false, false)
+            }
+            Event::Under(_, Fact::Completed { waived, .. }) => {
                 self.tally.waivers += u64::from(waived.is_some());
                 step.completed = true;
                 step.open = None;
                 self.trees.retain(|_, step| *step != index);
             }
-            Event::Released { by, .. } => {
+            Event::Under(_, Fact::Released { by, .. }) => {
                 let insists = at.writer.is_some_and(|writer| writer.takeover == Takeover::Force);
                 if *by == ReleasedBy::Force && !insists {
                     let detail = format!("{} is released by force, and nobody insisted", step.id);
@@ -631,8 +647,11 @@ impl Referee {
                 begin_anew(&mut self.asked, index);
                 step.open = None;
             }
-            Event::Failed { .. } | Event::Interrupted { .. } | Event::Suspended { .. } => {
-                self.tally.suspensions += u64::from(matches!(event, Event::Suspended { .. }));
+            Event::Under(_, Fact::Failed { .. })
+            | Event::Under(_, Fact::Interrupted(_))
+            | Event::Under(_, Fact::Suspended { .. }) => {
+                self.tally.suspensions +=
+                    u64::from(matches!(event, Event::Under(_, Fact::Suspended { .. })));
                 match at.writer.and_then(|writer| writer.gives_up_from) {
                     Some(host) => {
                         taken_over(&step.id, open, (at.host)(host), at)?;
@@ -641,7 +660,7 @@ impl Referee {
                     }
                     None => buried_dead(&step.id, open, at)?,
                 }
-                let interrupted = matches!(event, Event::Interrupted { .. });
+                let interrupted = matches!(event, Event::Under(_, Fact::Interrupted(_)));
                 step.agent_ended &= interrupted;
                 step.died_mid_work |= step.began;
                 step.died_mid_work &= interrupted && !step.agent_ended;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use piton_core::decided::{Decided, Lease};
-use piton_core::event::Event;
+use piton_core::event::{Event, Fact, Under};
 use piton_core::ids::{Fence, Hash, Position, RunId, StoreId};
 use piton_core::plan::Plan;
 use piton_core::record::{Cursor, Record};
@@ -144,7 +144,10 @@ impl Tampered {
         match self.bug {
             Some(Bug::HiddenCompletions) => {
                 let hidden = |record: &Record| {
-                    matches!(Event::from_body(&record.body), Ok(Event::Completed { .. }))
+                    matches!(
+                        Event::from_body(&record.body),
+                        Ok(Event::Under(_, Fact::Completed { .. }))
+                    )
                 };
                 records.retain(|record| !hidden(record));
             }
@@ -318,10 +321,13 @@ fn is_about(record: &Record, events: &[&str]) -> bool {
 }
 
 fn forget_telling(record: &mut Record) {
-    if let Ok(Event::Started { step, fence, base, answers, pid }) = Event::from_body(&record.body)
+    if let Ok(Event::Under(Under { step, fence }, Fact::Started { base, answers, pid })) =
+        Event::from_body(&record.body)
         && !answers.is_empty()
     {
-        record.body = Event::Started { step, fence, base, answers: Vec::new(), pid }.to_body();
+        record.body =
+            Event::Under(Under { step, fence }, Fact::Started { base, answers: Vec::new(), pid })
+                .to_body();
     }
 }
 

@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use piton_core::claim::{Claim, Takeover, Which};
-use piton_core::decide::Command;
-use piton_core::event::{About, Cause, Haste, Holder, Scope, SnapshotReason};
+use piton_core::decide::{Command, Request};
+use piton_core::event::{About, Cause, Haste, Holder, Scope, SnapshotReason, Under};
 use piton_core::ids::{AttemptId, Fence, StepRef};
 use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::question::{CONTINUE, LAND_AGAIN, Question, RESTART, STOP, WhichQuestion};
@@ -75,7 +75,7 @@ impl Worker {
             Next::Keep(dead) => self.keep(world, &mut log, dead),
             Next::Bury(dead) => self.bury(world, &mut log, dead),
             Next::Expire(step, fence) => {
-                let command = Command::Expire { step, fence };
+                let command = Command::Under(Under { step, fence }, Request::Expire);
                 let writer = Writer { gives_up_from: Some(self.host), ..Writer::plain(self.id) };
                 if world.submit(&mut log, writer, &command).is_none() {
                     world.counts.expiries += 1;
@@ -136,7 +136,7 @@ impl Worker {
 
     fn bury(&self, world: &mut World, log: &mut Log, dead: Dead) -> Next {
         let Dead { step, fence, corpse, .. } = dead;
-        let command = Command::Bury { step, fence, corpse };
+        let command = Command::Under(Under { step, fence }, Request::Bury(corpse));
         if world.submit(log, Writer::plain(self.id), &command).is_none() {
             world.counts.burials += 1;
         }
@@ -215,7 +215,7 @@ impl User {
             world.note(&format!("user: {command:?}"));
             match command {
                 Command::Stop { .. } => world.counts.stops += 1,
-                Command::Release { .. } => world.counts.forced_releases += 1,
+                Command::ForceRelease { .. } => world.counts.forced_releases += 1,
                 Command::Reset { .. } => world.counts.resets += 1,
                 Command::Answer { .. } => {}
                 _ => world.counts.resumes += 1,
@@ -245,18 +245,18 @@ fn ask(world: &mut World, log: &Log, whim: u64) -> Option<Command> {
     match (whim, held) {
         (0, _) => Some(Command::Stop { scope: Scope::Run, cause, haste }),
         (1, Some((step, fence))) => {
-            Some(Command::Stop { scope: Scope::Attempt { step, fence }, cause, haste })
+            Some(Command::Stop { scope: Scope::Attempt(Under { step, fence }), cause, haste })
         }
-        (6, Some((step, _))) => Some(Command::Release { step, fence: None }),
+        (6, Some((step, _))) => Some(Command::ForceRelease { step }),
         (7, _) => {
-            let left = log.run().steps().find(|(_, step)| {
+            let left = log.run().steps().find(|(_, _, step)| {
                 let ended = matches!(
                     step.phase,
-                    Phase::Failed { .. } | Phase::Interrupted(_) | Phase::Suspended { .. }
+                    Phase::Failed { .. } | Phase::Interrupted { .. } | Phase::Suspended { .. }
                 );
-                ended || step.held_back.is_some()
+                ended || step.held_back().is_some()
             });
-            let step = StepRef::first(left?.0.id.clone());
+            let step = left?.0;
             Some(Command::Reset { step, reason: None })
         }
         (8 | 9, _) => answer(world, log, |_| true),
@@ -291,7 +291,7 @@ fn answer(world: &mut World, log: &Log, to: impl Fn(&Question) -> bool) -> Optio
     let conflict = matches!(question.about.as_deref(), Some(About::Conflict(_)));
     if conflict && (!world.faulty || world.rng.one_in(2)) {
         let (step, fence) = (&asked[picked].0, question.fence);
-        let past = log.run().step(&step.step).and_then(|(_, state)| state.history.last());
+        let past = log.run().step(step).and_then(|(_, state)| state.history.last());
         if let Some(last) = past.filter(|past| past.attempt.fence == fence) {
             world.merge_by_hand(last.attempt.id);
         }

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use piton_core::claim::{Claim, Takeover, Which};
-use piton_core::decide::Command;
+use piton_core::decide::{Command, Request};
 use piton_core::event::{
-    Failure, Holder, Omission, Repository, RunOpened, Snapshot, SnapshotReason, Truth,
+    Failure, Holder, LandingIntent, Omission, Repository, RunOpened, Snapshot, SnapshotReason,
+    Truth, Under,
 };
 use piton_core::ids::{AttemptId, Fence, Handle, Hash, Oid, RunId, StepId, StepRef};
 use piton_core::observed::Observed;
@@ -154,13 +155,10 @@ impl Lab {
     pub(crate) fn start(&self, log: &mut Log, step: &StepRef, fence: Fence) {
         tell(
             log,
-            Command::Start {
-                step: step.clone(),
-                fence,
-                base: Some(self.base.clone()),
-                answers: Vec::new(),
-                pid: None,
-            },
+            Command::Under(
+                Under { step: step.clone(), fence },
+                Request::Start { base: Some(self.base.clone()), answers: Vec::new(), pid: None },
+            ),
         );
     }
 
@@ -170,13 +168,27 @@ impl Lab {
         let (truth, check) = (Truth::Verified, None);
         let step = || step.clone();
         let (step_ref, commits, omitted) = (step(), 0, Vec::new());
-        let verify =
-            Command::Verify { step: step_ref, fence, commit, tree, truth, check, commits, omitted };
+        let verify = Command::Under(
+            Under { step: step_ref, fence },
+            Request::Verify { commit, tree, truth, check, commits, omitted },
+        );
         tell(log, verify);
         let (onto, to) = (self.base.clone(), self.base.clone());
-        tell(log, Command::Land { step: step(), fence, onto, to });
+        tell(
+            log,
+            Command::Under(
+                Under { step: step(), fence },
+                Request::Land(LandingIntent { onto, to }),
+            ),
+        );
         let commit = Some(self.base.clone());
-        tell(log, Command::Complete { step: step(), fence, commit, waive: None });
+        tell(
+            log,
+            Command::Under(
+                Under { step: step(), fence },
+                Request::Complete { commit, waive: None },
+            ),
+        );
     }
 
     /// Everything that the log says about a step that went well: five transitions.
@@ -190,7 +202,7 @@ impl Lab {
         let fence = self.claim(log, step, AttemptId(Uuid::now_v7()));
         self.start(log, step, fence);
         let why = Failure::Timeout { ms: 1 };
-        tell(log, Command::Fail { step: step.clone(), fence, why });
+        tell(log, Command::Under(Under { step: step.clone(), fence }, Request::Fail { why }));
     }
 }
 
@@ -229,7 +241,10 @@ pub(crate) fn checkpoint(log: &Log, step: &StepRef, fence: Fence, detail: usize)
         head: None,
         commits: 0,
     };
-    Command::Checkpoint { step: step.clone(), fence, snapshot: Some(snapshot), report: None }
+    Command::Under(
+        Under { step: step.clone(), fence },
+        Request::Checkpoint { snapshot: Some(snapshot), report: None },
+    )
 }
 
 /// A plan of plain commands, each of which needs the one before.

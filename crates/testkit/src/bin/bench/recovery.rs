@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use piton_core::decide::Command;
+use piton_core::decide::{Command, Request};
+use piton_core::event::Under;
 use piton_core::observed::Sighting;
 use piton_core::plan::Work;
 use piton_core::recover::{Action, recover};
@@ -70,7 +71,7 @@ fn make_claimable(lab: &Lab, log: &mut Log) {
     let (step, fence) = dead.expect("its attempt is dead");
     let attempt = log.run().held().next().map(|(_, attempt)| attempt.id).expect("an attempt");
     let Sighting::Dead(corpse) = observed.of(attempt).clone() else { panic!("seen dead") };
-    tell(log, Command::Bury { step, fence, corpse });
+    tell(log, Command::Under(Under { step, fence }, Request::Bury(corpse)));
 }
 
 pub(crate) fn resume(bench: &Bench) -> Vec<Row> {

@@ -162,7 +162,7 @@ impl Half {
         log.refresh().expect("the log can be read");
         let held = log.run().held().next().map(|(step, _)| step);
         if let (Verb::Stop, Some(step)) = (verb, held) {
-            tell(&mut log, Command::Release { step, fence: None });
+            tell(&mut log, Command::ForceRelease { step });
         }
     }
 
