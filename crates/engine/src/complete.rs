@@ -14,7 +14,7 @@ use crate::child::{self, Spec};
 use crate::claims::{lost, stale};
 use crate::crash;
 use crate::error::EngineError;
-use crate::git::status::Depth;
+use crate::git::status::StatusDepth;
 use crate::land::{self, Unlanded};
 use crate::lease;
 use crate::log::Log;
@@ -171,7 +171,7 @@ fn apart(project: &Project, attempt: &Attempt) -> Vec<Omission> {
         return Vec::new();
     }
     // A worktree that cannot be looked at keeps nobody from completing.
-    let seen = tree.status(Depth::Files).unwrap_or_default();
+    let seen = tree.status(StatusDepth::Files).unwrap_or_default();
     snapshot::apart(&tree, seen.into_repositories())
 }
 

@@ -151,7 +151,7 @@ const TRANSCRIPT_MAX: &str = "transcript.max_mib";
 
 /// Reads every layer and merges them.
 pub fn load(layers: &Layers<'_>, flags: &Flags) -> Result<Loaded, ConfigError> {
-    let mut merge = Merge::default();
+    let mut merge = MergedLayers::default();
     let defaults = file::read(&Origin::Default, DEFAULTS.as_bytes());
     merge.file(defaults.expect("default.toml is sound"), &Origin::Default);
     let user = layers.user.clone().map(Origin::User);
@@ -222,7 +222,7 @@ fn absent(error: &io::Error) -> bool {
 
 /// The layers put together so far.
 #[derive(Default)]
-struct Merge {
+struct MergedLayers {
     lease: Option<(Duration, Origin)>,
     grace: Option<(Duration, Origin)>,
     snapshot_every: Option<(Duration, Origin)>,
@@ -241,7 +241,7 @@ fn put<T>(slot: &mut Option<(T, Origin)>, value: Option<T>, origin: &Origin) {
     }
 }
 
-impl Merge {
+impl MergedLayers {
     fn file(&mut self, layer: FileLayer, origin: &Origin) {
         put(&mut self.lease, layer.lease, origin);
         put(&mut self.grace, layer.grace, origin);

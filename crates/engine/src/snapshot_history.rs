@@ -67,7 +67,7 @@ pub enum KnownBy {
 
 /// The snapshots of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Listed {
+pub struct SnapshotList {
     /// Oldest first.
     pub snapshots: Vec<KnownSnapshot>,
     /// How many the log names whose refs are gone.
@@ -79,10 +79,14 @@ fn rfc3339<S: Serializer>(at: &Millis, to: S) -> Result<S::Ok, S::Error> {
 }
 
 /// Every snapshot of a run, or of one of its steps.
-pub fn list(project: &Project, log: &Log, step: Option<&StepRef>) -> Result<Listed, EngineError> {
+pub fn list(
+    project: &Project,
+    log: &Log,
+    step: Option<&StepRef>,
+) -> Result<SnapshotList, EngineError> {
     let run = log.run();
     let mut refs = refs(project, log)?;
-    let mut listed = Listed { snapshots: Vec::new(), pruned: 0 };
+    let mut listed = SnapshotList { snapshots: Vec::new(), pruned: 0 };
     for record in log.store().read(run.opened.run, Cursor::START)? {
         let Ok(Event::Under(
             Under { step, fence },

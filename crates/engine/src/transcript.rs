@@ -25,7 +25,7 @@ pub(crate) fn record(
     cap: u64,
     secrets: &Secrets,
 ) -> io::Result<String> {
-    let mut sink = Sink::open(path, cap)?;
+    let mut sink = TranscriptSink::open(path, cap)?;
     let mut redactor = Redactor { secrets, swallowing: false };
     // What was read and not written: the beginning of what may be a secret, or the end of it all.
     let mut pending: Vec<u8> = Vec::new();
@@ -56,17 +56,17 @@ pub(crate) fn record(
     Ok(sink.tail())
 }
 
-struct Sink {
+struct TranscriptSink {
     file: File,
     left: u64,
     tail: VecDeque<u8>,
 }
 
-impl Sink {
-    fn open(path: &Path, cap: u64) -> io::Result<Sink> {
+impl TranscriptSink {
+    fn open(path: &Path, cap: u64) -> io::Result<TranscriptSink> {
         let mut file = private(path)?;
         let have = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
-        Ok(Sink { file, left: cap.saturating_sub(have), tail: VecDeque::new() })
+        Ok(TranscriptSink { file, left: cap.saturating_sub(have), tail: VecDeque::new() })
     }
 
     fn is_full(&self) -> bool {

@@ -13,7 +13,7 @@ use piton_core::ids::Oid;
 use crate::crash;
 use crate::git::keep::{HELD, Making, Name, keep};
 use crate::git::stage::{self, Changes};
-use crate::git::status::{Depth, Status, status};
+use crate::git::status::{Status, StatusDepth, status};
 use crate::git::{
     Call, Git, GitError, Moved, commit_tree, drivers, flush, locks, names, oid, plain,
 };
@@ -133,7 +133,7 @@ impl Worktree {
 
     /// Anything that a reset would lose: changes of tracked files, untracked files.
     pub fn dirty(&self) -> Result<bool, GitError> {
-        let seen = self.status(Depth::Files)?;
+        let seen = self.status(StatusDepth::Files)?;
         Ok(!seen.tracked.is_empty() || !Changes::of(&seen).is_empty())
     }
 
@@ -148,7 +148,7 @@ impl Worktree {
 
     /// How many paths differ from a commit: committed, uncommitted or untracked.
     pub fn changed_since(&self, base: &Oid) -> Result<u64, GitError> {
-        let seen = self.status(Depth::Files)?;
+        let seen = self.status(StatusDepth::Files)?;
         let mut paths: BTreeSet<Vec<u8>> = seen.tracked.into_iter().map(|e| e.path).collect();
         paths.extend(seen.untracked);
         match seen.head {
@@ -162,7 +162,7 @@ impl Worktree {
 
     /// What a brief tells about the tree.
     pub fn facts(&self, base: &Oid) -> Result<TreeFacts, GitError> {
-        let seen = self.status(Depth::Folders)?;
+        let seen = self.status(StatusDepth::Folders)?;
         let mut uncommitted: Vec<Vec<u8>> = seen.tracked.into_iter().map(|e| e.path).collect();
         uncommitted.extend(seen.untracked);
         uncommitted.sort();
@@ -231,7 +231,7 @@ impl Worktree {
         self.clear_locks(&dir)?;
         let drivers = drivers::overrides(self.call_in(&dir))?;
         let call = || self.call_in(&dir).configs(&drivers);
-        let seen = self.with_readable_index(&dir, || status(call(), Depth::Files))?;
+        let seen = self.with_readable_index(&dir, || status(call(), StatusDepth::Files))?;
         let head = seen.head.clone().ok_or(GitError::Unborn)?;
         let changes = Changes::of(&seen);
         let merged = merge_heads(&dir)?;
@@ -359,7 +359,7 @@ impl Worktree {
         Ok((head, name.strip_prefix("refs/heads/").map(str::to_owned)))
     }
 
-    pub(crate) fn status(&self, depth: Depth) -> Result<Status, GitError> {
+    pub(crate) fn status(&self, depth: StatusDepth) -> Result<Status, GitError> {
         let dir = self.git_dir()?;
         let drivers = drivers::overrides(self.call_in(&dir))?;
         status(self.call_in(&dir).configs(&drivers), depth)

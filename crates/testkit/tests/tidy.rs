@@ -1,7 +1,7 @@
 //! Looks for trespass: house rules that no type and no lint can hold. Each test says what it found and
 //! where; the remedy is to move the code to where its permission is, not to add an exception.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +39,11 @@ fn sources() -> Vec<Source> {
 impl Source {
     fn is_in(&self, places: &[&str]) -> bool {
         places.iter().any(|place| self.path.starts_with(place))
+    }
+
+    /// The folder of its crate.
+    fn crate_name(&self) -> &str {
+        self.path.split('/').nth(1).unwrap_or_default()
     }
 
     /// Shipped code: not the testkit, not a test.
@@ -165,17 +170,13 @@ fn nothing_is_left_for_later() {
     none("unfinished code or ignored tests", found);
 }
 
-/// The name that a line defines, if it defines a type; and whether it is public.
-fn defined(line: &str) -> Option<(&str, bool)> {
-    let (rest, public) = match line.strip_prefix("pub ") {
-        Some(rest) => (rest, true),
-        None => (line.strip_prefix("pub(crate) ").unwrap_or(line), false),
-    };
-    let rest = ["struct ", "enum ", "trait ", "type ", "union "]
-        .iter()
-        .find_map(|word| rest.strip_prefix(word))?;
+/// The name that a line defines, if it defines a type.
+fn defined(line: &str) -> Option<&str> {
+    let visible = ["pub ", "pub(crate) ", "pub(super) "];
+    let rest = visible.iter().find_map(|word| line.strip_prefix(word)).unwrap_or(line);
+    let rest = ["struct ", "enum ", "trait "].iter().find_map(|word| rest.strip_prefix(word))?;
     let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-    Some((&rest[..end], public)).filter(|(name, _)| !name.is_empty())
+    Some(&rest[..end]).filter(|name| !name.is_empty())
 }
 
 #[test]
@@ -185,7 +186,7 @@ fn types_are_things_not_doers() {
     let mut found = Vec::new();
     for source in sources() {
         for line in source.text.lines() {
-            if let Some((name, _)) = defined(line.trim_start())
+            if let Some(name) = defined(line.trim_start())
                 && doers.iter().any(|doer| name.ends_with(doer))
             {
                 found.push(format!("{}: {name}", source.path));
@@ -196,25 +197,100 @@ fn types_are_things_not_doers() {
 }
 
 #[test]
-fn a_public_name_is_defined_once() {
-    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+fn a_type_name_is_defined_once_in_a_crate_and_a_public_one_once() {
+    let mut places: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     let sources = sources();
-    // A private module's public types are not names of the crate, and one file per operating system
-    // defines the same ones.
+    // One file per operating system defines the same ones, and every verb has its `Args`.
     let product = sources.iter().filter(|source| source.is_product());
     for source in product.filter(|source| !source.path.ends_with("_macos.rs")) {
         for line in source.code().lines() {
-            if let Some((name, true)) = defined(line) {
-                places.entry(name.to_owned()).or_default().push(source.path.clone());
+            if let Some(name) = defined(line.trim_start())
+                && name != "Args"
+            {
+                places.entry((source.crate_name(), name)).or_default().push(&source.path);
+                if line.starts_with("pub ") {
+                    places.entry(("all crates", name)).or_default().push(&source.path);
+                }
             }
         }
     }
     let twice = places
         .into_iter()
         .filter(|(_, places)| places.len() > 1)
-        .map(|(name, places)| format!("{name}: {}", places.join(", ")))
+        .map(|((within, name), places)| format!("{name} in {within}: {}", places.join(", ")))
         .collect();
-    none("one word, one meaning: public types of the same name", twice);
+    none("one word, one meaning: types of the same name", twice);
+}
+
+/// Which top-level modules of a crate name which others.
+fn edges(sources: &[Source], name: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let of_crate = |source: &&Source| source.is_product() && source.crate_name() == name;
+    let module = |source: &Source| {
+        let path = source.path.split("/src/").nth(1).expect("a file of the crate");
+        path.split('/').next().unwrap_or_default().trim_end_matches(".rs").to_owned()
+    };
+    let names: BTreeSet<String> = sources.iter().filter(of_crate).map(module).collect();
+    let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for source in sources.iter().filter(of_crate) {
+        let (from, code) = (module(source), source.code());
+        if from == "lib" || from == "main" {
+            continue;
+        }
+        for (at, _) in code.match_indices("crate::") {
+            let rest = &code[at + "crate::".len()..];
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+            let to = &rest[..end];
+            if names.contains(to) && to != from {
+                edges.entry(from.clone()).or_default().insert(to.to_owned());
+            }
+        }
+    }
+    edges
+}
+
+/// Modules from which a module leads back to itself.
+fn on_a_cycle(edges: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let leads_back = |start: &&String| {
+        let mut seen: BTreeSet<&String> = BTreeSet::new();
+        let mut left: Vec<&String> = edges[*start].iter().collect();
+        while let Some(at) = left.pop() {
+            if seen.insert(at) {
+                left.extend(edges.get(at).into_iter().flatten());
+            }
+        }
+        seen.contains(*start)
+    };
+    edges.keys().filter(leads_back).cloned().collect()
+}
+
+#[test]
+fn modules_are_in_one_direction() {
+    let sources = sources();
+    for name in ["core", "store"] {
+        let edges = edges(&sources, name);
+        assert!(edges.len() > 1, "the modules of {name} were not found: {edges:?}");
+        none(&format!("modules of {name} that lead back to themselves"), on_a_cycle(&edges));
+    }
+    let surface = edges(&sources, "piton");
+    let named = surface.iter().filter(|(from, to)| to.contains("verb") && *from != "cli");
+    let named = named.map(|(from, _)| from.clone()).collect();
+    none("modules of the surface that name a verb, and are not above it", named);
+}
+
+#[test]
+fn nothing_below_the_surface_names_its_commands() {
+    let sources = sources();
+    let verbs = sources.iter().filter_map(|source| {
+        source.path.strip_prefix("crates/piton/src/verb/")?.strip_suffix(".rs")
+    });
+    let words: Vec<String> =
+        verbs.flat_map(|verb| [format!("`piton {verb}"), format!("\"piton {verb}")]).collect();
+    assert!(words.len() > 60, "the verbs were not found: {words:?}");
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let below = sources.iter().filter(|source| source.is_product());
+    let below = below.filter(|source| source.crate_name() != "piton");
+    let found = below.flat_map(|source| source.lines_with(source.code(), &words)).collect();
+    none("commands of the surface below it; errors carry a `Remedy`", found);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use piton_store::Store;
 
 use super::{CleanAsk, JudgedTree, Proof, Reason, TreeRow, TreeStatus, TreeVerdict, removal};
 use crate::error::EngineError;
-use crate::git::status::Depth;
+use crate::git::status::StatusDepth;
 use crate::git::{Git, GitError};
 use crate::log::Log;
 use crate::merge;
@@ -134,7 +134,7 @@ fn on_no_branch(count: u64) -> String {
 
 /// How many files are not as HEAD has them.
 fn uncommitted(tree: &Worktree, row: &TreeRow) -> Result<usize, Reason> {
-    let seen = tree.status(Depth::Files).map_err(|error| error.to_string())?;
+    let seen = tree.status(StatusDepth::Files).map_err(|error| error.to_string())?;
     match seen.head == row.head && seen.branch == row.branch {
         true => Ok(seen.tracked.len() + seen.untracked.len()),
         false => Err("it changes while it is looked at".into()),

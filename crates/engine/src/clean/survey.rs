@@ -23,7 +23,7 @@ use crate::attempt::Lock;
 use crate::condition;
 use crate::error::EngineError;
 use crate::git::names;
-use crate::git::status::Depth;
+use crate::git::status::StatusDepth;
 use crate::log::Log;
 use crate::machine;
 use crate::observe::{self, look, observe};
@@ -535,7 +535,7 @@ fn step_named(owner: &Owner, name: &str) -> Option<StepId> {
 }
 
 fn counts(tree: &Worktree) -> Result<TreeCounts, EngineError> {
-    let seen = tree.status(Depth::Everything)?;
+    let seen = tree.status(StatusDepth::Everything)?;
     let mut ignored = Size::default();
     for path in &seen.ignored {
         ignored.add(&tree.path().join(names::path(path)));

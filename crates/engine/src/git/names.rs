@@ -114,9 +114,9 @@ mod tests {
     #[test]
     fn paths_in_hex_come_back_or_are_refused() {
         #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-        struct Kept(#[serde(with = "as_hex")] Vec<Vec<u8>>);
-        let read = |text: &str| serde_json::from_str::<Kept>(text).ok();
-        let paths = Kept(vec![b"caf\xe9\n".to_vec(), b"a/b".to_vec()]);
+        struct HexRow(#[serde(with = "as_hex")] Vec<Vec<u8>>);
+        let read = |text: &str| serde_json::from_str::<HexRow>(text).ok();
+        let paths = HexRow(vec![b"caf\xe9\n".to_vec(), b"a/b".to_vec()]);
         let text = serde_json::to_string(&paths).expect("it can be written");
         assert_eq!(text, r#"["636166e90a","612f62"]"#);
         assert_eq!(read(&text), Some(paths));

@@ -7,7 +7,7 @@ use super::{Answer, Call, GitError};
 
 /// How far untracked files are spelled out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Depth {
+pub(crate) enum StatusDepth {
     /// A new folder is one entry.
     Folders,
     /// Every untracked file.
@@ -53,13 +53,13 @@ pub(crate) struct Tracked {
 }
 
 /// Looks; takes no lock and writes nothing unless the call allows optional locks.
-pub(crate) fn status(call: Call, depth: Depth) -> Result<Status, GitError> {
+pub(crate) fn status(call: Call, depth: StatusDepth) -> Result<Status, GitError> {
     let words = ["status", "--porcelain=v2", "--branch", "-z", "--no-renames", "--no-ahead-behind"];
     let call = call.args(&words).arg("--ignore-submodules=dirty");
     let call = match depth {
-        Depth::Folders => call.args(&["--untracked-files=normal", "--ignored=no"]),
-        Depth::Files => call.args(&["--untracked-files=all", "--ignored=no"]),
-        Depth::Everything => call.args(&["--untracked-files=all", "--ignored=matching"]),
+        StatusDepth::Folders => call.args(&["--untracked-files=normal", "--ignored=no"]),
+        StatusDepth::Files => call.args(&["--untracked-files=all", "--ignored=no"]),
+        StatusDepth::Everything => call.args(&["--untracked-files=all", "--ignored=matching"]),
     };
     parse(&call.run()?)
 }

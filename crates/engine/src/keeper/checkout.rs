@@ -13,7 +13,7 @@ use piton_core::limits::CHECKOUT_FILES_MAX;
 
 use super::Keeper;
 use crate::error::chain;
-use crate::git::status::{Depth, status};
+use crate::git::status::{StatusDepth, status};
 use crate::git::{Git, GitError, drivers, names};
 use crate::worktree::differing;
 
@@ -40,7 +40,7 @@ impl Checkout {
         }
         let status = || -> Result<_, GitError> {
             let call = || git.call_in(dir).option("--work-tree=", root).inside(root);
-            status(call().configs(&drivers::overrides(call())?), Depth::Folders)
+            status(call().configs(&drivers::overrides(call())?), StatusDepth::Folders)
         };
         let status = status().ok()?;
         let tracked = status.tracked.into_iter().map(|entry| entry.path);

@@ -88,12 +88,12 @@ impl KnownFile {
 
 /// The files of one folder, by name.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct CachedFolder {
     pub(super) path: Box<[u8]>,
     pub(super) files: Vec<(Box<[u8]>, KnownFile)>,
 }
 
-impl Folder {
+impl CachedFolder {
     pub(super) fn find(&self, name: &[u8]) -> Result<usize, usize> {
         self.files.binary_search_by(|(other, _)| (**other).cmp(name))
     }
@@ -113,7 +113,7 @@ pub(super) struct Base {
 /// Every file of the last snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    pub(super) folders: Vec<Folder>,
+    pub(super) folders: Vec<CachedFolder>,
     places: HashMap<Box<[u8]>, usize>,
 }
 
@@ -155,7 +155,7 @@ impl Known {
         let at = match self.places.get(folder) {
             Some(at) => *at,
             None => {
-                self.folders.push(Folder { path: folder.into(), files: Vec::new() });
+                self.folders.push(CachedFolder { path: folder.into(), files: Vec::new() });
                 self.places.insert(folder.into(), self.folders.len() - 1);
                 self.folders.len() - 1
             }

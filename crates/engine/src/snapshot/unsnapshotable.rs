@@ -58,7 +58,7 @@ pub fn set_aside(
     let (memory, capture) = on_top(tree, &snapshot.tree, &Sink::nowhere())?;
     let changed = capture.changes.iter().map(|(path, _)| path);
     let unkept = changed.chain(capture.left_out.iter().map(|left| &left.path));
-    let look = Look { tree, staged: &memory.staged, next };
+    let look = OmittedSearch { tree, staged: &memory.staged, next };
     let paths = look.leaving(&capture.nested, unkept)?;
     if paths.is_empty() {
         return Ok(Vec::new());
@@ -87,7 +87,7 @@ pub fn set_aside(
 /// Whether a worktree in which nothing is changed holds anything that `set_aside` would move.
 pub fn has_omitted(tree: &Worktree, next: &Oid) -> Result<bool, GitError> {
     let (staged, seen) = held::look(tree)?;
-    let look = Look { tree, staged: &staged, next };
+    let look = OmittedSearch { tree, staged: &staged, next };
     let leaving = look.leaving(&seen.nested, seen.left_out.iter().map(|left| &left.path))?;
     Ok(!leaving.is_empty())
 }
@@ -113,13 +113,13 @@ fn rows_in(folder: &Path) -> Result<Vec<MovedOut>, GitError> {
 }
 
 /// A worktree that is to become that of another commit.
-struct Look<'a> {
+struct OmittedSearch<'a> {
     tree: &'a Worktree,
     staged: &'a Staged,
     next: &'a Oid,
 }
 
-impl Look<'_> {
+impl OmittedSearch<'_> {
     /// What has to leave, sorted; nothing that is below another one.
     fn leaving<'p>(
         &self,

@@ -16,7 +16,7 @@ use rustix::fs::{Dir, DirEntry, FileType, Stat};
 use super::ignore::{Level, Rules};
 use super::nofollow::{self, Root, is_gone};
 use super::staged::TrackedPaths;
-use super::stat_cache::{Folder, Known, Print, join};
+use super::stat_cache::{CachedFolder, Known, Print, join};
 use crate::git::{Call, Git, GitError, names, plain};
 
 /// The largest file a snapshot copies: every copy of it stays in the repository.
@@ -200,7 +200,7 @@ impl Ground<'_> {
     fn sort(
         &self,
         job: &Job,
-        known: Option<&Folder>,
+        known: Option<&CachedFolder>,
         listing: &Listing,
         seen: &mut Seen,
     ) -> Vec<Job> {

@@ -88,7 +88,7 @@ pub(super) fn restore_into(
     let to = kept.commit.clone();
     let branch = whole.then_some(branch);
     let putting = |from: Oid| Putting { from, to: to.clone(), paths: paths.to_vec(), branch };
-    let acts = journal.map(|journal| Acts { project, log, journal });
+    let acts = journal.map(|journal| RestoreJournal { project, log, journal });
     if let Some((found, done)) = snapshot::finish_putting(tree)? {
         let again = putting(found.from.clone());
         if let Some(acts) = &acts {
@@ -108,13 +108,13 @@ pub(super) fn restore_into(
 }
 
 /// Where restores are written down, to be undone.
-struct Acts<'a> {
+struct RestoreJournal<'a> {
     project: &'a Project,
     log: &'a Log,
     journal: &'a Journal,
 }
 
-impl Acts<'_> {
+impl RestoreJournal<'_> {
     fn begin(
         &self,
         tree: &Worktree,
@@ -156,7 +156,7 @@ fn restore_present(
     log: &Log,
     tree: &Worktree,
     (kept, putting): (&KnownSnapshot, Putting),
-    acts: Option<Acts<'_>>,
+    acts: Option<RestoreJournal<'_>>,
 ) -> Result<RestoredTree, EngineError> {
     let before = keep_present(log, tree, &kept.step)?;
     snapshot::read_back(&project.git, &before)?;

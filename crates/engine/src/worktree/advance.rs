@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use piton_core::ids::Oid;
 
 use super::{Aside, MERGES, SEQUENCERS, Worktree, differing};
-use crate::git::status::Depth;
+use crate::git::status::StatusDepth;
 use crate::git::{Call, GitError, drivers, names};
 
 /// What keeps a checkout from being brought along.
@@ -40,7 +40,7 @@ impl Worktree {
         if underway(MERGES) {
             return Ok(Dirt::Underway("merge"));
         }
-        let seen = self.status(Depth::Folders)?;
+        let seen = self.status(StatusDepth::Folders)?;
         let paths = seen.tracked.iter().take(named).map(|entry| names::shown(&entry.path));
         Ok(match paths.collect::<Vec<_>>() {
             paths if paths.is_empty() => Dirt::None,

@@ -11,7 +11,7 @@ use piton_engine::log::Log;
 use piton_engine::project::Project;
 use piton_engine::snapshot::{Begun, ChangeKind, FileChange};
 use piton_engine::snapshot_history::{
-    self, Against, At, KnownBy, KnownSnapshot, Listed, NewerEdits,
+    self, Against, At, KnownBy, KnownSnapshot, NewerEdits, SnapshotList,
 };
 use piton_engine::{Access, EngineError, config};
 use serde_json::{Value, json};
@@ -163,7 +163,7 @@ struct Found {
     /// None where the run was purged: its snapshots are known by their refs alone.
     log: Option<Log>,
     step: Option<StepRef>,
-    listed: Listed,
+    listed: SnapshotList,
 }
 
 impl Found {
@@ -202,7 +202,7 @@ impl Found {
         }
         let step = step.and_then(|step| step.parse::<StepRef>().ok());
         all.retain(|kept| step.as_ref().is_none_or(|step| kept.step == *step));
-        let listed = Listed { snapshots: all, pruned: 0 };
+        let listed = SnapshotList { snapshots: all, pruned: 0 };
         Some(Ok(Found { project, handle, log: None, step, listed }))
     }
 
