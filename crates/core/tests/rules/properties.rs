@@ -21,7 +21,7 @@ use piton_core::plan::Plan;
 use piton_core::question::WhichQuestion;
 use piton_core::recover::{Action, recover};
 use piton_core::refusal::Refusal;
-use piton_core::run::{Phase, Run};
+use piton_core::run::{Attempt, Phase, Run};
 use piton_core::time::Millis;
 use piton_core::view::view;
 use proptest::prelude::*;
@@ -680,8 +680,10 @@ fn folded(run: &Run) -> String {
 /// The invariants that speak about the folded state.
 fn hold(history: &History) {
     let run = &history.run;
-    let kept = run.held().filter(|(_, held)| matches!(held.holder, Holder::Keeper { .. }));
-    assert!(kept.count() <= 1, "one worktree, one keeper");
+    let place = |held: &Attempt| Some((held.holder.host().clone(), held.tree?));
+    let places: Vec<_> = run.held().filter_map(|(_, held)| place(held)).collect();
+    let different: BTreeSet<_> = places.iter().collect();
+    assert_eq!(different.len(), places.len(), "one worktree, one keeper");
     for (name, _, step) in run.steps() {
         if let Phase::Held { attempt, .. } = &step.phase {
             assert!(attempt.fence.0 <= run.cursor.position.0);

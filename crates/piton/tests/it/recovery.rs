@@ -20,7 +20,7 @@ const RUN: [&str; 8] =
 /// Works, hangs the first time it is started, comes to its end the second time; never two at once.
 const HANGS_ONCE: &str = "alone {lock}; count {starts}; pid {agent}; nth {starts} 2: dump-prompt \
                           {prompt}; nth {starts} 2: sh cp work.txt {seen}; write work.txt precious; \
-                          print at work; touch {ready}; once {hung}: hang; write done.txt done";
+                          print at work; touch {ready}; nth {starts} 1: hang; write done.txt done";
 
 fn sandbox_of(steps: impl FnOnce(&Sandbox) -> Vec<String>) -> Sandbox {
     let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
