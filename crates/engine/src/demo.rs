@@ -187,9 +187,10 @@ impl Stage {
         Ok((project, log))
     }
 
+    /// One step follows the other, so that the pool has one tree.
     fn file(&self, run: &Run, step: &str) -> PathBuf {
-        let tree = self.folder.join(".piton/worktrees").join(run.opened.handle.as_str());
-        tree.join("run").join(format!("{step}.txt"))
+        let trees = self.folder.join(".piton/worktrees").join(run.opened.handle.as_str());
+        trees.join("1").join(format!("{step}.txt"))
     }
 
     fn lines(&self, step: &str) -> usize {
