@@ -14,20 +14,20 @@ use piton_core::observed::Sighting;
 use piton_core::refusal::Refusal;
 use piton_core::run::Attempt;
 use piton_core::time::Millis;
+use piton_git::crash;
+use piton_git::repo::GitError;
+use piton_git::worktree::Worktree;
 use piton_store::{Runs, Store, StoreError};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::bury::bury_dead;
 use crate::claims;
-use crate::crash;
 use crate::error::EngineError;
-use crate::git::GitError;
 use crate::log::{Log, LogError};
 use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs::settings_of;
 use crate::undo::{Act, ActStage, Deed, Journal, NotUndone};
-use crate::worktree::Worktree;
 
 /// What a run has outside its log. All of it stays when the run is abandoned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use piton_core::exit::AgentExit;
 use piton_core::ids::{BootId, Fence, RunId, StepRef};
 use piton_core::time::Millis;
+use piton_git::file::{private, write_flushed};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::file::{private, write_flushed};
 use crate::machine::Process;
 
 /// `attempts/<attempt id>/` in piton's state folder.

@@ -6,21 +6,22 @@ use piton_core::event::{Snapshot, SnapshotReason, Stage, Under};
 use piton_core::ids::{AttemptId, Fence, StepRef};
 use piton_core::observed::{Corpse, Sighting};
 use piton_core::view::step_branch;
+use piton_git::crash;
+use piton_git::repo::chain;
+use piton_git::repo::commit_tree;
+use piton_git::repo::keep::{Name, keep};
+use piton_git::snapshot;
+use piton_git::worktree::{TreeState, Worktree, differing};
 
 use crate::config::Settings;
-use crate::crash;
-use crate::error::{EngineError, chain};
-use crate::git::commit_tree;
-use crate::git::keep::{Name, keep};
+use crate::error::EngineError;
 use crate::keeper::lock_reason;
 use crate::log::Log;
 use crate::machine::{self, Swept};
 use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::snapshot;
 use crate::step_snapshot;
-use crate::worktree::{TreeState, Worktree, differing};
 
 /// What was done about a dead attempt.
 pub struct Burial {

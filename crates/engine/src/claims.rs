@@ -5,6 +5,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use answer::{answer, blocked_for, given, passed_over, refused};
+use owner::{Top, text, top};
 use piton_core::claim::{Chosen, Claim, Takeover, Which, believed_until, choose};
 use piton_core::decide::Command;
 use piton_core::event::{Event, Fact, Grounds, Holder, SnapshotReason};
@@ -13,6 +15,7 @@ use piton_core::observed::{Observed, Sighting};
 use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Ending, Phase};
 use piton_core::time::timestamp;
+use piton_git::worktree::Worktree;
 
 use crate::bury::bury;
 use crate::error::EngineError;
@@ -21,11 +24,7 @@ use crate::observe::{Depth, observe, place_at};
 use crate::outside_snapshots::{Keep, Kept};
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::worktree::Worktree;
 use crate::{machine, outside_snapshots};
-
-use answer::{answer, blocked_for, given, passed_over, refused};
-use owner::{Top, text, top};
 
 mod answer;
 mod giving_back;

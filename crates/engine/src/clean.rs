@@ -13,12 +13,13 @@ use std::time::Duration;
 use piton_core::event::Cause;
 use piton_core::ids::{Handle, Oid, RunId, StepId};
 use piton_core::time::Millis;
+use piton_git::crash;
+use piton_git::repo::chain;
 use piton_store::Store;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
-use crate::crash;
-use crate::error::{EngineError, chain};
+use crate::error::EngineError;
 use crate::project::Project;
 use crate::purge;
 use crate::remedy::Remedy;

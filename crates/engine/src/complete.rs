@@ -9,12 +9,14 @@ use piton_core::event::{Check, Conflict, Holder, Omission, Truth, Under};
 use piton_core::ids::{Oid, StepRef};
 use piton_core::run::{Attempt, Phase};
 use piton_core::view::run_branch;
+use piton_git::crash;
+use piton_git::repo::status::StatusDepth;
+use piton_git::snapshot;
+use piton_git::worktree::{Bench, Worktree};
 
 use crate::child::{self, Spec};
 use crate::claims::{lost, stale};
-use crate::crash;
 use crate::error::EngineError;
-use crate::git::status::StatusDepth;
 use crate::land::{self, Unlanded};
 use crate::lease;
 use crate::log::Log;
@@ -23,11 +25,9 @@ use crate::outside_snapshots::{self, Kept};
 use crate::places;
 use crate::project::Project;
 use crate::runs::{settings_of, trusted};
-use crate::snapshot;
 use crate::supervise::Supervisor;
 use crate::trust::Trusted;
 use crate::verify::{self, Verdict};
-use crate::worktree::{Bench, Worktree};
 
 /// What a step was completed with.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,16 +9,16 @@ use piton_core::ids::{Oid, StepRef};
 use piton_core::observed::Sighting;
 use piton_core::run::{Phase, Step};
 use piton_core::view::step_branch;
+use piton_git::repo::{is_missing, locks};
+use piton_git::shell;
+use piton_git::worktree::{Fate, Link, Worktree, is_unfinished, link_of, persons_lock};
 use serde::Serialize;
 
 use crate::error::EngineError;
-use crate::git::{is_missing, locks};
 use crate::log::Log;
 use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::shell;
-use crate::worktree::{Fate, Link, Worktree, is_unfinished, link_of, persons_lock};
 
 /// Something about a worktree that is worth a word.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

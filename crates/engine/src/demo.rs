@@ -14,12 +14,12 @@ use piton_core::ids::StepRef;
 use piton_core::record::Cursor;
 use piton_core::run::Run;
 use piton_core::view::run_branch;
+use piton_git::repo::Git;
 use piton_store::sqlite::Access;
 use rustix::process::Signal;
 
 use crate::attempt::KeeperRecord;
 use crate::error::EngineError;
-use crate::git::Git;
 use crate::log::Log;
 use crate::machine;
 use crate::project::Project;

@@ -6,10 +6,10 @@ use piton_core::ids::{Oid, StepRef};
 use piton_core::record::{Cursor, Record};
 use piton_core::run::Phase;
 use piton_core::view::run_branch;
+use piton_git::repo::{Call, GitError, names};
 use serde::Serialize;
 
 use crate::error::EngineError;
-use crate::git::{Call, GitError, names};
 use crate::log::{Log, LogError};
 use crate::project::Project;
 

@@ -7,15 +7,15 @@ use piton_core::event::{Cause, Failure};
 use piton_core::ids::{AgentName, Handle, Position, StepId, StepRef};
 use piton_core::plan::PlanError;
 use piton_core::refusal::Refusal;
+use piton_git::repo::{GitError, chain};
+use piton_git::snapshot::PutError;
 use piton_store::StoreError;
 
 use crate::abandon::Living;
 use crate::config::ConfigError;
-use crate::git::GitError;
 use crate::land::Unlanded;
 use crate::log::LogError;
 use crate::merge::Unmerged;
-use crate::snapshot::PutError;
 use crate::trust::TrustError;
 use crate::undo::NotUndone;
 
@@ -146,18 +146,6 @@ fn names(handles: &[Handle]) -> String {
 
 fn ids<'a>(steps: impl Iterator<Item = &'a StepRef>) -> String {
     steps.map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        cause = next.source();
-    }
-    text
 }
 
 impl EngineError {

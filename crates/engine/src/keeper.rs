@@ -21,22 +21,23 @@ use piton_core::plan::PlanStep;
 use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Step};
 use piton_core::view::step_branch;
+use piton_git::crash;
+use piton_git::repo::chain;
+use piton_git::snapshot;
+use piton_git::worktree::{TreeState, Worktree};
 use piton_store::sqlite::Access;
 
 use crate::attempt::{Folder, KeeperRecord, Lock};
 use crate::config::Settings;
-use crate::crash;
-use crate::error::{EngineError, chain};
+use crate::error::EngineError;
 use crate::land::Unlanded;
 use crate::log::{Log, LogError};
 use crate::machine;
 use crate::project::Project;
 use crate::retention;
 use crate::runs::settings_of;
-use crate::snapshot;
 use crate::step_snapshot;
 use crate::supervise::Supervisor;
-use crate::worktree::{TreeState, Worktree};
 
 /// Which attempt to keep: what the worker passes to the process it starts.
 #[derive(Debug, Clone)]

@@ -10,13 +10,10 @@ pub mod clean;
 pub mod complete;
 pub mod condition;
 pub mod config;
-pub mod crash;
 pub mod demo;
 pub mod diff;
 pub mod doctor;
 pub mod error;
-mod file;
-pub mod git;
 pub mod init;
 pub mod keeper;
 pub mod land;
@@ -33,9 +30,7 @@ pub mod questions;
 pub mod remedy;
 pub mod retention;
 pub mod runs;
-pub mod shell;
 mod signals;
-pub mod snapshot;
 pub mod snapshot_history;
 mod step_snapshot;
 mod supervise;
@@ -44,10 +39,11 @@ pub mod trust;
 pub mod undo;
 mod verify;
 pub mod worker;
-pub mod worktree;
 
 pub use error::EngineError;
 
-// Surfaces name stores through the engine: they depend on it alone.
+// Surfaces name git and stores through the engine: they depend on it alone.
+pub use piton_git as git;
+
 pub use piton_store::sqlite::Access;
 pub use piton_store::{ALLOW_NETWORK_FS, Damage, RunRow, Runs, Store, StoreError, Unsafe};

@@ -9,16 +9,16 @@ use piton_core::decide::Command;
 use piton_core::event::MergeIntent;
 use piton_core::ids::{Handle, Oid};
 use piton_core::view::run_branch;
+use piton_git::crash;
+use piton_git::file::private;
+use piton_git::merging::{self, MergeResult};
+use piton_git::repo::Moved;
+use piton_git::repo::keep::HELD;
+use piton_git::worktree::{Dirt, Stand, TreeState, Worktree};
 
-use crate::crash;
 use crate::error::EngineError;
-use crate::file::private;
-use crate::git::Moved;
-use crate::git::keep::HELD;
-use crate::land::{self, MergeResult};
 use crate::log::Log;
 use crate::project::Project;
-use crate::worktree::{Dirt, Stand, TreeState, Worktree};
 
 /// How often a merge is tried again because the branch moved meanwhile.
 const TRIES: usize = 10;
@@ -140,7 +140,7 @@ pub fn preview(project: &Project, log: &Log, ask: &MergeAsk) -> Result<Merge, En
     let (way, result) = match git.fork_point(&onto, &tip)? {
         None => return Err(Unmerged::Unrelated { branch, into: into.clone() }.into()),
         Some(fork) if fork == onto && ask.how == How::Any => (Way::FastForward, tip.clone()),
-        Some(_) => match land::merged_tree(git, (&onto, &tip))? {
+        Some(_) => match merging::merged_tree(git, (&onto, &tip))? {
             MergeResult::Done(tree) => (Way::Commit(None), tree),
             MergeResult::Conflict { paths } => {
                 return Err(Unmerged::Conflict { branch, into: into.clone(), paths }.into());
@@ -262,7 +262,8 @@ fn prepare(
             };
             let both = (&done.onto, &done.tip);
             let held = format!("{HELD}/merge/{}", log.run().opened.handle);
-            match land::merge_commit(&project.git, both, &parents, (&message(log, how), &held))? {
+            match merging::merge_commit(&project.git, both, &parents, (&message(log, how), &held))?
+            {
                 MergeResult::Done(commit) => commit,
                 MergeResult::Conflict { paths } => {
                     let branch = run_branch(&log.run().opened.handle);

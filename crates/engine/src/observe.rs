@@ -13,6 +13,8 @@ use piton_core::time::Millis;
 use piton_core::view::{
     AtRisk, RunView, SnapshotView, StepStatus, StepView, UnknownRisk, WorkAtRisk, step_branch, view,
 };
+use piton_git::snapshot::{MovedOut, moved_out};
+use piton_git::worktree::{Worktree, differing};
 
 use crate::attempt::{Folder, Lock};
 use crate::error::EngineError;
@@ -20,9 +22,7 @@ use crate::log::Log;
 use crate::machine;
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::snapshot::{MovedOut, moved_out};
 use crate::snapshot_history::{KnownSnapshot, unrecorded};
-use crate::worktree::{Worktree, differing};
 
 /// How closely to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,16 +8,17 @@ use piton_core::event::{Holder, Report, Snapshot, SnapshotReason, Under};
 use piton_core::ids::{Fence, Oid, StepRef};
 use piton_core::run::Attempt;
 use piton_core::view::run_branch;
+use piton_git::crash;
+use piton_git::repo::GitError;
+use piton_git::repo::chain;
+use piton_git::snapshot::{self, Ask};
+use piton_git::worktree::{TreeState, Worktree};
 use serde::Serialize;
 
-use crate::crash;
-use crate::error::{EngineError, chain};
-use crate::git::GitError;
+use crate::error::EngineError;
 use crate::log::{Log, LogError};
 use crate::project::Project;
-use crate::snapshot::{self, Ask};
 use crate::step_snapshot;
-use crate::worktree::{TreeState, Worktree};
 
 /// What became of the bytes of a holder whose claim ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

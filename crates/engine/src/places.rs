@@ -9,15 +9,15 @@ use piton_core::ids::{Oid, StepRef};
 use piton_core::plan::Plan;
 use piton_core::refusal::Refusal;
 use piton_core::view::step_branch;
+use piton_git::repo::GitError;
+use piton_git::worktree::{Made, TreeState, Worktree};
 use serde::Serialize;
 
 use crate::error::EngineError;
-use crate::git::GitError;
 use crate::land::run_tip;
 use crate::log::Log;
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::worktree::{Made, TreeState, Worktree};
 
 /// A worktree to work in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

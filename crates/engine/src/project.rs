@@ -8,12 +8,12 @@ use std::sync::Arc;
 use piton_core::event::Holder;
 use piton_core::ids::{AttemptId, BootId, Handle, HostId, StepRef, TreeNo};
 use piton_core::run::{Attempt, Run};
+use piton_git::repo::Git;
 use piton_store::Store;
 use piton_store::sqlite::{Access, SqliteStore};
 
 use crate::attempt::Folder;
 use crate::error::EngineError;
-use crate::git::Git;
 use crate::machine;
 
 pub struct Project {

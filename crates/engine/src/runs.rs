@@ -16,6 +16,7 @@ use piton_core::observed::Sighting;
 use piton_core::plan::{self, Plan, PlanStep, Work};
 use piton_core::run::Run;
 use piton_core::view::run_branch;
+use piton_git::worktree::{TreeState, Worktree};
 use piton_store::{NewRun, RunKey, RunRow, Runs, Store};
 
 use crate::abandon;
@@ -25,7 +26,6 @@ use crate::log::{Log, LogError, Opened};
 use crate::observe::{Depth, observe};
 use crate::project::Project;
 use crate::trust::{TrustList, Trusted};
-use crate::worktree::{TreeState, Worktree};
 
 /// What `run` asks for.
 pub struct OpenAsk {

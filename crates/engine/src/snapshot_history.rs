@@ -11,15 +11,15 @@ use piton_core::ids::{Fence, Handle, Oid, StepRef};
 use piton_core::record::Cursor;
 use piton_core::run::{Attempt, Step};
 use piton_core::time::{Millis, timestamp};
+use piton_git::snapshot::{self, Begun, FileChange};
+use piton_git::worktree::Worktree;
 use serde::{Serialize, Serializer};
 
 use crate::error::EngineError;
 use crate::log::Log;
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::snapshot::{self, Begun, FileChange};
 use crate::step_snapshot::reason_in;
-use crate::worktree::Worktree;
 
 mod gone;
 mod guard;
@@ -228,7 +228,7 @@ fn base(log: &Log, step: &StepRef) -> Oid {
 fn base_in_git(project: &Project, snapshot: &Oid) -> Oid {
     let git = &project.git;
     let Ok(head) = git.commit(&format!("{snapshot}^1")) else { return snapshot.clone() };
-    let main = crate::git::plain::head(git.common_dir(), git.common_dir());
+    let main = piton_git::repo::plain::head(git.common_dir(), git.common_dir());
     let fork = main.and_then(|(main, _)| git.fork_point(&head, &main).ok().flatten());
     fork.unwrap_or(head)
 }

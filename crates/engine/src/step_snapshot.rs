@@ -2,9 +2,9 @@
 
 use piton_core::event::{Report, SnapshotReason};
 use piton_core::ids::{Fence, StepRef};
+use piton_git::snapshot::Ask;
 
 use crate::log::Log;
-use crate::snapshot::Ask;
 
 /// A snapshot of a claim, to be kept if anything differs from the step's last recorded one.
 pub(crate) fn ask(log: &Log, (step, fence): (&StepRef, Fence), reason: SnapshotReason) -> Ask {

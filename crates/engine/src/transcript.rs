@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use crate::file::private;
+use piton_git::file::private;
 
 /// The end of an output that is kept in memory for records and briefs.
 const TAIL_BYTES: usize = 2 * 1024;

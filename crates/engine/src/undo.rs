@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 
 use piton_core::ids::{Handle, RunId, StepRef};
 use piton_core::time::Millis;
+use piton_git::file::{private, write_flushed};
+use piton_git::repo::flush;
+use piton_git::repo::locks::private_dir;
 use piton_store::sqlite::Access;
 use serde::{Deserialize, Serialize};
 
 use crate::abandon::{self, AbandonedRun};
 use crate::clean::{self, RemovedTree};
 use crate::error::EngineError;
-use crate::file::{private, write_flushed};
-use crate::git::flush;
-use crate::git::locks::private_dir;
 use crate::project::Project;
 use crate::purge::PurgedRun;
 use crate::snapshot_history::{self, RestoredFrom};

@@ -5,9 +5,9 @@ use std::time::Instant;
 use piton_core::event::{Cause, Check, Exit, Failure};
 use piton_core::exit::{Judged, judge_exit};
 use piton_core::ids::Hash;
+use piton_git::crash;
 
 use crate::child::Spec;
-use crate::crash;
 use crate::error::EngineError;
 use crate::log::Log;
 use crate::supervise::{Finished, Supervisor};

@@ -18,14 +18,14 @@ use piton_core::ids::{AttemptId, Fence, Position, RunId, StepRef};
 use piton_core::observed::{Observed, Sighting};
 use piton_core::recover::{Action, Recovery, recover};
 use piton_core::run::{Phase, Run, Step};
+use piton_git::crash;
+use piton_git::file::private;
 use piton_store::Store;
 
 use crate::bury::bury;
 use crate::condition::{self, Condition};
 use crate::config::Settings;
-use crate::crash;
 use crate::error::EngineError;
-use crate::file::private;
 use crate::keeper::READY;
 use crate::log::Log;
 use crate::machine::ATTEMPT_VARIABLE;

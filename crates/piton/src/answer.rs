@@ -55,7 +55,7 @@ impl Answer {
     /// Once the answer is out.
     pub(crate) fn tidy(&self) {
         if let Some(git) = &self.kept_in {
-            let _the_next_time = piton_engine::snapshot::consolidate(git);
+            let _the_next_time = piton_engine::git::snapshot::consolidate(git);
         }
         if let Some(store) = &self.store {
             store.tidy();

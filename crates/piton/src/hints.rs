@@ -12,12 +12,12 @@ use piton_core::run::{Phase, Run, Step};
 use piton_core::view::{RunView, StepKind};
 use piton_engine::abandon::Living;
 use piton_engine::error::EngineError;
+use piton_engine::git::shell::word;
 use piton_engine::land::Unlanded;
 use piton_engine::log::{Log, LogError};
 use piton_engine::merge::Unmerged;
 use piton_engine::project::Project;
 use piton_engine::runs::Changed;
-use piton_engine::shell::word;
 
 use crate::error::Problem;
 use crate::remedy::{ended_by, trust_first};

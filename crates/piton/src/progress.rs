@@ -20,8 +20,8 @@ use piton_core::run::{Phase, Run};
 use piton_core::time::Millis;
 use piton_engine::attempt::{Folder, RiskRecord};
 use piton_engine::condition::Condition;
+use piton_engine::git::snapshot::moved_out;
 use piton_engine::project::Project;
-use piton_engine::snapshot::moved_out;
 use piton_engine::snapshot_history::place_for;
 use piton_engine::worker::Notice;
 

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use piton_engine::error::EngineError;
+use piton_engine::git::shell::{self, word};
 use piton_engine::log::{Log, LogError};
 use piton_engine::project::Project;
-use piton_engine::shell::{self, word};
 use piton_engine::{Access, Store, StoreError, runs};
 
 use crate::error::{Kind, Problem};

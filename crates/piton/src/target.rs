@@ -12,11 +12,11 @@ use piton_engine::abandon::is_untouched;
 use piton_engine::claims::{self, ClaimName};
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::error::EngineError;
+use piton_engine::git::shell::word;
 use piton_engine::log::Log;
 use piton_engine::outside_snapshots::{self, Kept};
 use piton_engine::project::Project;
 use piton_engine::runs::{self, NearRun, OpenAsk, OpenedRun, Unfinished};
-use piton_engine::shell::word;
 use serde_json::{Value, json};
 
 use crate::error::{Kind, Problem};

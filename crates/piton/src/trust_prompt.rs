@@ -1,7 +1,7 @@
 //! Asking for trust: nothing that a repository supplies is executed before its user has seen it.
 
 use piton_engine::error::EngineError;
-use piton_engine::shell::word;
+use piton_engine::git::shell::word;
 use piton_engine::trust::{Trust, TrustList};
 
 use crate::error::{Detail, Problem, trust_rows};

@@ -1,6 +1,6 @@
 //! The command line as it was typed, for hints that repeat it.
 
-use piton_engine::shell::word;
+use piton_engine::git::shell::word;
 
 /// Whether one of these verbs was typed.
 pub(crate) fn is_verb(verbs: &[&str]) -> bool {

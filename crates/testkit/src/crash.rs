@@ -57,3 +57,98 @@ impl CrashPoint {
         self.dir.join(format!("{}.{end}", self.point))
     }
 }
+
+/// Every point, in the order a first attempt of a step passes them, and who passes it.
+pub const POINTS: &[(&str, Who)] = &[
+    ("worker.lock-taken", Who::Worker),
+    ("worker.claimed", Who::Worker),
+    ("worker.keeper-spawned", Who::Worker),
+    ("keeper.adopted", Who::Keeper),
+    ("keeper.findable", Who::Keeper),
+    ("keeper.confirmed", Who::Keeper),
+    ("keeper.run-branch", Who::Keeper),
+    ("tree.move-recorded", Who::Mover),
+    ("tree.moved-out", Who::Mover),
+    ("tree.kept", Who::Successor),
+    ("tree.marked", Who::Successor),
+    ("tree.cleaned", Who::Successor),
+    ("tree.checked-out", Who::Successor),
+    ("tree.reset", Who::Successor),
+    ("tree.filled", Who::Successor),
+    ("keeper.tree-prepared", Who::Keeper),
+    ("keeper.started", Who::Keeper),
+    ("keeper.agent-spawned", Who::Keeper),
+    ("keeper.child-exited", Who::Keeper),
+    ("keeper.exit-recorded", Who::Keeper),
+    ("keeper.leftovers-committed", Who::Keeper),
+    ("verify.spawned", Who::Keeper),
+    ("keeper.verify-ran", Who::Keeper),
+    ("keeper.verified", Who::Keeper),
+    ("land.intended", Who::Keeper),
+    ("land.ref-moved", Who::Keeper),
+    ("land.completed", Who::Keeper),
+    ("land.unlanded-kept", Who::Loser),
+    ("keeper.parked", Who::Loser),
+    ("keeper.snapshot-kept", Who::Keeper),
+    ("keeper.checkpointed", Who::Keeper),
+    ("bury.swept", Who::Worker),
+    ("bury.snapshot-kept", Who::Worker),
+    ("bury.checkpointed", Who::Worker),
+    ("bury.recorded", Who::Worker),
+    ("outside.snapshot-kept", Who::Holder),
+    ("complete.scratch-made", Who::Holder),
+    ("complete.verify-ran", Who::Holder),
+    ("complete.scratch-removed", Who::Holder),
+    ("complete.verified", Who::Holder),
+    ("clean.snapshot-kept", Who::Tidier),
+    ("clean.recorded", Who::Tidier),
+    ("clean.removed", Who::Tidier),
+    ("clean.branch-gone", Who::Tidier),
+    ("clean.done", Who::Tidier),
+    ("abandon.recorded", Who::Tidier),
+    ("abandon.abandoned", Who::Tidier),
+    ("purge.recorded", Who::Purger),
+    ("purge.trees-gone", Who::Purger),
+    ("purge.branches-gone", Who::Purger),
+    ("purge.forgotten", Who::Purger),
+    ("purge.files-gone", Who::Purger),
+    ("undo.intended", Who::Undoer),
+    ("undo.tree-back", Who::Undoer),
+    ("undo.reopening", Who::Undoer),
+    ("restore.kept", Who::Restorer),
+    ("restore.intended", Who::Restorer),
+    ("restore.file", Who::Restorer),
+    ("restore.files-put", Who::Restorer),
+    ("restore.index-put", Who::Restorer),
+    ("restore.head-moved", Who::Restorer),
+    ("restore.flushed", Who::Restorer),
+    ("merge.intended", Who::Merger),
+    ("merge.tree-updated", Who::Merger),
+    ("merge.ref-moved", Who::Merger),
+];
+
+/// Whose code a point is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    Worker,
+    /// Landing is also what a holder outside does.
+    Keeper,
+    /// A keeper that gets a worktree which another attempt has left.
+    Successor,
+    /// The same, of one that holds what no snapshot can.
+    Mover,
+    /// A keeper, or somebody outside, whose commit cannot be landed.
+    Loser,
+    /// Somebody outside who completes a claim with a commit.
+    Holder,
+    /// Somebody who cleans up.
+    Tidier,
+    /// Somebody who deletes a run.
+    Purger,
+    /// Somebody who undoes a clean-up.
+    Undoer,
+    /// Somebody who puts a snapshot back.
+    Restorer,
+    /// Who merges what a run has landed.
+    Merger,
+}

@@ -19,7 +19,7 @@ pub mod wait;
 
 mod fake_agent;
 
-pub use crash::CrashPoint;
+pub use crash::{CrashPoint, POINTS, Who};
 pub use piton::{Output, Piton, Running};
 pub use processes::{Process, alive, kill9, signal};
 pub use rustix::process::Signal;

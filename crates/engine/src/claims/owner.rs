@@ -7,9 +7,9 @@ use piton_core::event::{Holder, Under};
 use piton_core::ids::{Fence, StepRef};
 use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Phase, Step};
+use piton_git::repo::Git;
 
 use crate::error::EngineError;
-use crate::git::Git;
 use crate::log::Log;
 use crate::project::Project;
 

@@ -8,19 +8,19 @@ use piton_core::ids::{Fence, Oid};
 use piton_core::run::Run;
 use piton_core::time::{Millis, timestamp};
 use piton_core::view::run_branch;
+use piton_git::repo::status::StatusDepth;
+use piton_git::repo::{Git, GitError};
+use piton_git::snapshot;
+use piton_git::worktree::Worktree;
 use piton_store::Store;
 
 use super::{CleanAsk, JudgedTree, Proof, Reason, TreeRow, TreeStatus, TreeVerdict, removal};
 use crate::error::EngineError;
-use crate::git::status::StatusDepth;
-use crate::git::{Git, GitError};
 use crate::log::Log;
 use crate::merge;
 use crate::project::Project;
 use crate::remedy::Remedy;
-use crate::snapshot;
 use crate::step_snapshot;
-use crate::worktree::Worktree;
 
 /// How many worktrees are judged at the same time: each costs a few processes of git.
 const THREADS: usize = 4;
@@ -201,7 +201,7 @@ fn commits(git: &Git, run: &Run, head: &Oid) -> Result<Commits, GitError> {
     if git.is_ancestor(head, &run.opened.base)? {
         return Ok(Commits::Proven(Proof::Empty));
     }
-    let main = crate::git::plain::head(git.common_dir(), git.common_dir());
+    let main = piton_git::repo::plain::head(git.common_dir(), git.common_dir());
     let main = main.and_then(|(_, name)| name).unwrap_or_default();
     let own = format!("refs/heads/{}", run_branch(&run.opened.handle));
     let having = lasting(git, Some(head))?;

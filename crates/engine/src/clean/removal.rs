@@ -9,20 +9,20 @@ use std::sync::Arc;
 use piton_core::event::{Holder, Snapshot, SnapshotReason};
 use piton_core::ids::{Fence, StepRef};
 use piton_core::view::step_branch;
+use piton_git::crash;
+use piton_git::repo::{Git, GitError};
+use piton_git::snapshot::{self, Beyond};
+use piton_git::worktree::{TreeState, Worktree};
 use piton_store::Store;
 
 use super::{Proof, RemovedTree, TreeRow};
-use crate::crash;
 use crate::error::EngineError;
-use crate::git::{Git, GitError};
 use crate::log::Log;
 use crate::machine;
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::snapshot::{self, Beyond};
 use crate::step_snapshot;
 use crate::undo::{Act, ActStage, Deed, Journal, NotUndone};
-use crate::worktree::{TreeState, Worktree};
 
 /// Removes a worktree under the act, which is begun with the first one. Without a proof its snapshot is one.
 pub(super) fn take_away(

@@ -16,22 +16,22 @@ use piton_core::observed::{Observed, Sighting};
 use piton_core::run::Attempt;
 use piton_core::time::{Millis, Moment};
 use piton_core::view::{RunStatus, RunView, StepStatus};
+use piton_git::repo::names;
+use piton_git::repo::status::StatusDepth;
+use piton_git::shell;
+use piton_git::worktree::{Link, Listed, TreeState, Worktree, listed, obstacle_in};
 use piton_store::{Runs, Store};
 
 use super::{Reason, TreeCounts, TreeRow, TreeStatus};
 use crate::attempt::Lock;
 use crate::condition;
 use crate::error::EngineError;
-use crate::git::names;
-use crate::git::status::StatusDepth;
 use crate::log::Log;
 use crate::machine;
 use crate::observe::{self, look, observe};
 use crate::project::Project;
 use crate::remedy::Remedy;
 use crate::runs::{self, settings_of};
-use crate::shell;
-use crate::worktree::{Link, Listed, TreeState, Worktree, listed, obstacle_in};
 
 /// Every worktree under piton's roots, and piton's branches that are checked out elsewhere. `root` is
 /// where new runs have theirs.
@@ -53,7 +53,7 @@ pub fn list(
     let entries = listed(&project.git);
     let all = roots.iter().flat_map(|root| places(root));
     let moved = all.filter_map(|place| {
-        match crate::worktree::link_of(&Worktree::at(&project.git, &place.path)) {
+        match piton_git::worktree::link_of(&Worktree::at(&project.git, &place.path)) {
             Ok(Link::Moved(dir)) => Some((name(&dir), place.path)),
             _ => None,
         }
@@ -355,7 +355,7 @@ impl Present<'_> {
                 .and_then(|owner| owner.log.run().abandoned)
                 .and_then(|abandoned| abandoned.keep_until),
         };
-        match crate::worktree::link_of(&tree) {
+        match piton_git::worktree::link_of(&tree) {
             Ok(Link::Ours(dir)) => self.look_inside(&tree, &dir, &mut row),
             Ok(Link::Moved(_)) => {
                 row.obstacle = Some(Reason::with("it was moved", repair(owner, &path)));

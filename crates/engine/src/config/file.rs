@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use piton_core::ids::AgentName;
 use piton_core::plan::{Agent, Fields, Finding, Keys, agents, read_toml};
+use piton_git::snapshot::Template;
 
 use crate::config::{BRANCH_EVERY, Bounds, GRACE, KEEP_FOR, LEASE, Origin, SNAPSHOT_EVERY};
-use crate::snapshot::Template;
 
 /// What a file says; everything is optional.
 #[derive(Debug, Default)]

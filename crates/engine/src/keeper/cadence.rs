@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use piton_core::event::{Snapshot, SnapshotReason};
 use piton_core::ids::{Fence, Oid, StepRef};
+use piton_git::repo::GitError;
+use piton_git::repo::chain;
+use piton_git::snapshot::{self, Ask};
+use piton_git::worktree::Worktree;
 
 use super::{Keeper, note, record_snapshot};
 use crate::attempt::{Folder, RiskRecord};
-use crate::error::chain;
-use crate::git::GitError;
 use crate::log::Log;
 use crate::machine;
-use crate::snapshot::{self, Ask};
 use crate::step_snapshot;
-use crate::worktree::Worktree;
 
 /// A snapshot is followed by so many times as long without one.
 const SNAPSHOT_SHARE: u32 = 20;

@@ -10,12 +10,12 @@ use piton_core::decide::Request;
 use piton_core::event::CheckoutChanges;
 use piton_core::ids::Oid;
 use piton_core::limits::CHECKOUT_FILES_MAX;
+use piton_git::repo::chain;
+use piton_git::repo::status::{StatusDepth, status};
+use piton_git::repo::{Git, GitError, drivers, names};
+use piton_git::worktree::differing;
 
 use super::Keeper;
-use crate::error::chain;
-use crate::git::status::{StatusDepth, status};
-use crate::git::{Git, GitError, drivers, names};
-use crate::worktree::differing;
 
 /// The files of a checkout that differ from its HEAD.
 pub(super) struct Checkout {

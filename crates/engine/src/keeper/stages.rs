@@ -13,25 +13,26 @@ use piton_core::ids::{Oid, QuestionId};
 use piton_core::plan::{Agent, PromptBy, Work};
 use piton_core::question::Question;
 use piton_core::run::Stop;
+use piton_git::crash;
+use piton_git::file::private;
+use piton_git::repo::chain;
+use piton_git::shell;
+use piton_git::snapshot;
+use piton_git::worktree::{Committed, Operation};
 
 use super::cadence::Cadence;
 use super::checkout::Checkout;
 use super::{End, Keeper};
 use crate::attempt::ExitRecord;
 use crate::child::{self, Spec};
-use crate::crash;
-use crate::error::{EngineError, chain};
-use crate::file::private;
+use crate::error::EngineError;
 use crate::land;
 use crate::machine;
 use crate::places;
 use crate::runs::trusted;
-use crate::shell;
-use crate::snapshot;
 use crate::supervise::Finished;
 use crate::trust::Trusted;
 use crate::verify::{self, Verdict};
-use crate::worktree::{Committed, Operation};
 
 impl Keeper {
     /// From the attempt's entry to `Completed`.

@@ -4,14 +4,14 @@
 
 use piton_core::event::SnapshotReason;
 use piton_core::ids::Oid;
+use piton_git::crash;
+use piton_git::repo::names;
+use piton_git::shell;
+use piton_git::snapshot;
+use piton_git::worktree::{TreeState, Worktree, differing};
 
 use super::{End, Keeper};
-use crate::crash;
-use crate::git::names;
 use crate::land;
-use crate::shell;
-use crate::snapshot;
-use crate::worktree::{TreeState, Worktree, differing};
 
 impl Keeper {
     /// A tree at the tip of the run's branch, with whatever else is in it kept first.

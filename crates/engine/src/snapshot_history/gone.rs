@@ -2,11 +2,11 @@
 
 use piton_core::ids::{Fence, Handle, StepRef};
 use piton_core::time::Millis;
+use piton_git::snapshot;
 
 use super::{KnownBy, KnownSnapshot, base_in_git, in_order};
 use crate::error::EngineError;
 use crate::project::Project;
-use crate::snapshot;
 use crate::step_snapshot::reason_in;
 
 /// Every snapshot that has a ref with the run's name, oldest first.

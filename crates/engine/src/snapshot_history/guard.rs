@@ -5,6 +5,8 @@ use piton_core::event::SnapshotReason;
 use piton_core::ids::{Oid, StepRef};
 use piton_core::observed::Sighting;
 use piton_core::run::Attempt;
+use piton_git::snapshot;
+use piton_git::worktree::Worktree;
 
 use super::{KnownSnapshot, attempt_place};
 use crate::bury::bury_dead;
@@ -12,8 +14,6 @@ use crate::error::EngineError;
 use crate::log::Log;
 use crate::observe::{Depth, observe};
 use crate::project::Project;
-use crate::snapshot;
-use crate::worktree::Worktree;
 
 /// Whoever works there is not disturbed; what is dead is buried first.
 pub(super) fn refuse_in_use(
@@ -78,7 +78,7 @@ pub(super) fn refuse_newer_edits(
     let known: Vec<Oid> = own.map(|other| other.commit.clone()).collect();
     let edited = snapshot::unkept_edits(tree, &kept.commit, &known)?;
     let edited = edited.iter().filter(|path| snapshot::is_meant(path, paths));
-    let edited: Vec<String> = edited.map(|path| crate::git::names::shown(path)).collect();
+    let edited: Vec<String> = edited.map(|path| piton_git::repo::names::shown(path)).collect();
     match edited.is_empty() {
         true => Ok(()),
         false => Err(EngineError::NewerEdits { paths: edited }),

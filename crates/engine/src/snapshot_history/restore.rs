@@ -6,20 +6,21 @@ use std::path::PathBuf;
 use piton_core::event::{Snapshot, SnapshotReason};
 use piton_core::ids::{Fence, Oid, StepRef};
 use piton_core::view::step_branch;
+use piton_git::repo::GitError;
+use piton_git::snapshot::{Ask, Begun, FileChange, PutBack, PutError, Putting};
+use piton_git::worktree::{TreeState, Worktree};
+use piton_git::{crash, snapshot};
 use serde::Serialize;
 
 use super::guard::{is_of_work, refuse_in_use, refuse_newer_edits};
 use super::undoing::branch_of;
 use super::{KnownSnapshot, RestoredFrom, last_fence, place};
 use crate::error::EngineError;
-use crate::git::GitError;
 use crate::log::Log;
 use crate::project::Project;
 use crate::runs::settings_of;
-use crate::snapshot::{Ask, Begun, FileChange, PutBack, PutError, Putting};
 use crate::undo::{Act, ActStage, Deed, Journal};
-use crate::worktree::{TreeState, Worktree};
-use crate::{crash, snapshot, step_snapshot, undo};
+use crate::{step_snapshot, undo};
 
 /// What was put back, and where what was there before is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 
 use piton_core::ids::{Fence, Oid, RunId, StepRef};
+use piton_git::repo::names;
+use piton_git::worktree::{TreeState, Worktree};
 use piton_store::sqlite::Access;
 use serde::{Deserialize, Serialize};
 
@@ -11,12 +13,10 @@ use super::guard::{is_of_work, refuse_in_use, refuse_newer_edits};
 use super::restore::restore_into;
 use super::{KnownSnapshot, NewerEdits, last_fence, list};
 use crate::error::EngineError;
-use crate::git::names;
 use crate::log::Log;
 use crate::observe::place_at;
 use crate::project::Project;
 use crate::undo::{Act, ActStage, Deed, Journal, NotUndone};
-use crate::worktree::{TreeState, Worktree};
 
 /// What it takes to reverse a restore.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

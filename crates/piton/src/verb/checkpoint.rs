@@ -5,7 +5,7 @@ use std::io::Read as _;
 
 use piton_core::event::{Report, ReportedFile};
 use piton_engine::claims;
-use piton_engine::shell::word;
+use piton_engine::git::shell::word;
 use serde_json::json;
 
 use crate::error::{Kind, Problem};

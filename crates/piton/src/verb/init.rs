@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
+use piton_engine::git::shell::word;
 use piton_engine::init::{self, FoundTools, KNOWN, KnownAgent};
-use piton_engine::shell::word;
 use serde_json::json;
 
 use crate::error::Problem;

@@ -11,7 +11,7 @@ use piton_engine::log::Log;
 use piton_engine::project::Project;
 use piton_engine::runs::{self, OpenAsk, OpenedRun, Unfinished};
 
-use piton_engine::shell::word;
+use piton_engine::git::shell::word;
 use piton_engine::snapshot_history::refuse_log_behind;
 use piton_engine::trust::TrustList;
 use piton_engine::worker::Going;

@@ -5,10 +5,10 @@ use piton_core::view::{AttemptView, GoodCommit, KnownAs, StepView};
 use piton_engine::Access;
 use piton_engine::condition;
 use piton_engine::config::{Settings, show};
+use piton_engine::git::shell::word;
 use piton_engine::observe::{Depth, look, look_into_folders};
 use piton_engine::project::Project;
 use piton_engine::runs;
-use piton_engine::shell::word;
 use serde_json::json;
 
 use crate::describe::{

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use piton_core::event::{Omission, SnapshotReason};
 use piton_core::ids::{Handle, StepRef};
 use piton_core::time::{Millis, timestamp};
+use piton_engine::git::snapshot::{Begun, ChangeKind, FileChange};
 use piton_engine::log::Log;
 use piton_engine::project::Project;
-use piton_engine::snapshot::{Begun, ChangeKind, FileChange};
 use piton_engine::snapshot_history::{
     self, Against, At, KnownBy, KnownSnapshot, NewerEdits, SnapshotList,
 };

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use piton_engine::config::{self, Flags, Layers};
+use piton_engine::git::shell::word;
 use piton_engine::runs;
-use piton_engine::shell::word;
 use piton_engine::trust::{Trust, TrustList};
 use serde_json::json;
 

@@ -4,9 +4,9 @@ use piton_core::ids::StepRef;
 use piton_engine::clean::{self as engine, CleanAsk, TreeRow, TreeStatus};
 use piton_engine::error::EngineError;
 use piton_engine::git::GitError;
+use piton_engine::git::shell;
 use piton_engine::log::Log;
 use piton_engine::places::{self, Place};
-use piton_engine::shell;
 use serde_json::json;
 
 use crate::describe::condition_lines;

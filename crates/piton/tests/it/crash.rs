@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use piton_engine::crash::{POINTS, Who};
 use piton_testkit::{CrashPoint, Running, Sandbox, alive, kill9, toml_string};
+use piton_testkit::{POINTS, Who};
 use serde_json::Value;
 
 /// Who is killed.

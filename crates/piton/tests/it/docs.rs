@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use piton::reference;
 use piton_core::event::Event;
 use piton_core::plan;
-use piton_engine::crash::POINTS;
+use piton_testkit::POINTS;
 use piton_testkit::Sandbox;
 use piton_testkit::runs::data;
 

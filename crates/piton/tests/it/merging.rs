@@ -4,11 +4,11 @@
 use std::fs::File;
 use std::time::SystemTime;
 
-use piton_engine::crash::{POINTS, Who};
 use piton_testkit::Sandbox;
 use piton_testkit::runs::{
     command_step, data, events, events_named, lay_plan, plan, refused, view,
 };
+use piton_testkit::{POINTS, Who};
 use serde_json::{Value, json};
 
 /// A run of two steps that is completed: `one.txt` and `two.txt` are new, `README.md` has a line more.

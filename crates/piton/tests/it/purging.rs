@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use piton_engine::crash::{POINTS, Who};
 use piton_testkit::runs::{command_step, data, lay_plan, plan, refused, view};
+use piton_testkit::{POINTS, Who};
 use piton_testkit::{Sandbox, Terminal, kill9};
 
 /// A run that was stopped in the middle of its second step: the first one has landed, and in the

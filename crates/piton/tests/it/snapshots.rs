@@ -4,11 +4,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use piton_engine::crash::{POINTS, Who};
 use piton_testkit::runs::{
     OnDisk, agent_step, command_step, data, events_named, keeper, kept, lay_plan, plan, refused,
     step, view, worktree,
 };
+use piton_testkit::{POINTS, Who};
 use piton_testkit::{Running, Sandbox, Terminal, kill9};
 use serde_json::Value;
 

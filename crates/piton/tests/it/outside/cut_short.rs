@@ -1,7 +1,7 @@
 //! Completing that is killed, raced, overtaken or interrupted at each durable action.
 
-use piton_engine::crash::{POINTS, Who};
 use piton_testkit::runs::{events, events_named, lay_plan, told, view};
+use piton_testkit::{POINTS, Who};
 use piton_testkit::{Running, alive, kill9};
 use serde_json::Value;
 

@@ -4,12 +4,12 @@
 
 use std::path::{Path, PathBuf};
 
-use piton_engine::crash::{POINTS, Who};
 use piton_testkit::runs::{
     OnDisk, agent_step, command_step, data, keepers, lay_plan, plan, pool_tree, step, tree, view,
     worktree,
 };
 use piton_testkit::{CrashPoint, Running, Sandbox, Signal, kill9};
+use piton_testkit::{POINTS, Who};
 
 /// What step `a` leaves, and what git says of it: work in every state, a repository of its own, a FIFO.
 const LEAVES: &str = "set -e; echo mine > mine.txt; git add mine.txt; git commit -q -m mine; \

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use piton_engine::crash::{POINTS, Who};
+use piton_testkit::{POINTS, Who};
 
 use super::{assert_back, kill_at, small, stopped};
 

@@ -10,8 +10,8 @@ use std::process::Command;
 use piton_core::event::SnapshotReason;
 use piton_core::ids::Oid;
 use piton_engine::git::Git;
-use piton_engine::snapshot::{self, Ask};
-use piton_engine::worktree::Worktree;
+use piton_engine::git::snapshot::{self, Ask};
+use piton_engine::git::worktree::Worktree;
 use piton_testkit::Sandbox;
 
 use crate::Bench;

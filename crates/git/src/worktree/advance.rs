@@ -1,0 +1,144 @@
+//! Bringing somebody's own checkout from one commit to another, as a fast-forward does: only where it is
+//! clean, and so that a killed one can be finished. What stands in the way is moved aside, never
+//! overwritten.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use piton_core::ids::Oid;
+
+use super::{Aside, MERGES, SEQUENCERS, Worktree, differing};
+use crate::repo::status::StatusDepth;
+use crate::repo::{Call, GitError, drivers, names};
+
+/// What keeps a checkout from being brought along.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Dirt {
+    None,
+    /// Tracked files that are not as HEAD has them.
+    Paths(Vec<String>),
+    /// An operation that git would go on with.
+    Underway(&'static str),
+}
+
+/// Where a checkout is on the way between two commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stand {
+    From,
+    To,
+    Between,
+}
+
+impl Worktree {
+    /// Whether anything of a checkout is in no commit; files that git does not know do not count.
+    pub fn dirt(&self, named: usize) -> Result<Dirt, GitError> {
+        let dir = self.git_dir()?;
+        let underway = |names: &[&str]| names.iter().any(|name| dir.join(name).exists());
+        if underway(SEQUENCERS) {
+            return Ok(Dirt::Underway("rebase, cherry-pick or bisect"));
+        }
+        if underway(MERGES) {
+            return Ok(Dirt::Underway("merge"));
+        }
+        let seen = self.status(StatusDepth::Folders)?;
+        let paths = seen.tracked.iter().take(named).map(|entry| names::shown(&entry.path));
+        Ok(match paths.collect::<Vec<_>>() {
+            paths if paths.is_empty() => Dirt::None,
+            paths => Dirt::Paths(paths),
+        })
+    }
+
+    /// Files that are there, that `from` does not have and `to` would bring.
+    pub fn in_the_way(&self, from: &Oid, to: &Oid, named: usize) -> Result<Vec<String>, GitError> {
+        let new = self.between("--diff-filter=A", from, to)?;
+        let there = new.iter().filter_map(|path| self.in_place_of(&names::path(path)));
+        Ok(there.take(named).map(|path| path.display().to_string()).collect())
+    }
+
+    /// What stands where a file is to come: at its path, or a file where one of its folders has to be.
+    fn in_place_of(&self, path: &Path) -> Option<PathBuf> {
+        let mut place = PathBuf::new();
+        for part in path.components() {
+            place.push(part);
+            match fs::symlink_metadata(self.path.join(&place)) {
+                Ok(found) if found.is_dir() && place != path => {}
+                Ok(_) => return Some(place),
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    /// Index and files go from one commit to another; git refuses where that would lose anything. HEAD
+    /// and branch stay.
+    pub fn advance(&self, from: &Oid, to: &Oid) -> Result<(), GitError> {
+        let dir = self.git_dir()?;
+        self.clear_locks(&dir)?;
+        self.refresh(&dir)?;
+        let call = self.filtered(&dir)?.args(&["read-tree", "-m", "-u"]);
+        call.args(&[from.as_str(), to.as_str()]).run().map(drop)
+    }
+
+    /// Where it is between two commits, by the paths in which they differ.
+    pub fn stand(&self, from: &Oid, to: &Oid) -> Result<Stand, GitError> {
+        let dir = self.git_dir()?;
+        self.clear_locks(&dir)?;
+        let ways = differing(self.git.call(), from, to)?;
+        self.refresh(&dir)?;
+        let files = self.filtered(&dir)?.args(&["diff-files", "--name-only", "-z"]).run()?;
+        if files.parts().any(|path| ways.iter().any(|way| way == path)) {
+            return Ok(Stand::Between);
+        }
+        for (stand, at, other) in [(Stand::From, from, to), (Stand::To, to, from)] {
+            let words = ["diff-index", "--cached", "--name-only", "-z", "--no-renames"];
+            let index = self.call_in(&dir).args(&words).args(&[at.as_str(), "--"]).run()?;
+            let staged = index.parts().any(|path| ways.iter().any(|way| way == path));
+            let gone = self.between("--diff-filter=D", other, at)?;
+            let left = gone.iter().any(|path| self.in_place_of(&names::path(path)).is_some());
+            if !staged && !left {
+                return Ok(stand);
+            }
+        }
+        Ok(Stand::Between)
+    }
+
+    /// From wherever it is between two commits to the second: what is on disk at the paths in which they
+    /// differ is moved aside first. Answers with the folder that has it.
+    pub fn force_between(&self, from: &Oid, to: &Oid) -> Result<Option<PathBuf>, GitError> {
+        let dir = self.git_dir()?;
+        self.clear_locks(&dir)?;
+        let mut aside = Aside::default();
+        for path in differing(self.git.call(), from, to)? {
+            if let Some(there) = self.in_place_of(&names::path(&path)) {
+                aside.put(self, &there)?;
+            }
+        }
+        self.filtered(&dir)?.args(&["read-tree", "--reset", to.as_str()]).run()?;
+        let mut input = self.between("--diff-filter=d", from, to)?.join(&0);
+        input.push(0);
+        let call = self.filtered(&dir)?.args(&["checkout-index", "-f", "-q", "-z", "--stdin"]);
+        call.input(input).run()?;
+        self.refresh(&dir)?;
+        Ok(aside.place().map(Path::to_owned))
+    }
+
+    /// Files whose times alone have changed (they were touched, the repository was copied) are as they were.
+    fn refresh(&self, dir: &Path) -> Result<(), GitError> {
+        let call = self.filtered(dir)?.args(&["update-index", "-q", "--refresh"]);
+        call.accept(&[0, 1]).run().map(drop)
+    }
+
+    /// The paths that differ in one way.
+    fn between(&self, filter: &str, from: &Oid, to: &Oid) -> Result<Vec<Vec<u8>>, GitError> {
+        let words = ["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff"];
+        let call = self.git.call().args(&words).args(&["--no-textconv", filter]);
+        let answer = call.args(&[from.as_str(), to.as_str(), "--"]).run()?;
+        Ok(answer.parts().map(<[u8]>::to_vec).collect())
+    }
+
+    /// A call that may write files: with the user's own filters, and no others.
+    fn filtered(&self, dir: &Path) -> Result<Call, GitError> {
+        let drivers = drivers::overrides(self.call_in(dir))?;
+        Ok(self.git.without_hooks(self.call_in(dir))?.configs(&drivers))
+    }
+}
