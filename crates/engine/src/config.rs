@@ -8,11 +8,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use file::FileLayer;
 use piton_core::ids::AgentName;
 use piton_core::plan::{Agent, Finding};
 use serde::{Deserialize, Serialize};
-
-use file::FileLayer;
 
 mod file;
 

@@ -18,12 +18,13 @@ use piton_git::repo::Git;
 use piton_store::sqlite::Access;
 use rustix::process::Signal;
 
-use crate::attempt::KeeperRecord;
 use crate::error::EngineError;
-use crate::log::Log;
+use crate::folder;
+use crate::folder::KeeperRecord;
 use crate::machine;
 use crate::project::Project;
-use crate::runs::find;
+use crate::run::log::Log;
+use crate::run::runs::find;
 
 /// The steps, each a file of so many lines written one by one.
 const STEPS: [&str; 5] = ["outline", "draft", "figures", "review", "summary"];
@@ -318,7 +319,7 @@ fn verdicts(
     let attempts: usize = log.run().steps().map(|(_, _, step)| step.history.len()).sum();
     let left = log.run().steps().flat_map(|(_, _, step)| &step.history);
     let left = left.map(|past| past.attempt.id);
-    let left: usize = left.map(|id| machine::of_attempt(id, &project.folder(id)).len()).sum();
+    let left: usize = left.map(|id| folder::of_attempt(id, &project.folder(id)).len()).sum();
     let holds = |what: String, holds: bool| DemoResult { what, holds };
     Ok(vec![
         holds("both runs ended well".into(), both_ended_well),

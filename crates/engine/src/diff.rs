@@ -10,8 +10,9 @@ use piton_git::repo::{Call, GitError, names};
 use serde::Serialize;
 
 use crate::error::EngineError;
-use crate::log::{Log, LogError};
+use crate::error::LogError;
 use crate::project::Project;
+use crate::run::log::Log;
 
 /// What is compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

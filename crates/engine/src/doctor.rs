@@ -15,17 +15,18 @@ use piton_store::sqlite::{Access, SqliteStore};
 use piton_store::{Runs, Store, StoreError};
 use serde::Serialize;
 
-use crate::attempt::Lock;
-use crate::condition::{self, Condition};
 use crate::config::{self, Flags, Layers};
 use crate::error::EngineError;
-use crate::log::{Log, LogError};
-use crate::machine;
-use crate::observe::{Depth, observe};
+use crate::error::LogError;
+use crate::folder;
+use crate::folder::Lock;
 use crate::project::Project;
 use crate::remedy::Remedy;
-use crate::runs;
-use crate::snapshot_history::refuse_log_behind;
+use crate::run::condition::{self, Condition};
+use crate::run::log::Log;
+use crate::run::observe::{Depth, observe};
+use crate::run::runs;
+use crate::run::snapshot_history::refuse_log_behind;
 
 /// One thing that was looked at.
 #[derive(Debug)]
@@ -321,7 +322,7 @@ fn leftovers(project: &Project, run: &Run) -> Vec<Symptom> {
         .collect();
     let rows = over.into_iter().filter_map(|attempt| {
         let folder = project.folder(attempt);
-        let left = machine::of_attempt(attempt, &folder);
+        let left = folder::of_attempt(attempt, &folder);
         let pids: Vec<String> = left.iter().map(|process| process.pid.to_string()).collect();
         // A keeper that has recorded the end needs a moment for its own.
         if pids.is_empty() || matches!(folder.keeper(), Ok(Lock::Held)) {

@@ -11,13 +11,11 @@ use piton_git::repo::{GitError, chain};
 use piton_git::snapshot::PutError;
 use piton_store::StoreError;
 
-use crate::abandon::Living;
 use crate::config::ConfigError;
-use crate::land::Unlanded;
-use crate::log::LogError;
-use crate::merge::Unmerged;
-use crate::trust::TrustError;
-use crate::undo::NotUndone;
+
+mod causes;
+
+pub use causes::{Living, LogError, NotUndone, TrustError, Unlanded, Unmerged};
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use piton_core::decide::Command;
 use piton_core::event::MergeIntent;
-use piton_core::ids::{Handle, Oid};
+use piton_core::ids::Oid;
 use piton_core::view::run_branch;
 use piton_git::crash;
 use piton_git::file::private;
@@ -17,34 +17,14 @@ use piton_git::repo::keep::HELD;
 use piton_git::worktree::{Dirt, Stand, TreeState, Worktree};
 
 use crate::error::EngineError;
-use crate::log::Log;
+use crate::error::Unmerged;
 use crate::project::Project;
+use crate::run::log::Log;
 
 /// How often a merge is tried again because the branch moved meanwhile.
 const TRIES: usize = 10;
 /// Paths that are named, at most.
 const NAMED_MAX: usize = 10;
-
-/// Why what a run has landed is not in a branch.
-#[derive(Debug, thiserror::Error)]
-pub enum Unmerged {
-    #[error("{handle} is not completed; steps still open: {open}")]
-    Unfinished { handle: Handle, open: usize },
-    #[error("into which branch? {why}")]
-    NoBranch { why: String },
-    #[error("{branch} and {into} have both changed {}", paths.join(", "))]
-    Conflict { branch: String, into: String, paths: Vec<String> },
-    #[error("{branch} shares no history with {into}")]
-    Unrelated { branch: String, into: String },
-    #[error("{into} is checked out in {} with work that is not committed: {}", worktree.display(), what.join(", "))]
-    Dirty { into: String, worktree: PathBuf, what: Vec<String> },
-    #[error("{into} is checked out in {} in the middle of a {what}", worktree.display())]
-    Busy { into: String, worktree: PathBuf, what: &'static str },
-    #[error("files that git does not know are in the way in {}: {}", worktree.display(), what.join(", "))]
-    InTheWay { worktree: PathBuf, what: Vec<String> },
-    #[error("{into} moved {TRIES} times meanwhile")]
-    Moving { into: String },
-}
 
 /// What is asked for.
 #[derive(Debug, Clone)]

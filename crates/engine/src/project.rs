@@ -12,8 +12,8 @@ use piton_git::repo::Git;
 use piton_store::Store;
 use piton_store::sqlite::{Access, SqliteStore};
 
-use crate::attempt::Folder;
 use crate::error::EngineError;
+use crate::folder::Folder;
 use crate::machine;
 
 pub struct Project {

@@ -16,6 +16,7 @@ use piton_core::plan::{Agent, Plan, executables, trust_hash};
 
 use crate::config::{self, Layers, xdg};
 use crate::error::EngineError;
+use crate::error::TrustError;
 use crate::project::Project;
 
 /// Leave to execute what a plan and the agents recorded with its run say: their user has agreed to it.
@@ -117,16 +118,6 @@ pub enum Trust {
         /// What it had and this one does not.
         gone: Vec<String>,
     },
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum TrustError {
-    #[error("there is no folder for trust: neither XDG_STATE_HOME nor HOME is an absolute path")]
-    NoHome,
-    #[error("{} is not safe to use: {why}", path.display())]
-    Unsafe { path: PathBuf, why: &'static str },
-    #[error("{} cannot be used", path.display())]
-    Io { path: PathBuf, source: io::Error },
 }
 
 impl Agreements {

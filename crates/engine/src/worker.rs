@@ -22,17 +22,17 @@ use piton_git::crash;
 use piton_git::file::private;
 use piton_store::Store;
 
-use crate::bury::bury;
-use crate::condition::{self, Condition};
+use crate::attempt::bury::bury;
+use crate::attempt::keeper::READY;
+use crate::attempt::signals::Listener;
 use crate::config::Settings;
 use crate::error::EngineError;
-use crate::keeper::READY;
-use crate::log::Log;
 use crate::machine::ATTEMPT_VARIABLE;
-use crate::observe::{Depth, observe};
 use crate::project::Project;
-use crate::runs::{settings_of, trusted};
-use crate::signals::Listener;
+use crate::run::condition::{self, Condition};
+use crate::run::log::Log;
+use crate::run::observe::{Depth, observe};
+use crate::run::runs::{settings_of, trusted};
 use crate::trust::Trusted;
 
 /// How a worker is started.
@@ -312,7 +312,7 @@ impl<'a> Worker<'a> {
         {
             Ok(events) => self.pass_on(events),
             // It is back, or somebody was quicker.
-            Err(crate::log::LogError::Refused(_)) => {}
+            Err(crate::error::LogError::Refused(_)) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(self.log.run().cursor != before)
@@ -349,7 +349,7 @@ impl<'a> Worker<'a> {
         });
         let events = match self.log.submit(&claim) {
             Ok(events) => events,
-            Err(crate::log::LogError::Refused(_)) => {
+            Err(crate::error::LogError::Refused(_)) => {
                 // Somebody was quicker: look again, unless nothing is new.
                 folder.discard(lock);
                 return Ok(self.log.run().cursor != before);
@@ -560,7 +560,7 @@ impl<'a> Worker<'a> {
             match self.log.submit(&Command::Stop { scope, cause, haste }) {
                 Ok(events) => self.pass_on(events),
                 // It ended meanwhile.
-                Err(crate::log::LogError::Refused(_)) => {}
+                Err(crate::error::LogError::Refused(_)) => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use piton_core::ids::StepRef;
 use piton_engine::Store;
-use piton_engine::condition::Condition;
 use piton_engine::git::Git;
+use piton_engine::run::condition::Condition;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -14,6 +14,9 @@ use crate::text;
 use crate::ui::{Form, Ui};
 use crate::verb::{self, Answer};
 
+mod completions;
+mod man;
+
 /// Crash-safe runs for coding agents: kill it anywhere, `piton resume` goes on.
 #[derive(Debug, Parser)]
 #[command(name = "piton", version, after_help = AFTER_HELP)]
@@ -53,25 +56,25 @@ Exit status: 0 done, 1 failed, 2 usage, 4 needs a person, 5 ownership lost,
 
 /// The verbs in the order of the help: name, and the module that has its arguments and its `run`.
 macro_rules! verbs {
-    ($($(#[$how:meta])? $verb:ident = $name:literal in $module:ident,)*) => {
+    ($($(#[$how:meta])? $verb:ident = $name:literal in $($module:ident)::+,)*) => {
         #[derive(Debug, Subcommand)]
         #[command(defer = true)]
         enum Verb {
-            $($(#[$how])? #[command(name = $name)] $verb(verb::$module::Args),)*
+            $($(#[$how])? #[command(name = $name)] $verb($($module)::+::Args),)*
         }
 
         impl Verb {
             /// What reads the words of one verb.
             fn reader(name: &str) -> Option<clap::Command> {
                 match name {
-                    $($name => Some(verb::$module::Args::augment_args(clap::Command::new($name))),)*
+                    $($name => Some($($module)::+::Args::augment_args(clap::Command::new($name))),)*
                     _ => None,
                 }
             }
 
             fn answer(self, ui: &Ui) -> Result<Answer, Problem> {
                 match self {
-                    $(Verb::$verb(args) => verb::$module::run(&args, ui),)*
+                    $(Verb::$verb(args) => $($module)::+::run(&args, ui),)*
                 }
             }
         }
@@ -79,49 +82,49 @@ macro_rules! verbs {
 }
 
 verbs! {
-    Run = "run" in run,
-    Resume = "resume" in resume,
-    Stop = "stop" in stop,
-    Status = "status" in status,
-    Show = "show" in show,
-    Log = "log" in log,
-    Events = "events" in events,
-    Open = "open" in open,
-    Claim = "claim" in claim,
-    Start = "start" in start,
-    Heartbeat = "heartbeat" in heartbeat,
-    Checkpoint = "checkpoint" in checkpoint,
-    Check = "check" in check,
-    Item = "item" in item,
-    Substep = "substep" in substep,
-    Complete = "complete" in complete,
-    Fail = "fail" in fail,
-    Release = "release" in release,
-    Reset = "reset" in reset,
-    Ready = "ready" in ready,
-    Worktree = "worktree" in worktree,
-    Abandon = "abandon" in abandon,
-    Clean = "clean" in clean,
-    Undo = "undo" in undo,
-    Snapshot = "snapshot" in snapshot,
-    Diff = "diff" in diff,
-    Merge = "merge" in merge,
-    Ask = "ask" in ask,
-    Questions = "questions" in questions,
-    Answer = "answer" in answer,
-    Plan = "plan" in plan,
-    Trust = "trust" in trust,
-    Init = "init" in init,
-    Doctor = "doctor" in doctor,
-    Demo = "demo" in demo,
+    Run = "run" in verb::run,
+    Resume = "resume" in verb::resume,
+    Stop = "stop" in verb::stop,
+    Status = "status" in verb::status,
+    Show = "show" in verb::show,
+    Log = "log" in verb::log,
+    Events = "events" in verb::events,
+    Open = "open" in verb::open,
+    Claim = "claim" in verb::claim,
+    Start = "start" in verb::start,
+    Heartbeat = "heartbeat" in verb::heartbeat,
+    Checkpoint = "checkpoint" in verb::checkpoint,
+    Check = "check" in verb::check,
+    Item = "item" in verb::item,
+    Substep = "substep" in verb::substep,
+    Complete = "complete" in verb::complete,
+    Fail = "fail" in verb::fail,
+    Release = "release" in verb::release,
+    Reset = "reset" in verb::reset,
+    Ready = "ready" in verb::ready,
+    Worktree = "worktree" in verb::worktree,
+    Abandon = "abandon" in verb::abandon,
+    Clean = "clean" in verb::clean,
+    Undo = "undo" in verb::undo,
+    Snapshot = "snapshot" in verb::snapshot,
+    Diff = "diff" in verb::diff,
+    Merge = "merge" in verb::merge,
+    Ask = "ask" in verb::ask,
+    Questions = "questions" in verb::questions,
+    Answer = "answer" in verb::answer,
+    Plan = "plan" in verb::plan,
+    Trust = "trust" in verb::trust,
+    Init = "init" in verb::init,
+    Doctor = "doctor" in verb::doctor,
+    Demo = "demo" in verb::demo,
     Completions = "completions" in completions,
     Man = "man" in man,
     #[command(hide = true)]
-    Keeper = "keeper" in keeper,
+    Keeper = "keeper" in verb::keeper,
     #[command(hide = true)]
-    Worker = "worker" in worker,
+    Worker = "worker" in verb::worker,
     #[command(hide = true)]
-    DemoAgent = "demo-agent" in demo_agent,
+    DemoAgent = "demo-agent" in verb::demo_agent,
 }
 
 /// Parses and answers.

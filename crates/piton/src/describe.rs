@@ -9,8 +9,8 @@ use piton_core::view::{
     AttemptView, ItemState, QuestionView, RunStatus, RunView, StepKind, StepStatus, StepView,
     WorkAtRisk,
 };
-use piton_engine::condition::Condition;
 use piton_engine::merge::{Merge, Way};
+use piton_engine::run::condition::Condition;
 
 use crate::hints;
 use crate::start::from_here;

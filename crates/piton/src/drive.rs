@@ -6,12 +6,12 @@ use piton_core::ids::StepRef;
 use piton_core::limits::JOBS_MAX;
 use piton_core::plan::{Isolation, Plan};
 use piton_core::view::{QuestionView, RunView};
-use piton_engine::condition::{self, TreeCondition};
 use piton_engine::error::EngineError;
-use piton_engine::log::Log;
-use piton_engine::observe::{Depth, look};
 use piton_engine::project::Project;
-use piton_engine::runs;
+use piton_engine::run::condition::{self, TreeCondition};
+use piton_engine::run::log::Log;
+use piton_engine::run::observe::{Depth, look};
+use piton_engine::run::runs;
 use piton_engine::worker::{self, Going, Outcome, WorkOptions};
 use serde_json::json;
 

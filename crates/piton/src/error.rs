@@ -11,11 +11,11 @@ use piton_core::refusal::Refusal;
 use piton_engine::StoreError;
 use piton_engine::config::ConfigError;
 use piton_engine::error::EngineError;
+use piton_engine::error::LogError;
+use piton_engine::error::NotUndone;
+use piton_engine::error::TrustError;
+use piton_engine::error::Unmerged;
 use piton_engine::git::GitError;
-use piton_engine::log::LogError;
-use piton_engine::merge::Unmerged;
-use piton_engine::trust::TrustError;
-use piton_engine::undo::NotUndone;
 use serde::Serialize;
 
 use crate::exit::ExitStatus;

@@ -1,10 +1,12 @@
 //! Accepting a plan that was changed under its run: shown, trusted, recorded. Without `--accept-plan` it
 //! is refused.
 
-use piton_engine::abandon::living;
-use piton_engine::log::Log;
 use piton_engine::project::Project;
-use piton_engine::runs::{self, Changed};
+use piton_engine::run::log::Log;
+use piton_engine::run::plan_file;
+use piton_engine::run::plan_file::Changed;
+use piton_engine::run::runs;
+use piton_engine::tidy::abandon::living;
 use piton_engine::trust::TrustList;
 
 use crate::error::Problem;
@@ -60,11 +62,12 @@ pub(crate) fn settle(
         return Err(About::run(project, log).changed(changed, &living));
     };
     let agents = runs::settings_of(log)?.agents;
-    let file = runs::plan_file(project, log.run());
+    let file = plan_file::plan_file(project, log.run());
     let list = TrustList::new(project, &file, changed.plan(), &agents)?;
     trust_prompt::require(ui, &list, consent)?;
     let told: Vec<String> = changed.differences().iter().map(|line| plain(line)).collect();
-    runs::accept(project, log, changed).map_err(|error| About::run(project, log).problem(error))?;
+    plan_file::accept(project, log, changed)
+        .map_err(|error| About::run(project, log).problem(error))?;
     ui.talk(format!("{}: goes on with the changed plan", bold(log.run().opened.handle.as_str())));
     for line in told {
         ui.talk(format!("  {line}"));

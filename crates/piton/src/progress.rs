@@ -18,11 +18,11 @@ use piton_core::event::{
 use piton_core::ids::StepRef;
 use piton_core::run::{Phase, Run};
 use piton_core::time::Millis;
-use piton_engine::attempt::{Folder, RiskRecord};
-use piton_engine::condition::Condition;
+use piton_engine::folder::{Folder, RiskRecord};
 use piton_engine::git::snapshot::moved_out;
 use piton_engine::project::Project;
-use piton_engine::snapshot_history::place_for;
+use piton_engine::run::condition::Condition;
+use piton_engine::run::snapshot_history::place_for;
 use piton_engine::worker::Notice;
 
 use crate::describe::{changed_meanwhile, omission};

@@ -6,15 +6,15 @@ use std::path::Path;
 
 use piton_core::ids::{AgentName, Handle};
 use piton_core::plan::nearest;
-use piton_engine::abandon::Living;
-use piton_engine::claims::Unclaimable;
 use piton_engine::error::EngineError;
+use piton_engine::error::Living;
+use piton_engine::error::LogError;
+use piton_engine::error::NotUndone;
 use piton_engine::git::shell::word;
 use piton_engine::git::snapshot::PutError;
-use piton_engine::log::LogError;
+use piton_engine::outside::claims::Unclaimable;
 use piton_engine::remedy::Remedy;
-use piton_engine::snapshot_history::place_for;
-use piton_engine::undo::NotUndone;
+use piton_engine::run::snapshot_history::place_for;
 use piton_engine::{ALLOW_NETWORK_FS, Damage, StoreError, Unsafe};
 
 use crate::text::plain;

@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use piton_engine::error::EngineError;
+use piton_engine::error::LogError;
 use piton_engine::git::shell::{self, word};
-use piton_engine::log::{Log, LogError};
 use piton_engine::project::Project;
-use piton_engine::{Access, Store, StoreError, runs};
+use piton_engine::run::log::Log;
+use piton_engine::run::runs;
+use piton_engine::{Access, Store, StoreError};
 
 use crate::error::{Kind, Problem};
 use crate::text;

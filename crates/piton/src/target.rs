@@ -8,15 +8,18 @@ use piton_core::event::Under;
 use piton_core::ids::{Fence, RunId, StepRef};
 use piton_core::limits::EVIDENCE_BYTES_MAX;
 use piton_engine::Access;
-use piton_engine::abandon::is_untouched;
-use piton_engine::claims::{self, ClaimName};
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::error::EngineError;
 use piton_engine::git::shell::word;
-use piton_engine::log::Log;
-use piton_engine::outside_snapshots::{self, Kept};
+use piton_engine::opening;
+use piton_engine::opening::{NearRun, OpenAsk, OpenedRun, Unfinished};
+use piton_engine::outside::claims::{self, ClaimName};
+use piton_engine::outside::outside_snapshots::{self, Kept};
 use piton_engine::project::Project;
-use piton_engine::runs::{self, NearRun, OpenAsk, OpenedRun, Unfinished};
+use piton_engine::run::log::Log;
+use piton_engine::run::plan_file;
+use piton_engine::run::runs;
+use piton_engine::tidy::abandon::is_untouched;
 use serde_json::{Value, json};
 
 use crate::error::{Kind, Problem};
@@ -287,7 +290,7 @@ fn missing(asked: &str) -> Option<Problem> {
     let path = Path::new(asked);
     let within = path.parent().is_some_and(|folder| folder.is_dir());
     let is_path = path.extension().is_some_and(|end| end == "toml") || within;
-    let read = is_path.then(|| runs::read_plan(path).err()).flatten();
+    let read = is_path.then(|| plan_file::read_plan(path).err()).flatten();
     read.map(Problem::from)
 }
 
@@ -343,11 +346,11 @@ pub(crate) fn open(
     }
     let layers = Layers::of_process(Some(project.git.main_root()));
     let settings = config::load(&layers, &Flags::default())?.settings;
-    let plan = runs::read_plan(plan)?;
-    let opening = runs::prepare(project, OpenAsk { plan, inputs, settings })?;
+    let plan = plan_file::read_plan(plan)?;
+    let opening = opening::prepare(project, OpenAsk { plan, inputs, settings })?;
     let store = project.store(Access::Create)?;
-    let near = runs::unended(&store, &opening)?.near;
-    let opened = runs::open(project, store, opening, unfinished)?;
+    let near = opening::unended(&store, &opening)?.near;
+    let opened = opening::open(project, store, opening, unfinished)?;
     if let OpenedRun::New(_) = &opened {
         tell_same(ui, &near);
     }

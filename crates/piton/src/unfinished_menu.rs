@@ -3,14 +3,14 @@
 //! accident.
 
 use piton_core::view::{RunView, run_branch};
-use piton_engine::abandon::is_untouched;
 use piton_engine::error::EngineError;
 use piton_engine::git::shell::word;
-use piton_engine::log::Log;
 use piton_engine::merge::{self, How, Merge, MergeAsk, OpenSteps, Way};
-use piton_engine::observe::{Depth, look};
+use piton_engine::opening::{NearRun, Unended, Unfinished};
 use piton_engine::project::Project;
-use piton_engine::runs::{NearRun, Unended, Unfinished};
+use piton_engine::run::log::Log;
+use piton_engine::run::observe::{Depth, look};
+use piton_engine::tidy::abandon::is_untouched;
 
 use crate::describe::{MergeWords, merge_line, run_head, step_row};
 use crate::error::{Detail, Kind, Problem};

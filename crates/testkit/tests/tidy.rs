@@ -91,13 +91,13 @@ fn only_at_home(what: &str, words: &[&str], homes: &[&str]) {
 
 #[test]
 fn only_the_runner_starts_git() {
-    let homes = ["crates/engine/src/git.rs", "crates/engine/src/git/"];
+    let homes = ["crates/git/src/repo.rs", "crates/git/src/repo/"];
     only_at_home("git is started outside of its runner", &["new(\"git\")"], &homes);
 }
 
 #[test]
 fn only_the_appender_writes_to_a_store() {
-    let homes = ["crates/store/", "crates/engine/src/log.rs"];
+    let homes = ["crates/store/", "crates/engine/src/run/log.rs"];
     for word in [".transact(", ".create_run("] {
         only_at_home("a store is written to without the appender", &[word], &homes);
     }
@@ -106,12 +106,12 @@ fn only_the_appender_writes_to_a_store() {
 #[test]
 fn only_a_few_places_start_processes() {
     let may = [
-        "crates/engine/src/child.rs",
-        "crates/engine/src/git/call.rs",
+        "crates/engine/src/attempt/child.rs",
+        "crates/git/src/repo/call.rs",
         "crates/engine/src/worker.rs",
         "crates/engine/src/demo.rs",
         // Without /proc, `ps` is the way to see processes.
-        "crates/engine/src/machine_macos.rs",
+        "crates/engine/src/machine/macos.rs",
     ];
     let words = ["process::Command", "process::{Command", "process::{Child, Command"];
     only_at_home("processes are started outside of the spawners", &words, &may);
@@ -202,7 +202,7 @@ fn a_type_name_is_defined_once_in_a_crate_and_a_public_one_once() {
     let sources = sources();
     // One file per operating system defines the same ones, and every verb has its `Args`.
     let product = sources.iter().filter(|source| source.is_product());
-    for source in product.filter(|source| !source.path.ends_with("_macos.rs")) {
+    for source in product.filter(|source| !source.path.ends_with("/macos.rs")) {
         for line in source.code().lines() {
             if let Some(name) = defined(line.trim_start())
                 && name != "Args"
@@ -266,15 +266,38 @@ fn on_a_cycle(edges: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
 #[test]
 fn modules_are_in_one_direction() {
     let sources = sources();
-    for name in ["core", "store"] {
+    for name in ["core", "store", "git", "engine", "piton"] {
         let edges = edges(&sources, name);
         assert!(edges.len() > 1, "the modules of {name} were not found: {edges:?}");
         none(&format!("modules of {name} that lead back to themselves"), on_a_cycle(&edges));
     }
-    let surface = edges(&sources, "piton");
-    let named = surface.iter().filter(|(from, to)| to.contains("verb") && *from != "cli");
-    let named = named.map(|(from, _)| from.clone()).collect();
-    none("modules of the surface that name a verb, and are not above it", named);
+}
+
+#[test]
+fn git_knows_no_run_no_log_and_no_store() {
+    let manifest = fs::read_to_string(root().join("crates/git/Cargo.toml")).expect("the manifest");
+    let named = manifest.lines().filter(|line| line.starts_with("piton-"));
+    assert_eq!(named.collect::<Vec<_>>(), ["piton-core.workspace = true"]);
+    let words = ["piton_core::run", "piton_core::decide", "piton_core::record", "piton_core::plan"];
+    let sources = sources();
+    let git = sources.iter().filter(|source| source.is_product() && source.crate_name() == "git");
+    let found = git.flat_map(|source| source.lines_with(source.code(), &words)).collect();
+    none("the git crate knows more than git", found);
+}
+
+#[test]
+fn every_crash_point_is_listed() {
+    let listed = fs::read_to_string(root().join("crates/testkit/src/crash.rs")).expect("the list");
+    let sources = sources();
+    let mut passed = BTreeSet::new();
+    for source in sources.iter().filter(|source| source.is_product()) {
+        for part in source.code().split("crash::point(\"").skip(1) {
+            passed.extend(part.split('"').next());
+        }
+    }
+    assert!(passed.len() > 50, "the points were not found: {passed:?}");
+    let unlisted = passed.iter().filter(|point| !listed.contains(&format!("(\"{point}\", Who::")));
+    none("crash points that no campaign knows", unlisted.map(|point| point.to_string()).collect());
 }
 
 #[test]

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use piton_core::event::{Cause, Haste};
-use piton_engine::abandon::{self, Belongings};
-use piton_engine::bury::bury_dead;
-use piton_engine::claims;
-use piton_engine::log::Log;
-use piton_engine::observe::{Depth, look};
+use piton_engine::attempt::bury::bury_dead;
+use piton_engine::outside::claims;
 use piton_engine::project::Project;
-use piton_engine::purge::{self, Purge, Tip};
-use piton_engine::runs;
+use piton_engine::run::log::Log;
+use piton_engine::run::observe::{Depth, look};
+use piton_engine::run::runs;
+use piton_engine::tidy::abandon::{self, Belongings};
+use piton_engine::tidy::purge::{self, Purge, Tip};
 use piton_engine::{Access, Store};
 use serde_json::json;
 

@@ -4,8 +4,9 @@ use piton_core::event::Holder;
 use piton_core::plan::Work;
 use piton_core::question::{LAND_AGAIN, STOP, WhichQuestion};
 use piton_core::view::question_view;
+use piton_engine::Access;
 use piton_engine::git::shell::word;
-use piton_engine::{Access, questions};
+use piton_engine::outside::questions;
 use serde_json::{Value, json};
 
 use crate::error::{Kind, Problem};

@@ -7,7 +7,7 @@ use piton_core::ids::Fence;
 use piton_core::question::Question;
 use piton_core::view::question_view;
 use piton_engine::config;
-use piton_engine::questions::{self, Waited};
+use piton_engine::outside::questions::{self, Waited};
 use serde_json::{Value, json};
 
 use crate::describe::question_lines;

@@ -2,7 +2,7 @@
 
 use piton_core::event::Mark;
 use piton_core::ids::ItemRef;
-use piton_engine::claims;
+use piton_engine::outside::claims;
 use serde_json::json;
 
 use crate::error::{Kind, Problem};

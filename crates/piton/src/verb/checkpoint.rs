@@ -4,8 +4,8 @@
 use std::io::Read as _;
 
 use piton_core::event::{Report, ReportedFile};
-use piton_engine::claims;
 use piton_engine::git::shell::word;
+use piton_engine::outside::claims;
 use serde_json::json;
 
 use crate::error::{Kind, Problem};

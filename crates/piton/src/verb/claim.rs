@@ -8,9 +8,9 @@ use piton_core::claim::Takeover;
 use piton_core::event::Holder;
 use piton_core::ids::StepRef;
 use piton_engine::Access;
-use piton_engine::claims::{self, ClaimAnswer, ClaimAsk, Unclaimable};
-use piton_engine::log::Log;
+use piton_engine::outside::claims::{self, ClaimAnswer, ClaimAsk, Unclaimable};
 use piton_engine::project::Project;
+use piton_engine::run::log::Log;
 
 use crate::error::{Kind, Problem};
 use crate::hints::About;

@@ -4,11 +4,15 @@
 use std::time::Duration;
 
 use piton_engine::Access;
-use piton_engine::clean::{self, CleanAsk, Cleaned, JudgedTree, Proof, TreeCounts, TreeVerdict};
+use piton_engine::EngineError;
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::git::snapshot;
 use piton_engine::project::Project;
-use piton_engine::{EngineError, retention, undo};
+use piton_engine::run::retention;
+use piton_engine::tidy::clean::{
+    self, CleanAsk, Cleaned, JudgedTree, Proof, TreeCounts, TreeVerdict,
+};
+use piton_engine::tidy::undo;
 use serde_json::json;
 
 use crate::error::{Detail, Kind, Problem};

@@ -3,8 +3,8 @@
 use piton_core::decide;
 use piton_core::ids::Fence;
 use piton_core::view::run_branch;
-use piton_engine::claims;
-use piton_engine::complete::{Delivered, complete_with, delivered, is_due};
+use piton_engine::outside::claims;
+use piton_engine::outside::complete::{Delivered, complete_with, delivered, is_due};
 use serde_json::json;
 
 use crate::describe::omission;

@@ -9,7 +9,7 @@ use piton_core::event::{
 use piton_core::record::{Cursor, Record};
 use piton_core::time::timestamp;
 use piton_engine::Access;
-use piton_engine::log::Log;
+use piton_engine::run::log::Log;
 use serde_json::{Value, json};
 
 use crate::error::{Kind, Problem};

@@ -1,6 +1,6 @@
 //! `piton fail`: a holder says that its attempt failed.
 
-use piton_engine::claims;
+use piton_engine::outside::claims;
 use serde_json::json;
 
 use crate::error::Problem;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use piton_core::time::timestamp;
-use piton_engine::claims::{self, Pulse};
 use piton_engine::error::EngineError;
+use piton_engine::outside::claims::{self, Pulse};
 use serde_json::json;
 
 use crate::error::Problem;

@@ -1,7 +1,7 @@
 //! `piton item add`: adds a gap that was found at work to a step's checklist.
 
 use piton_core::event::Priority;
-use piton_engine::claims;
+use piton_engine::outside::claims;
 use serde_json::json;
 
 use crate::describe::priority_word;

@@ -1,7 +1,7 @@
 //! `piton keeper`, hidden: the process that a worker starts for one attempt.
 
 use piton_core::ids::{AttemptId, Fence, RunId, StepRef};
-use piton_engine::keeper::{KeeperArgs, keep};
+use piton_engine::attempt::keeper::{KeeperArgs, keep};
 
 use crate::error::{Kind, Problem};
 use crate::exit::ExitStatus;

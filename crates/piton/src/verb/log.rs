@@ -10,10 +10,10 @@ use piton_core::ids::{AttemptId, StepRef};
 use piton_core::observed::Sighting;
 use piton_core::run::{Ending, Phase, Step};
 use piton_engine::Access;
-use piton_engine::log::Log;
-use piton_engine::observe::{Depth, observe};
 use piton_engine::project::Project;
-use piton_engine::runs;
+use piton_engine::run::log::Log;
+use piton_engine::run::observe::{Depth, observe};
+use piton_engine::run::plan_file;
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
@@ -182,7 +182,7 @@ fn newest_step(log: &Log) -> Option<StepRef> {
 fn nothing(log: &Log) -> Problem {
     let handle = &log.run().opened.handle;
     Problem::new(Kind::Refused, format!("no step of {handle} has been attempted yet")).hint(
-        match runs::check_rest_startable(log.run()) {
+        match plan_file::check_rest_startable(log.run()) {
             Ok(()) => format!("`piton resume {handle}` starts it"),
             Err(_) => format!("`piton ready {handle}` says what can be claimed"),
         },

@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     })
 }
 
-fn data(log: &piton_engine::log::Log, done: &Merge, args: &Args) -> Value {
+fn data(log: &piton_engine::run::log::Log, done: &Merge, args: &Args) -> Value {
     let opened = &log.run().opened;
     json!({
         "run": opened.run,

@@ -1,7 +1,7 @@
 //! `piton open`: makes a run of a plan without executing anything, for those who claim its steps.
 
-use piton_engine::observe::{Depth, look};
-use piton_engine::runs::OpenedRun;
+use piton_engine::opening::OpenedRun;
+use piton_engine::run::observe::{Depth, look};
 use serde_json::json;
 
 use crate::error::Problem;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use piton_core::plan::Plan;
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::project::Project;
-use piton_engine::runs;
+use piton_engine::run::plan_file;
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
 }
 
 fn check(file: &Path, ui: &Ui) -> Result<Answer, Problem> {
-    let read = runs::read_plan(file)?;
+    let read = plan_file::read_plan(file)?;
     let plan = read.plan();
     let steps = count(plan.steps.len() as u64, "step");
     let path = file.display();
@@ -72,11 +72,11 @@ fn check_agents(ui: &Ui, plan: &Plan) {
             );
         }
     };
-    if let Err(error) = runs::check_agents(plan, &settings) {
+    if let Err(error) = plan_file::check_agents(plan, &settings) {
         let hint = remedy::of(&error);
         ui.warn(Kind::Noticed, error.to_string(), hint);
     }
-    for missing in runs::missing_programs(plan, &settings) {
+    for missing in plan_file::missing_programs(plan, &settings) {
         let (agent, program) = (&missing.agent, plain(&missing.program));
         let message = format!("agent {agent}: there is no program {program:?} in PATH");
         let hint = format!("install it, or change `command` of [agent.{agent}]");

@@ -2,7 +2,7 @@
 
 use piton_core::view::{QuestionView, RunView};
 use piton_engine::Access;
-use piton_engine::observe::{Depth, look};
+use piton_engine::run::observe::{Depth, look};
 use serde_json::{Value, json};
 
 use crate::describe::{answer_commands, question_lines};

@@ -1,7 +1,8 @@
 //! `piton ready`: the steps that can be claimed now, and why the others cannot. Looks and records
 //! nothing.
 
-use piton_engine::{Access, claims};
+use piton_engine::Access;
+use piton_engine::outside::claims;
 
 use crate::error::Problem;
 use crate::hints::About;

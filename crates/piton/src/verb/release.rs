@@ -4,7 +4,7 @@ use piton_core::event::Holder;
 use piton_core::ids::Fence;
 use piton_core::refusal::Refusal;
 use piton_core::run::Attempt;
-use piton_engine::claims::{self, ReleaseAnswer};
+use piton_engine::outside::claims::{self, ReleaseAnswer};
 
 use crate::error::{Kind, Problem};
 use crate::target::{ByClaim, Target, Which, tell_kept, tell_stopped};

@@ -1,6 +1,6 @@
 //! `piton reset`: makes a step that has ended pending again, with its retries unspent and its stop lifted.
 
-use piton_engine::claims::{self, ResetAnswer};
+use piton_engine::outside::claims::{self, ResetAnswer};
 use serde_json::json;
 
 use crate::error::{Kind, Problem};

@@ -6,16 +6,16 @@ use piton_core::observed::Observed;
 use piton_core::recover::{Action, Because, Recovery, on_resume};
 use piton_core::run::Run;
 use piton_engine::Access;
-use piton_engine::condition;
 use piton_engine::config::{self, Flags, Layers, Loaded};
-use piton_engine::log::Log;
-use piton_engine::observe::{Depth, look, observe};
 use piton_engine::project::Project;
-use piton_engine::runs;
-use piton_engine::snapshot_history::refuse_log_behind;
-use serde_json::{Value, json};
-
+use piton_engine::run::condition;
+use piton_engine::run::log::Log;
+use piton_engine::run::observe::{Depth, look, observe};
+use piton_engine::run::plan_file;
+use piton_engine::run::runs;
+use piton_engine::run::snapshot_history::refuse_log_behind;
 use piton_engine::worker::Going;
+use serde_json::{Value, json};
 
 use crate::describe::condition_lines;
 use crate::drive::{Drive, Work, check_jobs, drive};
@@ -69,11 +69,11 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     refuse_failed(&project, log.run())?;
     let loaded = load(&project)?;
     let consent = Consent::asked(args.work.trust);
-    if let Some(changed) = runs::drift(&project, log.run())? {
+    if let Some(changed) = plan_file::drift(&project, log.run())? {
         let on_change = OnChange::asked(args.work.accept_plan, consent);
         plan_drift::settle(ui, &project, &mut log, changed, on_change)?;
     }
-    if let Err(nothing) = runs::check_rest_startable(log.run()) {
+    if let Err(nothing) = plan_file::check_rest_startable(log.run()) {
         // Others claim what is left: for them it goes on once the stop is lifted.
         return match !args.dry_run && runs::lift(&project, &mut log, args.yes)? {
             true => lifted(ui, &project, &log),

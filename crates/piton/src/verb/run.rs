@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use piton_engine::Access;
 use piton_engine::config::{self, Flags, Layers, Loaded};
-use piton_engine::log::Log;
-use piton_engine::project::Project;
-use piton_engine::runs::{self, OpenAsk, OpenedRun, Unfinished};
-
 use piton_engine::git::shell::word;
-use piton_engine::snapshot_history::refuse_log_behind;
+use piton_engine::opening;
+use piton_engine::opening::{OpenAsk, OpenedRun, Unfinished};
+use piton_engine::project::Project;
+use piton_engine::run::log::Log;
+use piton_engine::run::plan_file;
+use piton_engine::run::snapshot_history::refuse_log_behind;
 use piton_engine::trust::TrustList;
 use piton_engine::worker::Going;
 
@@ -109,13 +110,13 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let given = args.begin.inputs()?;
     let plan = &args.begin.plan;
     // Before the repository is looked for: a mistake in the plan is told anywhere.
-    let read = runs::read_plan(plan)?;
+    let read = plan_file::read_plan(plan)?;
     let project = verb::project()?;
     let flags = Flags { lease: args.lease, grace: args.grace, snapshot_every: args.snapshot_every };
     let loaded = config::load(&Layers::of_process(Some(project.git.main_root())), &flags)?;
     let (inputs, settings) = (given.clone(), loaded.settings.clone());
-    let opening = runs::prepare(&project, OpenAsk { plan: read, inputs, settings })?;
-    runs::check_startable(opening.plan()).map_err(|error| {
+    let opening = opening::prepare(&project, OpenAsk { plan: read, inputs, settings })?;
+    plan_file::check_startable(opening.plan()).map_err(|error| {
         let plan = word(&plan.display().to_string());
         Problem::from(error).hint(format!(
             "others take them: `piton claim {plan} --worktree .`; or give them `run`, or `prompt` and \
@@ -135,7 +136,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         yes: args.begin.yes,
         plan: &typed,
     };
-    let found = runs::unended(&store, &opening)?;
+    let found = opening::unended(&store, &opening)?;
     let (place, jobs) = (args.work.place(), args.work.jobs);
     let on = Drive { going: Going::On { confirmed: false }, place, jobs };
     let unfinished = match unfinished_menu::choose(ui, &project, found, &wish)? {
@@ -145,7 +146,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             return drive(ui, &project, *log, on);
         }
     };
-    let log = match runs::open(&project, store, opening, unfinished)? {
+    let log = match opening::open(&project, store, opening, unfinished)? {
         OpenedRun::New(log) => {
             let run = log.run();
             let steps = count(run.plan().steps.len() as u64, "step");

@@ -3,12 +3,12 @@
 use piton_core::time::{Millis, timestamp};
 use piton_core::view::{AttemptView, GoodCommit, KnownAs, StepView};
 use piton_engine::Access;
-use piton_engine::condition;
 use piton_engine::config::{Settings, show};
 use piton_engine::git::shell::word;
-use piton_engine::observe::{Depth, look, look_into_folders};
 use piton_engine::project::Project;
-use piton_engine::runs;
+use piton_engine::run::condition;
+use piton_engine::run::observe::{Depth, look, look_into_folders};
+use piton_engine::run::runs;
 use serde_json::json;
 
 use crate::describe::{

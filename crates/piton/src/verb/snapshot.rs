@@ -8,11 +8,13 @@ use piton_core::event::{Omission, SnapshotReason};
 use piton_core::ids::{Handle, StepRef};
 use piton_core::time::{Millis, timestamp};
 use piton_engine::git::snapshot::{Begun, ChangeKind, FileChange};
-use piton_engine::log::Log;
 use piton_engine::project::Project;
-use piton_engine::snapshot_history::{
-    self, Against, At, KnownBy, KnownSnapshot, NewerEdits, SnapshotList,
+use piton_engine::run::log::Log;
+use piton_engine::run::snapshot_history::{
+    self, Against, At, KnownBy, KnownSnapshot, SnapshotList,
 };
+use piton_engine::tidy::restore;
+use piton_engine::tidy::restore::NewerEdits;
 use piton_engine::{Access, EngineError, config};
 use serde_json::{Value, json};
 
@@ -544,7 +546,7 @@ fn restore(
     let log = log.as_mut().ok_or_else(|| elsewhere(gone(), &handle, &kept))?;
     let mut edits = edits;
     let restored = loop {
-        match snapshot_history::restore(project, log, (&among, &kept), paths, edits) {
+        match restore::restore(project, log, (&among, &kept), paths, edits) {
             Err(EngineError::NewerEdits { paths: edited }) => {
                 for path in &edited {
                     ui.talk(format!("  changed since the last snapshot: {}", plain(path)));

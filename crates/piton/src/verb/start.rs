@@ -1,7 +1,7 @@
 //! `piton start`: a holder says that the work has begun.
 
 use piton_core::view::{QuestionView, question_view};
-use piton_engine::claims;
+use piton_engine::outside::claims;
 use serde_json::json;
 
 use crate::describe::question_lines;

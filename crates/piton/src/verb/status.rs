@@ -2,11 +2,12 @@
 
 use piton_core::view::{RunStatus, RunView};
 use piton_engine::Runs;
-use piton_engine::condition;
-use piton_engine::log::Log;
-use piton_engine::observe::{Depth, look};
 use piton_engine::project::Project;
-use piton_engine::runs::{self, Unreadable};
+use piton_engine::run::condition;
+use piton_engine::run::log::Log;
+use piton_engine::run::observe::{Depth, look};
+use piton_engine::run::runs;
+use piton_engine::run::runs::Unreadable;
 use serde_json::json;
 
 use crate::describe::{condition_lines, run_head, run_row, step_row};

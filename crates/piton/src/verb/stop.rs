@@ -6,11 +6,11 @@ use piton_core::event::{Cause, Haste, Holder};
 use piton_core::ids::{AttemptId, StepRef};
 use piton_core::observed::Sighting;
 use piton_engine::Access;
-use piton_engine::bury::{Burial, bury_dead};
-use piton_engine::log::Log;
-use piton_engine::observe::{Depth, look, observe};
+use piton_engine::attempt::bury::{Burial, bury_dead};
 use piton_engine::project::Project;
-use piton_engine::runs;
+use piton_engine::run::log::Log;
+use piton_engine::run::observe::{Depth, look, observe};
+use piton_engine::run::runs;
 use serde_json::{Value, json};
 
 use crate::error::{Kind, Problem};

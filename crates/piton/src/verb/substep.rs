@@ -1,7 +1,7 @@
 //! `piton substep complete`: says that an ordered part of a step is done.
 
 use piton_core::ids::SubstepId;
-use piton_engine::claims;
+use piton_engine::outside::claims;
 use serde_json::json;
 
 use crate::error::{Kind, Problem};

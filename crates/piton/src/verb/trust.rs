@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::git::shell::word;
-use piton_engine::runs;
+use piton_engine::run::plan_file;
 use piton_engine::trust::{Trust, TrustList};
 use serde_json::json;
 
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let read = runs::read_plan(&args.plan)?;
+    let read = plan_file::read_plan(&args.plan)?;
     let project = verb::project()?;
     let layers = Layers::of_process(Some(project.git.main_root()));
     let settings = config::load(&layers, &Flags::default())?.settings;

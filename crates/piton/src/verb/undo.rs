@@ -1,6 +1,6 @@
 //! `piton undo`: reverses the last act that took something away, or a named one, or lists them.
 
-use piton_engine::undo::{self, Act, ActStage, Acts, Deed, Undone, UnreadableAct};
+use piton_engine::tidy::undo::{self, Act, ActStage, Acts, Deed, Undone, UnreadableAct};
 use serde_json::json;
 
 use crate::error::Problem;

@@ -2,7 +2,6 @@
 
 use piton_core::ids::RunId;
 use piton_engine::Access;
-
 use piton_engine::worker::Going;
 
 use crate::drive::{Drive, Place, drive, jobs};

@@ -1,12 +1,12 @@
 //! `piton worktree`: places to work in for those who claim, made, found and listed.
 
 use piton_core::ids::StepRef;
-use piton_engine::clean::{self as engine, CleanAsk, TreeRow, TreeStatus};
+use piton_engine::attempt::places::{self, Place};
 use piton_engine::error::EngineError;
 use piton_engine::git::GitError;
 use piton_engine::git::shell;
-use piton_engine::log::Log;
-use piton_engine::places::{self, Place};
+use piton_engine::run::log::Log;
+use piton_engine::tidy::clean::{self as engine, CleanAsk, TreeRow, TreeStatus};
 use serde_json::json;
 
 use crate::describe::condition_lines;

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use piton_core::ids::AttemptId;
 use piton_core::observed::Sighting;
-use piton_engine::attempt::Lock;
-use piton_engine::observe::{Depth, look, observe};
+use piton_engine::Access;
+use piton_engine::folder::Lock;
 use piton_engine::project::Project;
-use piton_engine::{Access, runs};
+use piton_engine::run::observe::{Depth, look, observe};
+use piton_engine::run::runs;
 use piton_testkit::processes::freeze;
 use piton_testkit::runs::{
     agent_step, attempt_folder, command_step, completions, events, events_named, keeper, keepers,

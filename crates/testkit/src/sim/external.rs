@@ -14,7 +14,7 @@ use piton_core::event::{
 use piton_core::ids::{AttemptId, Fence, Hash, Oid, StepRef};
 use piton_core::refusal::Refusal;
 use piton_core::run::Step;
-use piton_engine::log::Log;
+use piton_engine::run::log::Log;
 
 use super::keeper::{conflict, open_part, question, snapshot_of, unread};
 use super::referee::Writer;

@@ -14,7 +14,7 @@ use piton_core::plan::Work;
 use piton_core::refusal::Refusal;
 use piton_core::run::{Run, Step, Stop};
 use piton_core::time::Millis;
-use piton_engine::log::Log;
+use piton_engine::run::log::Log;
 
 use super::referee::Writer;
 use super::repository::{Files, Landing, named};

@@ -14,7 +14,7 @@ use piton_core::question::{CONTINUE, LAND_AGAIN, Question, RESTART, STOP, WhichQ
 use piton_core::recover::{Action, recover};
 use piton_core::refusal::Refusal;
 use piton_core::run::Phase;
-use piton_engine::log::Log;
+use piton_engine::run::log::Log;
 
 use super::keeper::{Keeper, Order, snapshot};
 use super::referee::Writer;

@@ -22,7 +22,8 @@ use piton_core::record::Cursor;
 use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Run};
 use piton_core::time::{Millis, Moment};
-use piton_engine::log::{Log, LogError, Opened};
+use piton_engine::error::LogError;
+use piton_engine::run::log::{Log, Opened};
 use piton_store::{NewRun, Renewal, RunKey, Store, StoreError};
 use uuid::Uuid;
 

@@ -18,8 +18,8 @@ use piton_core::ids::{AttemptId, Fence, Handle, Hash, Oid, RunId, StepId, StepRe
 use piton_core::observed::Observed;
 use piton_core::plan::{self, Plan};
 use piton_engine::config::{self, Flags, Layers, Settings};
-use piton_engine::log::{Log, Opened};
 use piton_engine::project::Project;
+use piton_engine::run::log::{Log, Opened};
 use piton_store::sqlite::{Access, SqliteStore};
 use piton_store::{NewRun, RunKey, Store};
 use piton_testkit::Sandbox;

@@ -4,9 +4,10 @@
 use piton_core::decide::Command;
 use piton_core::event::{Cause, Haste, Scope};
 use piton_core::view::RunStatus;
-use piton_engine::log::Log;
-use piton_engine::observe::{Depth, look};
-use piton_engine::{Runs, runs};
+use piton_engine::Runs;
+use piton_engine::run::log::Log;
+use piton_engine::run::observe::{Depth, look};
+use piton_engine::run::runs;
 
 use crate::Bench;
 use crate::floor;

@@ -9,8 +9,8 @@ use piton_core::event::Under;
 use piton_core::observed::Sighting;
 use piton_core::plan::Work;
 use piton_core::recover::{Action, recover};
-use piton_engine::log::Log;
-use piton_engine::observe::{Depth, observe};
+use piton_engine::run::log::Log;
+use piton_engine::run::observe::{Depth, observe};
 use piton_testkit::shell_word;
 
 use crate::Bench;

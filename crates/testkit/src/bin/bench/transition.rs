@@ -63,7 +63,7 @@ pub(crate) fn steps(bench: &Bench) -> Vec<Row> {
 
 /// What a worker and a keeper do about a step in the log: look what is next, claim it, bring it to its
 /// end, tidy up.
-fn work_off_next(lab: &Lab, log: &mut piton_engine::log::Log, n: usize) {
+fn work_off_next(lab: &Lab, log: &mut piton_engine::run::log::Log, n: usize) {
     log.refresh().expect("the log can be read");
     let leases = lab.store.leases(log.run().opened.run).expect("leases");
     let recoveries =

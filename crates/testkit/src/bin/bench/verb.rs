@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use piton_core::cache::PlanFile;
 use piton_core::decide::Command;
-use piton_engine::log::Log;
+use piton_engine::run::log::Log;
 
 use crate::Bench;
 use crate::count;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use piton_core::ids::{Fence, RunId};
-use piton_engine::log::Log;
+use piton_engine::run::log::Log;
 use piton_store::sqlite::{Access, SqliteStore};
 
 use crate::Bench;

@@ -1,0 +1,419 @@
+//! The keeper: one small process per attempt, from preparing the tree to `Completed`. It parents the
+//! agent, outlives the worker, and holds `keeper.lock` throughout; when it dies, the kernel lets go
+//! of the lock and the next command knows at once.
+
+mod cadence;
+mod checkout;
+mod setup;
+mod stages;
+mod tree;
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use piton_core::decide::{Command, Request};
+use piton_core::event::{
+    Cause, Conflict, Entry, Failure, Interruption, Snapshot, SnapshotReason, Stage, Under,
+};
+use piton_core::ids::{AttemptId, Fence, RunId, StepRef};
+use piton_core::plan::PlanStep;
+use piton_core::refusal::Refusal;
+use piton_core::run::{Attempt, Step};
+use piton_core::view::step_branch;
+use piton_git::crash;
+use piton_git::repo::chain;
+use piton_git::snapshot;
+use piton_git::worktree::{TreeState, Worktree};
+use piton_store::sqlite::Access;
+
+use crate::attempt::supervise::Supervisor;
+use crate::config::Settings;
+use crate::error::EngineError;
+use crate::error::LogError;
+use crate::error::Unlanded;
+use crate::folder::{Folder, KeeperRecord, Lock};
+use crate::machine;
+use crate::project::Project;
+use crate::run::log::Log;
+use crate::run::retention;
+use crate::run::runs::settings_of;
+use crate::run::step_snapshot;
+
+/// Which attempt to keep: what the worker passes to the process it starts.
+#[derive(Debug, Clone)]
+pub struct KeeperArgs {
+    pub run: RunId,
+    pub step: StepRef,
+    pub fence: Fence,
+    pub attempt: AttemptId,
+}
+
+/// What the keeper tells the worker once it is findable.
+pub(crate) const READY: &str = "ready";
+
+/// The main function of a keeper process. Its standard input is the locked `keeper.lock`, its
+/// standard output the worker's ear until it is confirmed.
+pub fn keep(from: &Path, args: &KeeperArgs) -> i32 {
+    match Keeper::begin(from, args) {
+        Ok(mut keeper) => keeper.work(),
+        Err(error) => {
+            let _worker_gone = writeln!(io::stdout(), "{}", chain(&error));
+            1
+        }
+    }
+}
+
+/// How an attempt ends without completing.
+enum End {
+    Failed(Failure),
+    Interrupted {
+        cause: Cause,
+        left_at: Stage,
+        evidence: String,
+    },
+    /// The agent asked, and nothing can be said of its work before it has the answer.
+    Waiting,
+    /// The commit cannot be landed before a person has said how.
+    Unlanded(Box<Conflict>),
+    /// The claim is somebody else's: nothing may be appended any more.
+    Lost,
+    /// The machine did not do its part: no fault of the step, and none of its retries.
+    Trouble {
+        cause: Cause,
+        evidence: String,
+    },
+}
+
+impl End {
+    /// Something that only a person can move: trying again would find it again.
+    fn obstacle(evidence: impl Into<String>) -> End {
+        End::Trouble { cause: Cause::Obstacle, evidence: evidence.into() }
+    }
+}
+
+impl<E: Into<EngineError>> From<E> for End {
+    fn from(error: E) -> End {
+        let error = match error.into() {
+            EngineError::Unlanded(Unlanded::Conflict(conflict)) => return End::Unlanded(conflict),
+            error => error,
+        };
+        match error.refusal() {
+            _ if error.is_lost() => End::Lost,
+            Some(Refusal::Unanswered { .. } | Refusal::AnswerUnread { .. }) => End::Waiting,
+            Some(open @ (Refusal::OpenItems { .. } | Refusal::OpenSubsteps { .. })) => {
+                End::Failed(Failure::Unfinished { open: open.to_string() })
+            }
+            _ if error.is_unrelated() => {
+                End::Failed(Failure::Landing { message: error.to_string() })
+            }
+            _ => {
+                let cause = match &error {
+                    error if error.is_full_disk() => Cause::DiskFull,
+                    error if error.is_obstacle() => Cause::Obstacle,
+                    _ => Cause::Unknown,
+                };
+                End::Trouble { cause, evidence: chain(&error) }
+            }
+        }
+    }
+}
+
+struct Keeper {
+    project: Project,
+    log: Log,
+    settings: Settings,
+    step: StepRef,
+    id: AttemptId,
+    fence: Fence,
+    entry: Entry,
+    plan: PlanStep,
+    folder: Folder,
+    tree: Worktree,
+    record: KeeperRecord,
+    /// The worktree has this step's work, and nobody else's.
+    has_tree: bool,
+    /// The agent has ended well and its exit is on disk.
+    agent_ended: bool,
+    supervisor: Supervisor,
+    /// Held for as long as this process lives.
+    _locks: [File; 2],
+}
+
+impl Keeper {
+    fn begin(from: &Path, args: &KeeperArgs) -> Result<Keeper, EngineError> {
+        let lock = adopt_lock()?;
+        let project = Project::discover(from)?;
+        let folder = project.folder(args.attempt);
+        let held =
+            folder.keeper().map_err(EngineError::io("the keeper's lock cannot be probed"))?;
+        if held != Lock::Held {
+            let detail = "it does not hold its lock".to_owned();
+            return Err(EngineError::KeeperLost { step: args.step.clone(), detail });
+        }
+        project.git.check_version()?;
+        detach_from_terminal()?;
+        crash::point("keeper.adopted");
+
+        let step = args.step.clone();
+        let store = project.store(Access::Existing)?;
+        let log = Log::load(store, args.run)?;
+        let settings = settings_of(&log)?;
+        let attempt = own_attempt(&log, &step, args)?.clone();
+        let (plan, _) = log.run().step(&step).expect("an attempt's step is in the plan");
+        let plan = plan.clone();
+        let tree_lock = inheritable_tree_lock(&folder)?;
+        let record = KeeperRecord {
+            run: args.run,
+            step: step.clone(),
+            fence: args.fence,
+            boot: project.boot.clone(),
+            keeper: machine::process(std::process::id().cast_signed())
+                .ok_or(io::ErrorKind::NotFound.into())
+                .map_err(EngineError::io("this process cannot be seen"))?,
+            agent: None,
+        };
+        folder.write_keeper(&record).map_err(EngineError::io("keeper.json cannot be written"))?;
+        crash::point("keeper.findable");
+
+        let supervisor = Supervisor::start(&log, &step, &attempt, settings.grace)?;
+        confirm()?;
+        crash::point("keeper.confirmed");
+        let path = project.place_of(&settings.worktree_root, log.run(), &attempt);
+        let path = path.ok_or(Refusal::NotClaimed { step: step.clone(), given: args.fence })?;
+        let tree = Worktree::own_place(&project.git, &path);
+        Ok(Keeper {
+            project,
+            log,
+            settings,
+            step,
+            id: args.attempt,
+            fence: args.fence,
+            entry: attempt.entry,
+            plan,
+            folder,
+            tree,
+            record,
+            has_tree: false,
+            agent_ended: false,
+            supervisor,
+            _locks: [lock, tree_lock],
+        })
+    }
+
+    fn work(&mut self) -> i32 {
+        let code = match self.stages() {
+            Ok(()) => 0,
+            Err(end) => self.finish(end),
+        };
+        self.unlock_tree();
+        self.log.store().tidy();
+        self.keep_house();
+        code
+    }
+
+    /// When all is done and told: old snapshots go, and what others left behind. Nothing depends on it.
+    fn keep_house(&self) {
+        if !retention::is_due(&self.project) {
+            return;
+        }
+        let old = retention::old_snapshots(&self.project, &self.log);
+        let _the_next_time = old.and_then(|old| retention::prune(&self.project, &old));
+        let _the_next_time = snapshot::sweep(&self.project.git);
+    }
+
+    /// Records how the attempt ended, with its bytes kept first.
+    fn finish(&mut self, end: End) -> i32 {
+        // Before that the files are somebody else's, and stay as they are.
+        if self.has_tree
+            && let Err(error) = self.keep_snapshot(SnapshotReason::End)
+        {
+            self.note(&format!("the last snapshot failed: {}", chain(&error)));
+        }
+        let ask = match end {
+            End::Lost => {
+                self.note("the claim was taken: nothing more is recorded under this fence");
+                return 5;
+            }
+            End::Failed(why) => Request::Fail { why },
+            End::Waiting => Request::Suspend,
+            End::Unlanded(conflict) => Request::RaiseConflict(*conflict),
+            End::Interrupted { cause, left_at, evidence } => {
+                let at = self.log.now().map_or(self.log.run().changed_at, |now| now.wall);
+                Request::Interrupt(Interruption { cause, at, evidence, left_at })
+            }
+            End::Trouble { cause, evidence } => {
+                self.note(&evidence);
+                let left_at = if self.agent_ended { Stage::Verify } else { Stage::Agent };
+                let at = self.log.now().map_or(self.log.run().changed_at, |now| now.wall);
+                Request::Interrupt(Interruption { cause, at, evidence, left_at })
+            }
+        };
+        let is_conflict = matches!(ask, Request::RaiseConflict(_));
+        match self.submit(ask) {
+            Ok(()) => {
+                if is_conflict {
+                    crash::point("keeper.parked");
+                }
+                0
+            }
+            // The next command finds this process gone and records what it sees.
+            Err(error) => {
+                self.note(&chain(&error));
+                1
+            }
+        }
+    }
+
+    fn under(&self) -> Under {
+        Under { step: self.step.clone(), fence: self.fence }
+    }
+
+    /// Writes under the attempt's claim.
+    fn submit(&mut self, request: Request) -> Result<(), LogError> {
+        self.log.submit(&Command::Under(self.under(), request)).map(drop)
+    }
+
+    fn state(&self) -> &Step {
+        let (_, state) = self.log.run().step(&self.step).expect("the plan has our step");
+        state
+    }
+
+    /// While this attempt works in it, nobody's `git worktree prune` or `remove` takes the tree away.
+    fn lock_tree(&self) -> Result<(), EngineError> {
+        Ok(self.tree.lock(&lock_reason(&self.log, &self.step, self.id))?)
+    }
+
+    fn unlock_tree(&self) {
+        if let Err(error) = self.tree.unlock(&lock_reason(&self.log, &self.step, self.id)) {
+            self.note(&format!("the worktree stays locked: {}", chain(&error)));
+        }
+    }
+
+    fn branch(&self) -> String {
+        step_branch(&self.log.run().opened.handle, &self.step)
+    }
+
+    /// Takes a snapshot, if anything changed, and records it.
+    fn keep_snapshot(&mut self, reason: SnapshotReason) -> Result<Option<Snapshot>, EngineError> {
+        if !matches!(self.tree.state()?, TreeState::Present { .. }) {
+            return Ok(None);
+        }
+        let ask = step_snapshot::ask(&self.log, (&self.step, self.fence), reason);
+        let taken = snapshot::keep(&self.tree, &ask)?;
+        if let Some(taken) = &taken {
+            self.record_snapshot(taken.clone())?;
+            // What stands in the tree before a reset may be another step's.
+            if reason != SnapshotReason::Reset
+                && let Some((branch, step)) = self.shown_branch()
+            {
+                let _the_next_time =
+                    snapshot::show_as(&self.project.git, &branch, &taken.commit, &step);
+            }
+        }
+        Ok(taken)
+    }
+
+    fn record_snapshot(&mut self, snapshot: Snapshot) -> Result<(), EngineError> {
+        record_snapshot(&mut self.log, (&self.step, self.fence), snapshot)
+    }
+
+    /// The branch that shows the step's last snapshot, where there is to be one, and the folder of the
+    /// step's refs.
+    fn shown_branch(&self) -> Option<(String, String)> {
+        let template = snapshot::Template::parse(&self.settings.snapshot_branch).ok()?;
+        let name = template.name(&self.log.run().opened.handle, &self.step);
+        let own = step_snapshot::folder(&self.log, &self.step, self.fence);
+        Some((name, snapshot::step_of(&own).to_owned()))
+    }
+
+    fn note(&self, message: &str) {
+        note(message);
+    }
+}
+
+/// For whoever looks into the attempt's folder later.
+fn note(message: &str) {
+    let _best_effort = writeln!(io::stderr(), "{message}");
+}
+
+fn record_snapshot(
+    log: &mut Log,
+    (step, fence): (&StepRef, Fence),
+    snapshot: Snapshot,
+) -> Result<(), EngineError> {
+    crash::point("keeper.snapshot-kept");
+    let (step, snapshot) = (step.clone(), Some(snapshot));
+    let recorded = log.submit(&Command::Under(
+        Under { step, fence },
+        Request::Checkpoint { snapshot, report: None },
+    ));
+    crash::point("keeper.checkpointed");
+    match recorded {
+        // A refused holder may still keep bytes under its own fence: they are found by ref.
+        Ok(_) | Err(LogError::Refused(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Who a worktree is locked for, as `git worktree list` shows it.
+pub(crate) fn lock_reason(log: &Log, step: &StepRef, attempt: AttemptId) -> String {
+    format!("step {step} of {} (attempt {attempt})", log.run().opened.handle)
+}
+
+/// The worker took the lock and passed it as standard input: the only way to hand a descriptor to one
+/// child without every other child getting it too.
+fn adopt_lock() -> Result<File, EngineError> {
+    let failed = |what: &str| EngineError::io(what.to_owned());
+    let lock = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
+        .map_err(|error| failed("the lock was not passed on")(error.into()))?;
+    let nothing = File::open("/dev/null").map_err(failed("/dev/null"))?;
+    rustix::stdio::dup2_stdin(&nothing).map_err(|error| failed("standard input")(error.into()))?;
+    Ok(lock.into())
+}
+
+/// A session of its own: what a terminal sends does not reach this process or its agent. And the
+/// nearest living ancestor of everything the agent starts, so that nothing escapes by re-parenting.
+fn detach_from_terminal() -> Result<(), EngineError> {
+    let failed = |error: rustix::io::Errno| EngineError::Io {
+        what: "the keeper cannot leave its terminal".into(),
+        source: error.into(),
+    };
+    rustix::process::setsid().map_err(failed)?;
+    #[cfg(target_os = "linux")]
+    {
+        let own = rustix::process::getpid();
+        rustix::process::set_child_subreaper(Some(own)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn inheritable_tree_lock(folder: &Folder) -> Result<File, EngineError> {
+    let lock = folder.lock_tree().map_err(EngineError::io("tree.lock cannot be taken"))?;
+    rustix::io::fcntl_setfd(&lock, rustix::io::FdFlags::empty())
+        .map_err(|error| EngineError::io("tree.lock cannot be passed on")(error.into()))?;
+    Ok(lock)
+}
+
+/// Tells the worker that it may let go, and closes the pipe.
+fn confirm() -> Result<(), EngineError> {
+    let mut ear = io::stdout();
+    // A worker that died meanwhile does not matter: the attempt goes on and is adopted.
+    let _worker_gone = writeln!(ear, "{READY}").and_then(|()| ear.flush());
+    let nothing = File::options().write(true).open("/dev/null");
+    let nothing = nothing.map_err(EngineError::io("/dev/null"))?;
+    rustix::stdio::dup2_stdout(&nothing)
+        .map_err(|error| EngineError::io("standard output")(error.into()))
+}
+
+fn own_attempt<'log>(
+    log: &'log Log,
+    step: &StepRef,
+    args: &KeeperArgs,
+) -> Result<&'log Attempt, EngineError> {
+    let unknown = || Refusal::UnknownStep(step.clone());
+    let (_, state) = log.run().step(step).ok_or_else(unknown)?;
+    let ours = |attempt: &&Attempt| attempt.fence == args.fence && attempt.id == args.attempt;
+    let lost = || Refusal::NotClaimed { step: step.clone(), given: args.fence };
+    Ok(state.attempt().filter(ours).ok_or_else(lost)?)
+}

@@ -1,0 +1,346 @@
+//! The stages of an attempt, in the order of writes that closes every crash window: prepare the tree,
+//! `Started`, the agent, its exit record, leftovers, verify, `Verified`, `LandingIntended`, the ref,
+//! `Completed`. A later attempt enters at the stage an earlier one was left at.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+
+use piton_core::brief::{self, Prompt, TreeFacts};
+use piton_core::decide::Request;
+use piton_core::event::{Cause, Check, Entry, Failure, SnapshotReason, Stage, Truth};
+use piton_core::exit::{AgentExit, Judged, judge_exit};
+use piton_core::ids::{Oid, QuestionId};
+use piton_core::plan::{Agent, PromptBy, Work};
+use piton_core::question::Question;
+use piton_core::run::Stop;
+use piton_git::crash;
+use piton_git::file::private;
+use piton_git::repo::chain;
+use piton_git::shell;
+use piton_git::snapshot;
+use piton_git::worktree::{Committed, Operation};
+
+use super::cadence::Cadence;
+use super::checkout::Checkout;
+use super::{End, Keeper};
+use crate::attempt::child::{self, Spec};
+use crate::attempt::land;
+use crate::attempt::places;
+use crate::attempt::supervise::Finished;
+use crate::attempt::verify::{self, Verdict};
+use crate::error::EngineError;
+use crate::folder::ExitRecord;
+use crate::machine;
+use crate::run::runs::trusted;
+use crate::trust::Trusted;
+
+impl Keeper {
+    /// From the attempt's entry to `Completed`.
+    pub(super) fn stages(&mut self) -> Result<(), End> {
+        if self.entry != Entry::Land {
+            self.await_restore()?;
+        }
+        match self.entry {
+            Entry::Fresh | Entry::Continue => {
+                let trusted = trusted(&self.project, &self.log)?;
+                let base = self.prepare(&trusted)?;
+                self.run_agent(&trusted, base)?;
+                self.verify(&trusted)?;
+            }
+            Entry::Verify => {
+                self.agent_ended = true;
+                let trusted = trusted(&self.project, &self.log)?;
+                self.ensure_tree()?;
+                self.lock_tree()?;
+                self.set_up(&trusted, Stage::Verify)?;
+                self.verify(&trusted)?;
+            }
+            Entry::Land => {}
+        }
+        self.land()?;
+        self.put_away();
+        Ok(())
+    }
+
+    /// The trees have served once the run is completed.
+    fn put_away(&self) {
+        self.unlock_tree();
+        if !self.log.run().is_completed() {
+            return;
+        }
+        match places::put_away(&self.project, &self.log) {
+            Ok(stay) => stay.iter().for_each(|path| {
+                self.note(&format!("{} stays: not all of it has landed", path.display()));
+            }),
+            Err(error) => self.note(&format!("the worktrees stay: {}", chain(&error))),
+        }
+    }
+
+    pub(super) fn stop_before(&mut self, left_at: Stage) -> Result<(), End> {
+        match self.supervisor.stop(&mut self.log)? {
+            Some(Stop { cause, .. }) => {
+                let evidence = "stopped on request".to_owned();
+                Err(End::Interrupted { cause, left_at, evidence })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whoever puts a snapshot back is waited for, and what they began and left is finished.
+    fn await_restore(&self) -> Result<(), End> {
+        let _alone = snapshot::lock_tree(&self.tree)?;
+        snapshot::finish_putting(&self.tree)?;
+        Ok(())
+    }
+
+    /// Makes the tree what the entry promises; returns the step's base.
+    fn prepare(&mut self, trusted: &Trusted) -> Result<Oid, End> {
+        self.stop_before(Stage::Unstarted)?;
+        self.project.exclude_worktrees(&self.settings.worktree_root)?;
+        let tip = land::run_tip(&self.project, self.log.run())?;
+        crash::point("keeper.run-branch");
+        let base = match (self.entry, self.state().base.clone()) {
+            (Entry::Continue, Some(base)) => {
+                self.ensure_tree()?;
+                // What a person changed since the last attempt is kept before the next one changes it.
+                if let Err(error) = self.keep_snapshot(SnapshotReason::Cadence) {
+                    self.note(&format!("the first snapshot failed: {}", chain(&error)));
+                }
+                base
+            }
+            _ => {
+                self.start_over(&tip)?;
+                tip
+            }
+        };
+        self.lock_tree()?;
+        self.set_up(trusted, Stage::Unstarted)?;
+        crash::point("keeper.tree-prepared");
+        Ok(base)
+    }
+
+    fn run_agent(&mut self, trusted: &Trusted, base: Oid) -> Result<(), End> {
+        let (spec, answers) = self.agent_spec(trusted, &base)?;
+        let checkout = Checkout::look(&self.project.git);
+        self.stop_before(Stage::Unstarted)?;
+        let pid = Some(std::process::id());
+        self.submit(Request::Start { base: Some(base), answers, pid })?;
+        crash::point("keeper.started");
+        let oom_before = machine::oom_kills();
+        let finished = self.supervise_agent(trusted, spec)?;
+        self.compare_checkout(checkout);
+        if !finished.ended.exit.is_success() {
+            self.record_exit(finished.ended, finished.tail.clone())?;
+        }
+        let exit = finished.ended.exit;
+        let mut evidence = exit.to_string();
+        if !finished.survivors.is_empty() {
+            evidence = format!("{evidence}; could not be ended: {:?}", finished.survivors);
+        }
+        match judge_exit(finished.ended) {
+            Judged::Ended => {
+                self.log.refresh()?;
+                if self.state().awaits(self.fence).is_some() {
+                    return Err(End::Waiting);
+                }
+                self.agent_ended = true;
+                Ok(())
+            }
+            Judged::Failed => Err(End::Failed(Failure::Exit { exit, tail: finished.tail })),
+            Judged::TimedOut => Err(End::Failed(self.supervisor.timed_out())),
+            Judged::Interrupted(cause) => {
+                let cause = match (cause, oom_before, machine::oom_kills()) {
+                    (Cause::ProcessKill, Some(before), Some(after)) if after > before => {
+                        evidence = format!(
+                            "{evidence}; the kernel's count of out-of-memory kills rose from {before} to {after}"
+                        );
+                        Cause::OutOfMemory
+                    }
+                    (cause, ..) => cause,
+                };
+                Err(End::Interrupted { cause, left_at: Stage::Agent, evidence })
+            }
+        }
+    }
+
+    /// Runs the agent, with snapshots meanwhile. Its exit is on disk before anything else is done about
+    /// it.
+    fn supervise_agent(&mut self, trusted: &Trusted, spec: Spec) -> Result<Finished, End> {
+        let program = spec.program.to_string_lossy().into_owned();
+        let child = self.supervisor.spawn(trusted, &program, spec)?;
+        crash::point("keeper.agent-spawned");
+        self.record.agent = machine::process(child.pid);
+        self.folder.write_keeper(&self.record).map_err(EngineError::io("keeper.json"))?;
+        let cadence = Cadence::start(self);
+        let ended = self.supervisor.await_exit(&mut self.log, &child)?;
+        crash::point("keeper.child-exited");
+        self.record_exit(ended, String::new())?;
+        drop(cadence);
+        let (tail, survivors) = child.finish();
+        // The snapshots that were taken meanwhile; whoever needs more asks again.
+        let _the_next_time = self.log.refresh();
+        Ok(Finished { ended, tail, survivors })
+    }
+
+    /// From here on the agent is not started again, whatever happens to this process.
+    fn record_exit(&self, ended: AgentExit, tail: String) -> Result<(), End> {
+        let record = ExitRecord { ended, tail };
+        self.folder.write_exit(&record).map_err(EngineError::io("exit.json cannot be written"))?;
+        crash::point("keeper.exit-recorded");
+        Ok(())
+    }
+
+    /// What to start: a plain command, or an agent with its prompt and brief, and the answers that are
+    /// told with it. A command is told nothing: it reads an answer by asking again.
+    fn agent_spec(&self, trusted: &Trusted, base: &Oid) -> Result<(Spec, Vec<QuestionId>), End> {
+        let output = self.folder.transcript();
+        let max = self.settings.transcript_max;
+        let folder = self.tree.path().to_owned();
+        match &self.plan.work {
+            Work::ByHand | Work::Told(_) => {
+                Err(End::obstacle("there is nothing to start: the step is claimed by others"))
+            }
+            Work::Run(command) => {
+                let variables = self.variables(None);
+                let spec = Spec { variables, ..Spec::shell(command, folder, output, max) };
+                Ok((spec, Vec::new()))
+            }
+            Work::Agent { agent, prompt } => {
+                let name = agent;
+                let unknown = || End::obstacle(format!("agent {name} is not defined"));
+                let agent = trusted.agent(name).ok_or_else(unknown)?;
+                let facts = match self.entry {
+                    Entry::Continue => self.tree.facts(base)?,
+                    _ => TreeFacts::default(),
+                };
+                let step = (&self.plan, self.state());
+                let Prompt { text: prompt, answers } =
+                    brief::prompt(prompt, step, self.entry, &facts);
+                let stdin = self.write_prompt(&prompt)?;
+                let mut words = agent.command.iter().map(Into::into);
+                let program = words
+                    .next()
+                    .ok_or_else(|| End::obstacle(format!("agent {name} has an empty command")))?;
+                let mut arguments: Vec<std::ffi::OsString> = words.collect();
+                if agent.prompt == PromptBy::Arg {
+                    arguments.push(prompt.into());
+                }
+                let spec = Spec {
+                    program,
+                    arguments,
+                    folder,
+                    variables: self.variables(Some(agent)),
+                    stdin: (agent.prompt == PromptBy::Stdin).then_some(stdin),
+                    output,
+                    output_max: max,
+                };
+                Ok((spec, answers))
+            }
+        }
+    }
+
+    fn write_prompt(&self, prompt: &str) -> Result<File, End> {
+        let path = self.folder.prompt();
+        let write = || {
+            private(&path)?;
+            fs::write(&path, prompt)?;
+            File::open(&path)
+        };
+        Ok(write().map_err(EngineError::io("the prompt cannot be written"))?)
+    }
+
+    /// Values reach commands as environment variables, never by interpolation.
+    pub(super) fn variables(&self, agent: Option<&Agent>) -> BTreeMap<String, String> {
+        let mut variables = child::variables(self.log.run(), &self.step, self.fence, self.id);
+        if let Some(agent) = agent {
+            for (name, value) in &agent.env {
+                variables.entry(name.clone()).or_insert_with(|| value.clone());
+            }
+            let prompt = self.folder.prompt().display().to_string();
+            variables.insert("PITON_PROMPT_FILE".into(), prompt);
+        }
+        variables
+    }
+
+    /// Commits what the agent left, runs the verify command on that commit, records both.
+    fn verify(&mut self, trusted: &Trusted) -> Result<(), End> {
+        self.stop_before(Stage::Verify)?;
+        self.refuse_underway()?;
+        let handle = &self.log.run().opened.handle;
+        let message =
+            format!("{}\n\nPiton-Run: {handle}\nPiton-Step: {}\n", self.plan.title, self.step);
+        let Committed { commit, apart } = self.tree.commit_all(&self.branch(), &message)?;
+        crash::point("keeper.leftovers-committed");
+        if !apart.is_empty() {
+            // Nothing of them lands: a snapshot has their files before anybody calls the step done.
+            self.keep_snapshot(SnapshotReason::End)?;
+        }
+        let check = match self.plan.verify.clone() {
+            Some(command) => Some(self.check(trusted, command)?),
+            None => None,
+        };
+        crash::point("keeper.verify-ran");
+        let truth = match (&check, &self.plan.work) {
+            (Some(_), _) | (None, Work::Run(_)) => Truth::Verified,
+            (None, Work::Agent { .. } | Work::ByHand | Work::Told(_)) => Truth::Claimed,
+        };
+        let tree = self.project.git.tree_of(&commit)?;
+        let commits = match &self.state().base {
+            Some(base) => self.project.git.count_commits(base, &commit)?,
+            None => 0,
+        };
+        let omitted = snapshot::apart(&self.tree, apart);
+        self.submit(Request::Verify { commit, tree, truth, check, commits, omitted })?;
+        crash::point("keeper.verified");
+        Ok(())
+    }
+
+    /// What somebody has begun and not finished is not committed for them: half a rebase lacks the other
+    /// half, and a file with both sides of a conflict is nobody's work. A merge that is solved is finished.
+    fn refuse_underway(&self) -> Result<(), End> {
+        let (shown, place) = (self.tree.path().display(), shell::path(self.tree.path()));
+        let unmerged = self.tree.unmerged()?;
+        let underway = self.tree.underway();
+        let operation = underway.as_ref().map(|underway| underway.operation);
+        let asked = |question: &Question| question.about.is_some() && question.is_unread();
+        let asked = self.state().questions.iter().any(asked);
+        let is_merge = matches!(operation, None | Some(Operation::Merge));
+        if is_merge && !self.tree.has_conflict_marks(&unmerged) && (unmerged.is_empty() || !asked) {
+            return Ok(());
+        }
+        let what = underway.map_or("a merge".to_owned(), |underway| underway.to_string());
+        let (on, back) = operation.unwrap_or(Operation::Merge).ways_out();
+        let paths = match unmerged.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", unmerged.join(", ")),
+        };
+        Err(End::obstacle(format!(
+            "{what} in {shown} is not finished{paths}: `cd {place}`, then `{on}` or `{back}`"
+        )))
+    }
+
+    fn check(&mut self, trusted: &Trusted, command: String) -> Result<Check, End> {
+        let output = self.folder.verify_log();
+        let max = self.settings.transcript_max;
+        let folder = self.tree.path().to_owned();
+        let variables = self.variables(None);
+        let spec = Spec { variables, ..Spec::shell(&command, folder, output, max) };
+        let run = (command, spec);
+        match verify::run(&mut self.supervisor, &mut self.log, trusted, run)? {
+            Verdict::Passed(check) => Ok(check),
+            Verdict::Failed { why, .. } => Err(End::Failed(why)),
+            Verdict::Interrupted { cause, exit } => {
+                let evidence = format!("verify: {exit}");
+                Err(End::Interrupted { cause, left_at: Stage::Verify, evidence })
+            }
+        }
+    }
+
+    /// Brings the verified commit onto the run's branch, one step at a time.
+    fn land(&mut self) -> Result<(), End> {
+        self.stop_before(Stage::Land)?;
+        let under = self.under();
+        land::land(&self.project, &mut self.log, &under, None)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,278 @@
+//! Opening a run of a plan: what a run needs is looked at first, an unfinished run of the same plan is found
+//! or left aside, then the run is recorded.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use piton_core::event::{Repository, RunOpened};
+use piton_core::ids::{Handle, Hash, Oid, RunId};
+use piton_core::plan::Plan;
+use piton_core::view::run_branch;
+use piton_git::worktree::{TreeState, Worktree};
+use piton_store::{NewRun, RunRow, Runs, Store};
+
+use crate::config::Settings;
+use crate::error::EngineError;
+use crate::project::Project;
+use crate::run::log::{Log, Opened};
+use crate::run::plan_file::{Changed, PlanRead, canonical, check_agents, key_of, placed};
+use crate::run::runs::{Unreadable, load};
+use crate::tidy::abandon;
+
+/// What `run` asks for.
+pub struct OpenAsk {
+    pub plan: PlanRead,
+    /// Values that replace the plan's defaults.
+    pub inputs: BTreeMap<String, String>,
+    pub settings: Settings,
+}
+
+/// A run that can be opened: everything that can be refused without a store has been looked at.
+pub struct Opening {
+    read: PlanRead,
+    plan_path: String,
+    opened_in: Option<String>,
+    inputs: BTreeMap<String, String>,
+    settings: Settings,
+    repository: Repository,
+    base: Oid,
+    base_branch: Option<String>,
+}
+
+/// What to do about an unfinished run of the same plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unfinished {
+    /// It is the run.
+    GoOn,
+    /// It keeps its work and goes to the attic; one that is alive is refused.
+    LeaveAside,
+}
+
+/// What `open` found.
+pub enum OpenedRun {
+    New(Log),
+    /// The unfinished run of this plan.
+    Existing(Log),
+    /// The unfinished run, whose plan was changed since.
+    Changed(Log, Changed),
+}
+
+/// Looks at everything a run needs before there is one; writes nothing.
+pub fn prepare(project: &Project, ask: OpenAsk) -> Result<Opening, EngineError> {
+    let read = ask.plan;
+    let plan = read.plan();
+    check_agents(plan, &ask.settings)?;
+    let inputs = inputs(plan, ask.inputs)?;
+    project.git.check_version()?;
+    project.git.can_make_branches("piton")?;
+    let placed = placed(project, &read.path)?;
+    let is_main = placed.root == canonical(project.git.main_root());
+    let base = project.git.commit(plan.base.as_deref().unwrap_or("HEAD"))?;
+    let base_branch = base_branch(project, plan)?;
+    let repository = Repository { root: project.git.root_of(&base)?, remote: project.git.remote() };
+    Ok(Opening {
+        read,
+        plan_path: placed.within,
+        opened_in: (!is_main).then(|| placed.root.to_string_lossy().into_owned()),
+        inputs,
+        settings: ask.settings,
+        repository,
+        base,
+        base_branch,
+    })
+}
+
+/// The branch that a run of the plan begins from: the one that it names, or what is checked out here.
+fn base_branch(project: &Project, plan: &Plan) -> Result<Option<String>, EngineError> {
+    if let Some(base) = &plan.base {
+        return Ok(project.git.ref_target(&format!("refs/heads/{base}"))?.map(|_| base.clone()));
+    }
+    Ok(match Worktree::at(&project.git, project.git.here()).state()? {
+        TreeState::Present { branch, .. } => branch.filter(|name| !name.starts_with("piton/")),
+        TreeState::Missing | TreeState::Foreign { .. } => None,
+    })
+}
+
+impl Opening {
+    pub fn plan(&self) -> &Plan {
+        self.read.plan()
+    }
+}
+
+/// Opens a run of a plan, or finds the unfinished one.
+pub fn open(
+    project: &Project,
+    store: Arc<dyn Store>,
+    opening: Opening,
+    unfinished: Unfinished,
+) -> Result<OpenedRun, EngineError> {
+    let Opening { read, plan_path, repository, .. } = opening;
+    let key = key_of(&repository, &plan_path);
+    let plan = Arc::clone(&read.plan);
+    let present = store.runs(&Runs::HoldingKey(key.clone()))?.pop();
+    let run = RunId(uuid::Uuid::now_v7());
+    let replaces = match (&present, unfinished) {
+        (Some(row), Unfinished::GoOn) => return existing(store, row.run, read),
+        (Some(row), Unfinished::LeaveAside) => leave_aside(project, &store, row.run, run)?,
+        (None, _) => None,
+    };
+    let settings = opening.settings.to_bytes();
+    let opened = RunOpened {
+        run,
+        handle: free_handle(project, &plan.name)?,
+        plan: plan.hash(),
+        plan_path,
+        opened_in: opening.opened_in,
+        repository,
+        base: opening.base,
+        base_branch: opening.base_branch,
+        inputs: opening.inputs,
+        settings: Hash::of(&settings),
+        host: project.host.clone(),
+    };
+    let name = opened.handle.to_string();
+    let new = NewRun { run, name, key, replaces };
+    match Log::open(Arc::clone(&store), &new, Arc::clone(&plan), &settings, opened)? {
+        Opened::New(mut log) => {
+            log.remember(read.file);
+            Ok(OpenedRun::New(log))
+        }
+        // Somebody else opened one at the same moment: theirs is the run.
+        Opened::Existing(run) => existing(store, run, read),
+    }
+}
+
+fn existing(store: Arc<dyn Store>, run: RunId, read: PlanRead) -> Result<OpenedRun, EngineError> {
+    let mut log = Log::load(store, run)?;
+    let drift = read.drift(log.run());
+    log.remember(read.file);
+    Ok(match drift {
+        None => OpenedRun::Existing(log),
+        Some(changed) => OpenedRun::Changed(log, changed),
+    })
+}
+
+/// Makes room for a new run. One whose agents work is refused: it has to be stopped first. One that
+/// cannot be read is what starting over is for: it only loses its place.
+fn leave_aside(
+    project: &Project,
+    store: &Arc<dyn Store>,
+    old: RunId,
+    new: RunId,
+) -> Result<Option<RunId>, EngineError> {
+    let Ok(mut log) = Log::load(Arc::clone(store), old) else { return Ok(Some(old)) };
+    abandon::to_attic(project, &mut log, new)?;
+    Ok(None)
+}
+
+/// The unfinished run of a plan, and others that look like one: of the same steps in another file, or
+/// of a plan with the same name. A run that cannot be read is none of the others.
+pub struct Unended {
+    pub own: Option<Result<Log, Box<Unreadable>>>,
+    pub near: Vec<NearRun>,
+}
+
+/// An unfinished run that looks like one of a plan, which is in another file.
+pub struct NearRun {
+    pub log: Log,
+    /// Whether it says the same to the letter; else only its name is the same.
+    pub is_same: bool,
+}
+
+/// Looks for unfinished runs before another one is opened.
+pub fn unended(store: &Arc<dyn Store>, opening: &Opening) -> Result<Unended, EngineError> {
+    let key = key_of(&opening.repository, &opening.plan_path);
+    let (own, others): (Vec<RunRow>, Vec<RunRow>) =
+        store.runs(&Runs::Active)?.into_iter().partition(|row| row.key == key);
+    let near = |log: Log| {
+        let is_same = log.run().graph().hash() == opening.plan().hash();
+        let is_near = is_same || log.run().plan().name == opening.plan().name;
+        is_near.then_some(NearRun { log, is_same })
+    };
+    let others = others.into_iter().filter_map(|row| load(store, row).ok());
+    let own = own.into_iter().next().map(|row| load(store, row));
+    Ok(Unended { own, near: others.filter_map(near).collect() })
+}
+
+fn inputs(
+    plan: &Plan,
+    given: BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, EngineError> {
+    let mut inputs = plan.inputs.clone();
+    for (name, value) in given {
+        match inputs.get_mut(&name) {
+            Some(slot) => *slot = value,
+            None => {
+                let known = plan.inputs.keys().cloned().collect();
+                return Err(EngineError::UnknownInput { name, known });
+            }
+        }
+    }
+    Ok(inputs)
+}
+
+/// A handle whose branch nobody has.
+fn free_handle(project: &Project, name: &str) -> Result<Handle, EngineError> {
+    loop {
+        let handle = handle(name);
+        let branch = format!("refs/heads/{}", run_branch(&handle));
+        if project.git.ref_target(&branch)?.is_none() {
+            return Ok(handle);
+        }
+    }
+}
+
+/// `<plan>-<petname>`: the plan's name made fit for a branch and a path.
+fn handle(name: &str) -> Handle {
+    const PLAN_PART: usize = 36;
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let mut stem: String = name.chars().map(plain).take(PLAN_PART).collect();
+    while stem.contains("--") {
+        stem = stem.replace("--", "-");
+    }
+    let stem = match stem.trim_matches('-') {
+        "" => "run",
+        stem => stem,
+    };
+    let full = format!("{stem}-{}", petname());
+    let clipped: String = full.chars().take(piton_core::limits::NAME_MAX).collect();
+    Handle::new(clipped).expect("letters, digits and dashes make a handle")
+}
+
+/// Two words that somebody can say and type.
+fn petname() -> String {
+    const ADJECTIVES: &str = include_str!(concat!(env!("OUT_DIR"), "/adjectives.txt"));
+    const NOUNS: &str = include_str!(concat!(env!("OUT_DIR"), "/nouns.txt"));
+    let [adjectives, nouns] = [ADJECTIVES, NOUNS].map(|all| all.lines().collect::<Vec<_>>());
+    // The last bytes are random.
+    let [.., a, b, c, d] = uuid::Uuid::now_v7().into_bytes();
+    let random = u32::from_le_bytes([a, b, c, d]) as usize;
+    let (noun, adjective) = (random % nouns.len(), random / nouns.len() % adjectives.len());
+    format!("{}-{}", adjectives[adjective], nouns[noun])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_differ() {
+        let names: BTreeSet<String> = (0..1_000).map(|_| petname()).collect();
+        assert!(names.len() > 990, "{}", names.len());
+        let is_word = |word: &str| word.bytes().all(|byte| byte.is_ascii_lowercase());
+        assert!(
+            names.iter().all(|name| name.split('-').count() == 2 && name.split('-').all(is_word))
+        );
+    }
+
+    #[test]
+    fn any_plan_name_gives_a_handle() {
+        for name in ["auth-system", "Größe & Glück!", "", "---", "日本語", &"x".repeat(500)] {
+            let handle = handle(name);
+            assert!(handle.as_str().contains('-'), "{handle}");
+        }
+        assert!(handle("Auth  System").as_str().starts_with("auth-system-"));
+    }
+}

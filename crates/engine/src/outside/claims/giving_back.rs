@@ -1,0 +1,102 @@
+//! Claims that are given back or taken back, and steps that are made pending again; the bytes of whoever
+//! worked on them are kept first.
+
+use piton_core::decide::{Command, Request};
+use piton_core::event::{Event, Holder, Under};
+use piton_core::ids::{Fence, RunId, StepId, StepRef};
+use piton_core::view::shown;
+use serde::Serialize;
+
+use super::under::submit;
+use super::{bury_the_dead, end};
+use crate::error::EngineError;
+use crate::outside::outside_snapshots::{self, Kept};
+use crate::project::Project;
+use crate::run::log::Log;
+
+/// What `release` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReleaseAnswer {
+    pub plan: String,
+    pub run: RunId,
+    #[serde(serialize_with = "shown")]
+    pub step: StepRef,
+    pub released: bool,
+    pub was_claimed_by: String,
+    /// What became of the holder's bytes.
+    #[serde(flatten)]
+    pub kept: Kept,
+}
+
+/// Gives a claim back: the owner's, or anybody's without a fence. Its bytes are kept first; a keeper of
+/// this host that loses its claim so is ended before the answer.
+pub fn release(
+    project: &Project,
+    log: &mut Log,
+    step: &StepRef,
+    fence: Option<Fence>,
+) -> Result<ReleaseAnswer, EngineError> {
+    log.refresh()?;
+    let held = log.run().step(step).and_then(|(_, state)| state.attempt()).cloned();
+    let was_claimed_by = match held.as_ref().map(|attempt| &attempt.holder) {
+        Some(Holder::External { worktree, .. }) => worktree.clone(),
+        Some(Holder::Keeper { host, .. }) => format!("a keeper on {host}"),
+        None => String::new(),
+    };
+    let kept = match &held {
+        Some(held) if fence.is_none_or(|fence| fence == held.fence) => {
+            outside_snapshots::before_end(project, log, (step, held), None)
+        }
+        _ => Kept::default(),
+    };
+    let ended = match (fence, &held) {
+        (Some(fence), _) => {
+            submit(log, &Under { step: step.clone(), fence }, Request::Release)?;
+            None
+        }
+        (None, held) => {
+            log.submit(&Command::ForceRelease { step: step.clone() })?;
+            held.as_ref().map(|held| end(project, log, step, held)).transpose()?.flatten()
+        }
+    };
+    let opened = &log.run().opened;
+    Ok(ReleaseAnswer {
+        plan: opened.plan_path.clone(),
+        run: opened.run,
+        step: step.clone(),
+        released: true,
+        was_claimed_by,
+        kept: ended.unwrap_or(kept),
+    })
+}
+
+/// What `reset` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ResetAnswer {
+    /// Nothing is to be done about a pending step on which nothing was spent.
+    pub reset: bool,
+    /// The steps that need it.
+    pub dependants: Vec<StepId>,
+    /// The ref with the bytes that the last holder outside has in its worktree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
+}
+
+/// Makes a step pending again, after the bytes of whoever worked on it last were kept.
+pub fn reset(
+    project: &Project,
+    log: &mut Log,
+    step: &StepRef,
+    reason: Option<String>,
+) -> Result<ResetAnswer, EngineError> {
+    bury_the_dead(project, log, Some(step))?;
+    let last = log.run().step(step).and_then(|(_, state)| state.history.last());
+    let last = last.map(|past| past.attempt.fence);
+    let kept = last.and_then(|fence| outside_snapshots::of_lost(project, log, step, fence));
+    let command = Command::Reset { step: step.clone(), reason };
+    let told = log.submit(&command)?;
+    let reset = matches!(told.last(), Some(Event::Reset { .. }));
+    let run = log.run();
+    let dependants = run.index_of(step).map(|index| run.dependants_of(index));
+    Ok(ResetAnswer { reset, dependants: dependants.unwrap_or_default(), kept })
+}

@@ -1,0 +1,268 @@
+//! The plan's file: where it lies, what it says, and whether that is still what its run has recorded.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use piton_core::cache::PlanFile;
+use piton_core::decide::Command;
+use piton_core::event::Repository;
+use piton_core::ids::{AgentName, Handle, Hash, Hashing};
+use piton_core::limits::PLAN_BYTES_MAX;
+use piton_core::plan::{self, Plan, PlanStep, Work};
+use piton_core::run::Run;
+use piton_store::RunKey;
+
+use crate::config::Settings;
+use crate::error::EngineError;
+use crate::project::Project;
+use crate::run::log::Log;
+use crate::run::runs::settings_of;
+use crate::trust::Trusted;
+
+/// A plan file that says something else than its run has recorded.
+pub struct Changed {
+    handle: Handle,
+    file: PathBuf,
+    pub(crate) plan: Arc<Plan>,
+    differences: Vec<String>,
+}
+
+impl Changed {
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub fn differences(&self) -> &[String] {
+        &self.differences
+    }
+
+    /// For whoever does not accept it.
+    pub fn refused(self) -> EngineError {
+        let Changed { handle, file: path, differences, .. } = self;
+        EngineError::PlanChanged { handle, path, differences }
+    }
+}
+
+/// Records a changed plan as the run's. What it executes must have been trusted: a worker that is there
+/// goes on with it.
+pub fn accept(project: &Project, log: &mut Log, changed: Changed) -> Result<(), EngineError> {
+    let settings = settings_of(log)?;
+    check_agents(&changed.plan, &settings)?;
+    Trusted::require(project, &changed.file, &changed.plan, settings.agents)?;
+    log.submit(&Command::AcceptPlan { plan: changed.plan })?;
+    Ok(())
+}
+
+/// A plan file that was read.
+pub struct PlanRead {
+    pub(crate) path: PathBuf,
+    pub(crate) plan: Arc<Plan>,
+    /// What tells that the file is still the same.
+    pub(crate) file: PlanFile,
+}
+
+/// Reads a plan file.
+pub fn read_plan(path: &Path) -> Result<PlanRead, EngineError> {
+    let bytes = plan_bytes(path)?;
+    let plan = plan::parse(&bytes)
+        .map_err(|source| EngineError::Plan { path: path.to_owned(), source })?;
+    let file = PlanFile::new(&bytes, plan.hash());
+    Ok(PlanRead { path: path.to_owned(), plan: Arc::new(plan), file })
+}
+
+impl PlanRead {
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What the file says where that is not what the run recorded.
+    pub(crate) fn drift(&self, run: &Run) -> Option<Changed> {
+        (self.plan.hash() != run.graph().hash()).then(|| Changed {
+            handle: run.opened.handle.clone(),
+            file: self.path.clone(),
+            plan: Arc::clone(&self.plan),
+            differences: plan::differences(run.plan(), &self.plan),
+        })
+    }
+}
+
+fn plan_bytes(path: &Path) -> Result<Vec<u8>, EngineError> {
+    let unreadable = |source| EngineError::PlanFile { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    open_plan(path).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(unreadable)?;
+    Ok(bytes)
+}
+
+/// The hash of a plan file's bytes. Piece by piece, because memory for all of a large plan costs more
+/// than reading it.
+pub(crate) fn hash_of(path: &Path) -> io::Result<Hash> {
+    let mut file = open_plan(path)?;
+    let mut hashing = Hashing::default();
+    let mut piece = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(hashing.hash()),
+            got => hashing.add(&piece[..got]),
+        }
+    }
+}
+
+/// At most a little more than a plan may have is ever read.
+fn open_plan(path: &Path) -> io::Result<io::Take<File>> {
+    // Opening a pipe would wait for somebody to write into it.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    Ok(File::open(path)?.take(PLAN_BYTES_MAX as u64 + 1))
+}
+
+/// What makes a run the one of its plan.
+pub(crate) fn key_of(repository: &Repository, plan_path: &str) -> RunKey {
+    RunKey(format!("{}:{plan_path}", repository.root))
+}
+
+/// The plan's path in a key.
+pub(crate) fn path_in(key: &RunKey) -> Option<&str> {
+    key.0.split_once(':').map(|(_, path)| path)
+}
+
+/// Every agent that a step names must be defined by the plan or the settings.
+pub fn check_agents(plan: &Plan, settings: &Settings) -> Result<(), EngineError> {
+    for step in &plan.steps {
+        let Work::Agent { agent, .. } = &step.work else { continue };
+        if !plan.agents.contains_key(agent) && !settings.agents.contains_key(agent) {
+            let mut known: Vec<AgentName> =
+                plan.agents.keys().chain(settings.agents.keys()).cloned().collect();
+            known.sort();
+            known.dedup();
+            return Err(EngineError::UnknownAgent {
+                step: step.id.clone(),
+                agent: agent.clone(),
+                known,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A program that an agent of the plan would be started with and that is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingProgram {
+    pub agent: AgentName,
+    pub program: String,
+}
+
+/// The programs of the plan's agents that cannot be found. One that is named relative to the worktree
+/// may come with it.
+pub fn missing_programs(plan: &Plan, settings: &Settings) -> Vec<MissingProgram> {
+    let mut named: Vec<&AgentName> = Vec::new();
+    for step in &plan.steps {
+        match &step.work {
+            Work::Agent { agent, .. } if !named.contains(&agent) => named.push(agent),
+            _ => {}
+        }
+    }
+    let missing = named.into_iter().filter_map(|name| {
+        let agent = plan.agents.get(name).or_else(|| settings.agents.get(name))?;
+        let program = agent.command.first()?;
+        let path = agent.env.get("PATH").map(OsString::from).or_else(|| std::env::var_os("PATH"));
+        let there = match program.contains('/') {
+            true => Path::new(program).is_relative() || Path::new(program).is_file(),
+            false => program_in(&path.unwrap_or_default(), program),
+        };
+        (!there).then(|| MissingProgram { agent: name.clone(), program: program.clone() })
+    });
+    missing.collect()
+}
+
+/// Whether a program is in one of the folders of a `PATH`.
+pub(crate) fn program_in(path: &OsStr, program: &str) -> bool {
+    std::env::split_paths(path).any(|folder| folder.join(program).is_file())
+}
+
+/// piton can only run what it can start: of a plan with nothing else everything is claimed by others.
+pub fn check_startable(plan: &Plan) -> Result<(), EngineError> {
+    nothing_but_by_hand(plan.steps.iter().collect())
+}
+
+/// As [`check_startable`], for the steps of a run that are not completed.
+pub fn check_rest_startable(run: &Run) -> Result<(), EngineError> {
+    nothing_but_by_hand(run.remaining().map(|(_, plan, _)| plan).collect())
+}
+
+fn nothing_but_by_hand(steps: Vec<&PlanStep>) -> Result<(), EngineError> {
+    if steps.is_empty() || steps.iter().any(|step| !step.work.is_by_hand()) {
+        return Ok(());
+    }
+    let steps = steps.into_iter().map(|step| step.id.clone()).collect();
+    Err(EngineError::NothingToStart { steps })
+}
+
+/// What the plan file, where the run was opened, says where that is not what the run recorded.
+pub fn drift(project: &Project, run: &Run) -> Result<Option<Changed>, EngineError> {
+    let file = plan_file(project, run);
+    match read_plan(&file) {
+        Ok(read) => Ok(read.drift(run)),
+        // The run has its own copy: a file that was moved away is no difference.
+        Err(EngineError::PlanFile { source, .. })
+            if source.kind() == std::io::ErrorKind::NotFound =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The file that a run's plan was read from.
+pub fn plan_file(project: &Project, run: &Run) -> PathBuf {
+    let opened = &run.opened;
+    let root = opened.opened_in.as_deref().map_or(project.git.main_root(), Path::new);
+    root.join(&opened.plan_path)
+}
+
+/// Where a plan is.
+pub(crate) struct Placed {
+    /// The root of the worktree it is in.
+    pub(crate) root: PathBuf,
+    /// Relative to that, with forward slashes: that is how PLAN finds its run.
+    pub(crate) within: String,
+}
+
+pub(crate) fn placed(project: &Project, path: &Path) -> Result<Placed, EngineError> {
+    let full = std::fs::canonicalize(path)
+        .map_err(|source| EngineError::PlanFile { path: path.to_owned(), source })?;
+    placed_at(project, &full)
+}
+
+/// Where a file is, or would be if it and the folders it is in were not gone: the run has its own copy.
+pub(crate) fn where_it_was(path: &str) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.into());
+    for there in whole.ancestors() {
+        if let (Ok(real), Ok(gone)) = (there.canonicalize(), whole.strip_prefix(there)) {
+            return real.join(gone);
+        }
+    }
+    whole
+}
+
+pub(crate) fn placed_at(project: &Project, full: &Path) -> Result<Placed, EngineError> {
+    let outside = || EngineError::PlanOutside { path: full.to_owned() };
+    let roots = [canonical(project.git.here()), canonical(project.git.main_root())];
+    let inside = |root: PathBuf| Some((full.strip_prefix(&root).ok()?.to_owned(), root));
+    let (within, root) = roots.into_iter().find_map(inside).ok_or_else(outside)?;
+    let part = |part: Component<'_>| part.as_os_str().to_str().map(str::to_owned);
+    let parts: Option<Vec<String>> = within.components().map(part).collect();
+    Ok(Placed { root, within: parts.ok_or_else(outside)?.join("/") })
+}
+
+/// Whether a plan in this folder can be run here.
+pub(crate) fn check_inside(project: &Project, folder: &Path) -> Result<(), EngineError> {
+    placed(project, folder).map(drop)
+}
+
+pub(crate) fn canonical(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
