@@ -9,7 +9,7 @@ use std::time::Duration;
 use piton_core::cache::{pack, unpack};
 use piton_core::claim::{Asker, Claim, Takeover, Which, lease_key};
 use piton_core::decide::{Command, Request, decide, open};
-use piton_core::decided::{Decided, KeyChange, Lease};
+use piton_core::decided::{KeyChange, Lease};
 use piton_core::event::{
     About, Cause, CheckoutChanges, Conflict, Entry, Event, Exit, Fact, Failure, Grounds, Haste,
     Holder, Interruption, LandingIntent, Mark, MergeIntent, Priority, ReleasedBy, Report,
@@ -32,7 +32,7 @@ use uuid::Uuid;
 /// How long a claim of these tests is believed.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 
-pub(crate) const RUN: RunId = RunId(Uuid::from_u128(1));
+const RUN: RunId = RunId(Uuid::from_u128(1));
 
 /// A log, folded as it grows.
 pub(crate) struct History {
@@ -41,19 +41,8 @@ pub(crate) struct History {
     pub(crate) leases: Vec<Lease>,
     pub(crate) now: Moment,
     pub(crate) key: KeyChange,
-    /// What opened the run, and everything that was asked since, with its time: enough to play the history
-    /// again elsewhere.
-    pub(crate) opened: Decided,
-    pub(crate) asked: Vec<(Moment, Asked)>,
     pub(crate) plan: Arc<Plan>,
     attempts: u128,
-}
-
-/// What was asked of a history.
-#[derive(Debug, Clone)]
-pub(crate) enum Asked {
-    Command(Command),
-    Renewal { key: String, fence: Fence, until: Moment },
 }
 
 impl History {
@@ -83,8 +72,6 @@ impl History {
             leases: Vec::new(),
             now,
             key: KeyChange::Kept,
-            opened: decided,
-            asked: Vec::new(),
             plan,
             attempts: 100,
         }
@@ -92,7 +79,6 @@ impl History {
 
     /// Decides and, when allowed, appends and folds.
     pub(crate) fn submit(&mut self, command: &Command) -> Result<Vec<Event>, Refusal> {
-        self.asked.push((self.now.clone(), Asked::Command(command.clone())));
         let decided = decide(&self.run, command, &self.leases, &self.now)?;
         let mut events = Vec::new();
         for body in decided.bodies() {
@@ -133,8 +119,6 @@ impl History {
     pub(crate) fn heartbeat(&mut self, name: &str) -> bool {
         let (step, fence) = self.named(name);
         let (key, until) = (lease_key(&step), self.now.after(LEASE));
-        let asked = Asked::Renewal { key: key.clone(), fence, until: until.clone() };
-        self.asked.push((self.now.clone(), asked));
         let mut rows = self.leases.iter_mut();
         match rows.find(|row| row.key == key && row.fence == fence) {
             Some(row) if until.is_later_than(&row.until) => {

@@ -16,6 +16,5 @@ mod plans;
 mod properties;
 mod questions;
 mod retention;
-mod stores;
 mod tables;
 mod trees;

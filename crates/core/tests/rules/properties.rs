@@ -35,7 +35,7 @@ const QUESTIONS: [&str; 3] = ["which?", "how?", "  "];
 const ANSWERS: [&str; 6] = ["this", "2", "that", "", "continue", "stop"];
 const PARTS: [&str; 3] = ["one", "two", "nowhere"];
 
-pub(crate) fn history() -> History {
+fn history() -> History {
     History::open(plan(
         "a agent retries=2 in=g locks=l
          b command retries=1 needs=a in=g then=ask
@@ -84,7 +84,7 @@ enum Try {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Move {
+struct Move {
     ask: Try,
     /// Another step than one that is held.
     stray: Option<usize>,
@@ -240,7 +240,7 @@ fn ask() -> impl Strategy<Value = Try> {
     ]
 }
 
-pub(crate) fn moves() -> impl Strategy<Value = Vec<Move>> {
+fn moves() -> impl Strategy<Value = Vec<Move>> {
     let given = prop_oneof![
         8 => Just(Given::Current),
         1 => (1..9_u64).prop_map(Given::Older),
@@ -371,21 +371,6 @@ fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
         Try::Resume { confirmed } => Command::Resume { host: host("here"), confirmed },
         Try::Heartbeat | Try::Wait(_) => return None,
     })
-}
-
-/// Makes a move, whatever comes of it.
-pub(crate) fn make(history: &mut History, made: &Move, number: usize) {
-    match made.ask {
-        Try::Wait(seconds) => history.pass(Duration::from_secs(seconds)),
-        Try::Heartbeat => {
-            let (step, fence) = aim(history, made, number);
-            history.heartbeat(&format!("{}@{fence}", step.step));
-        }
-        _ => {}
-    }
-    if let Some(command) = command(history, made, number) {
-        let _refused_or_not = history.submit(&command);
-    }
 }
 
 /// What must hold after every move, told from the events alone.
