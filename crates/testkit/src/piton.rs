@@ -20,7 +20,7 @@ use crate::wait::{DEADLINE, poll};
 #[must_use = "nothing is started before `output` or `spawn`"]
 pub struct Piton {
     command: Command,
-    /// What was printed goes to `<captured>.stdout` and `.stderr`; input comes from `.stdin`.
+    /// What was printed goes to `<captured>.stdout` and `.stderr`.
     captured: PathBuf,
     deadline: Duration,
 }
@@ -40,11 +40,6 @@ impl Piton {
         self
     }
 
-    pub fn env_remove(mut self, name: &str) -> Piton {
-        self.command.env_remove(name);
-        self
-    }
-
     pub fn cwd(mut self, dir: impl AsRef<Path>) -> Piton {
         self.command.current_dir(dir);
         self
@@ -52,14 +47,6 @@ impl Piton {
 
     pub fn crash_at(mut self, point: &CrashPoint) -> Piton {
         self.command.envs(point.env());
-        self
-    }
-
-    /// The text that is read from standard input.
-    pub fn stdin(mut self, text: &str) -> Piton {
-        let path = self.captured.with_extension("stdin");
-        fs::write(&path, text).expect("a file for the input");
-        self.command.stdin(File::open(&path).expect("the input just written"));
         self
     }
 

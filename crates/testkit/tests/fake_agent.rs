@@ -26,38 +26,6 @@ fn marked(sandbox: &Sandbox, script: &str, name: &str) -> String {
 }
 
 #[test]
-fn files_are_written_appended_deleted() {
-    let sandbox = sandbox();
-    let script = "write a/b.txt one  two\\nthree; append a/b.txt four; write empty; mkdir d/e; \
-                  write gone x; delete gone; delete never-there; mkdir full/in; delete full";
-    run(&sandbox, script).success();
-    assert_eq!(sandbox.read("a/b.txt"), "one  two\nthree\nfour\n");
-    assert_eq!(sandbox.read("empty"), "");
-    assert!(sandbox.path("d/e").is_dir());
-    assert!(!sandbox.exists("gone") && !sandbox.exists("full"));
-}
-
-#[test]
-fn commits_are_real_and_skipped_when_nothing_changed() {
-    let sandbox = sandbox();
-    let script = "write a x; delete README.md; commit add a; commit nothing new";
-    run(&sandbox, script).success();
-    assert_eq!(sandbox.git(&["log", "--format=%s"]), "add a\ninitial");
-    assert_eq!(sandbox.git(&["ls-files"]), "a");
-    assert_eq!(sandbox.git(&["status", "--porcelain"]), "");
-}
-
-#[test]
-fn output_goes_where_it_is_meant_to() {
-    let sandbox = sandbox();
-    let out = run(&sandbox, "print a\\;b; raw {\"torn\":; stderr oh; exit 7").expect_code(7);
-    assert_eq!((out.stdout.as_str(), out.stderr.as_str()), ("a;b\n{\"torn\":", "oh\n"));
-
-    let out = run(&sandbox, "lines 2; bytes 200000").success();
-    assert_eq!(out.stdout.len(), "line 1\nline 2\n".len() + 200_000);
-}
-
-#[test]
 fn an_unreadable_script_has_no_effect() {
     let sandbox = sandbox();
     let out = run(&sandbox, "write a x; dance").expect_code(64);
@@ -68,103 +36,6 @@ fn an_unreadable_script_has_no_effect() {
     sandbox.piton(&["--what"]).output().expect_code(64);
     let help = sandbox.piton(&["--help"]).output().success().stdout;
     assert!(help.contains("kill-self SIGNAL"));
-}
-
-#[test]
-fn an_action_that_fails_is_named() {
-    let sandbox = sandbox();
-    let out = run(&sandbox, "mkdir README.md/x").expect_code(70);
-    assert!(out.stderr.starts_with("fake-agent: README.md/x: "), "{out}");
-}
-
-#[test]
-fn scripts_come_from_files_stdin_and_the_prompt() {
-    let sandbox = sandbox();
-    sandbox.write("script", "# a note\n\nprint file; still the same line\n");
-    let prompt = "Do this:\n\nfake: print prompt\nnot this\nfake: dump-prompt copy\n";
-    let prompt_file = sandbox.write(sandbox.mark("prompt"), prompt);
-    let out = sandbox
-        .piton(&["--script", "script", "--stdin", "--prompt", "-e", "args given", "--", "-x", "y"])
-        .stdin("print stdin\n")
-        .env("PITON_PROMPT_FILE", &prompt_file)
-        .output()
-        .success();
-    assert_eq!(out.stdout, "file; still the same line\nstdin\nprompt\n");
-    assert_eq!(sandbox.read("copy"), prompt);
-    assert_eq!(sandbox.read("given"), "-x\ny\n");
-
-    sandbox.piton(&["--prompt"]).output().expect_code(64);
-}
-
-#[test]
-fn environment_and_input_are_dumped() {
-    let sandbox = sandbox();
-    let script = "env SOME some; env UNSET unset; stdin input; pid me; sh echo $SOME >> some";
-    let piton = sandbox.piton(&["-e", script]).env("SOME", "value").stdin("hello");
-    piton.output().success();
-    assert_eq!(sandbox.read("some"), "valuevalue\n");
-    assert_eq!(sandbox.read("unset"), "");
-    assert_eq!(sandbox.read("input"), "hello");
-    assert!(!alive(sandbox.wait_pid("me")));
-    run(&sandbox, "sh exit 9; write never x").expect_code(9);
-    assert!(!sandbox.exists("never"));
-}
-
-#[test]
-fn it_waits_and_says_that_it_is_there() {
-    let sandbox = sandbox();
-    let script = "touch here; sleep 1; await go; print went";
-    let mut agent = start(&sandbox, script);
-    sandbox.wait_exists("here");
-    assert!(agent.is_running());
-    sandbox.write("go", "");
-    assert_eq!(agent.wait().success().stdout, "went\n");
-}
-
-#[test]
-fn starts_are_counted_and_told_apart() {
-    let sandbox = sandbox();
-    let script = "count {n}; nth {n} 1: print first; nth {n} 2: print second; nth {n} 2+: exit 3";
-    let script = marked(&sandbox, script, "n");
-    assert_eq!(run(&sandbox, &script).expect_code(0).stdout, "first\n");
-    assert_eq!(run(&sandbox, &script).expect_code(3).stdout, "second\n");
-    assert_eq!(run(&sandbox, &script).expect_code(3).stdout, "");
-    assert_eq!(sandbox.lines(sandbox.mark("n")), 3);
-    assert!(sandbox.read(sandbox.mark("n")).starts_with("start "));
-}
-
-#[test]
-fn once_is_once() {
-    let sandbox = sandbox();
-    let script = marked(&sandbox, "once {o}: write a x; once {o}: exit 1", "o");
-    run(&sandbox, &script).success();
-    assert!(sandbox.exists("a"));
-    sandbox.git(&["clean", "-fdq"]);
-    run(&sandbox, &script).success();
-    assert!(!sandbox.exists("a"));
-}
-
-#[test]
-fn it_dies_as_told() {
-    let sandbox = sandbox();
-    let ends = |script| run(&sandbox, script).signal;
-    assert_eq!(ends("crash"), Some(Signal::ABORT.as_raw()));
-    assert_eq!(ends("kill-self KILL"), Some(Signal::KILL.as_raw()));
-    assert_eq!(ends("kill-self SIGTERM"), Some(Signal::TERM.as_raw()));
-}
-
-#[test]
-fn sigterm_ends_it_unless_told_otherwise() {
-    let sandbox = sandbox();
-    let agent = start(&sandbox, "touch polite; hang");
-    sandbox.wait_exists("polite");
-    agent.signal(Signal::TERM);
-    assert_eq!(agent.wait().signal, Some(Signal::TERM.as_raw()));
-
-    let agent = start(&sandbox, "term-exit 0; touch sly; hang");
-    sandbox.wait_exists("sly");
-    agent.signal(Signal::TERM);
-    agent.wait().expect_code(0);
 }
 
 #[test]
@@ -179,18 +50,6 @@ fn ignore_term_survives_all_but_kill() {
     sandbox.write("go", "");
     sandbox.wait_exists("survived");
     assert_eq!(agent.kill9().signal, Some(Signal::KILL.as_raw()));
-}
-
-#[test]
-fn a_grandchild_survives_and_writes() {
-    let sandbox = sandbox();
-    run(&sandbox, "grandchild pid writes out; print bye").success();
-    let pid = sandbox.wait_pid("pid");
-    assert!(alive(pid));
-    let lines = sandbox.lines("out");
-    sandbox.wait_until("more lines", || sandbox.lines("out") > lines + 2);
-    kill9(pid);
-    assert!(!alive(pid));
 }
 
 #[test]

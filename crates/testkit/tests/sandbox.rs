@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::time::Duration;
 
-use piton_testkit::{Sandbox, Signal, alive, shell_word, toml_string, wait_for, wait_until};
+use piton_testkit::{Sandbox, alive, wait_for, wait_until};
 
 const FAKE_AGENT: &str = env!("CARGO_BIN_EXE_fake-agent");
 
@@ -16,15 +16,6 @@ fn sandbox() -> Sandbox {
 fn panic_of(f: impl FnOnce()) -> String {
     let panic = catch_unwind(AssertUnwindSafe(f)).expect_err("a panic");
     panic.downcast_ref::<String>().cloned().unwrap_or_default()
-}
-
-#[test]
-fn two_sandboxes_are_equal_and_apart() {
-    let (one, two) = (sandbox(), sandbox());
-    assert_ne!(one.root(), two.root());
-    assert_eq!(one.git(&["rev-parse", "main"]), two.git(&["rev-parse", "main"]));
-    assert_eq!(one.tree_of("main"), one.git(&["write-tree"]));
-    assert!(one.try_git(&["rev-parse", "--verify", "nowhere"]).is_err());
 }
 
 #[test]
@@ -99,28 +90,6 @@ fn a_zombie_is_dead() {
 }
 
 #[test]
-fn background_runs_are_signalled_and_read() {
-    let sandbox = sandbox();
-    let agent = sandbox.piton(&["-e", "print hello; stderr oh; touch here; hang"]).spawn();
-    sandbox.wait_exists("here");
-    assert_eq!((agent.stdout().as_str(), agent.stderr().as_str()), ("hello\n", "oh\n"));
-    agent.signal(Signal::INT);
-    let out = agent.wait();
-    assert_eq!(out.to_string(), "killed by signal 2\n--- stdout\nhello\n--- stderr\noh\n");
-}
-
-#[test]
-fn json_is_read_from_stdout() {
-    let sandbox = sandbox();
-    let out = sandbox.piton(&["-e", "print {\"status\":\"ok\"}"]).output();
-    assert_eq!(out.json()["status"], "ok");
-    sandbox.write("f.json", "[1]");
-    assert_eq!(sandbox.read_json("f.json")[0], 1);
-    let said = panic_of(|| drop(sandbox.piton(&["-e", "print no"]).output().json()));
-    assert!(said.contains("--- stdout\nno"), "{said}");
-}
-
-#[test]
 fn a_deadline_that_passes_says_what_was_seen() {
     let short = Duration::from_millis(5);
     let said = panic_of(|| wait_for(short, "the moon", || Err("a cloud")));
@@ -132,30 +101,4 @@ fn a_deadline_that_passes_says_what_was_seen() {
     let said = panic_of(|| drop(hanging.output()));
     assert!(said.contains("has not ended in 1s\n--- stdout\nstarted\n"), "{said}");
     sandbox.wait_no_processes();
-}
-
-/// The engine's side of a crash point, played by a shell.
-#[test]
-fn a_crash_point_holds_until_released() {
-    let sandbox = sandbox();
-    let point = sandbox.crash_point("after-claim", 2);
-    assert_eq!(point.env()[0], ("PITON_CRASH_AT", "after-claim:2".to_owned()));
-    assert_eq!(point.hit(), None);
-    let dir = point.env()[1].1.clone();
-    let script = format!("pid {dir}/after-claim.hit; await {dir}/after-claim.go; print on");
-    let held = sandbox.piton(&["-e", &script]).crash_at(&point).spawn();
-    assert_eq!(point.wait_hit(), held.pid());
-    assert_eq!(held.stdout(), "");
-    point.release();
-    assert_eq!(held.wait().success().stdout, "on\n");
-}
-
-#[test]
-fn quoting_survives_a_shell_and_the_fake_agent_is_found() {
-    let sandbox = sandbox();
-    let line = sandbox.fake("print it's $HOME \"here\"");
-    let out = sandbox.command("sh").args(["-c", &line]).output().expect("sh starts");
-    assert_eq!(String::from_utf8_lossy(&out.stdout), "it's $HOME \"here\"\n");
-    assert_eq!(shell_word("a'b"), r"'a'\''b'");
-    assert_eq!(toml_string("a\"b\\\n"), r#""a\"b\\\n""#);
 }

@@ -1,5 +1,5 @@
 //! What actions do. One agent per process; it carries the little that must be remembered between
-//! actions: which starts were counted already, and the arguments that piton added.
+//! actions: which starts were counted already, and the locks it holds.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -28,7 +28,6 @@ enum Next {
 }
 
 pub(crate) struct Agent {
-    args: Vec<String>,
     /// Per counter file: which start this process is.
     starts: HashMap<PathBuf, usize>,
     /// Locks that are held until the end.
@@ -36,8 +35,8 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    pub(crate) fn new(args: Vec<String>) -> Agent {
-        Agent { args, starts: HashMap::new(), locks: Vec::new() }
+    pub(crate) fn new() -> Agent {
+        Agent { starts: HashMap::new(), locks: Vec::new() }
     }
 
     /// Runs the script to its end and returns the exit status.
@@ -55,14 +54,8 @@ impl Agent {
             Action::Write { path, text } => write(path, text.as_bytes())?,
             Action::Append { path, text } => append(path, text)?,
             Action::Delete(path) => delete(path)?,
-            Action::Mkdir(path) => fs::create_dir_all(path).map_err(|e| about(path, &e))?,
             Action::Commit(message) => commit(message)?,
-            Action::Print(text) | Action::Raw(text) => say(text).map(drop)?,
-            Action::Stderr(text) => {
-                io::stderr().write_all(text.as_bytes()).map_err(|e| format!("stderr: {e}"))?
-            }
-            Action::Bytes(n) => print_bytes(*n)?,
-            Action::Lines(n) => (1..=*n).try_for_each(|i| say(&format!("line {i}\n")).map(drop))?,
+            Action::Print(text) => say(text).map(drop)?,
             Action::Sleep(time) => std::thread::sleep(*time),
             Action::Await(path) => wait_for(path)?,
             Action::Hang => {
@@ -76,11 +69,6 @@ impl Agent {
             Action::Env { name, path } => {
                 write_whole(path, &std::env::var(name).unwrap_or_default())?
             }
-            Action::Args(path) => {
-                let lines: String = self.args.iter().map(|arg| format!("{arg}\n")).collect();
-                write_whole(path, &lines)?
-            }
-            Action::Stdin(path) => copy_stdin(path)?,
             Action::DumpPrompt(path) => write_whole(path, &prompt()?)?,
             Action::Sh(command) => return sh(command),
             Action::IgnoreTerm => ignore_term()?,
@@ -90,7 +78,6 @@ impl Agent {
                 wait_for(path)?
             }
             Action::Exit(status) => return Ok(Next::End(*status)),
-            Action::Crash => std::process::abort(),
             Action::KillSelf(signal) => {
                 rustix::process::kill_process(rustix::process::getpid(), *signal)
                     .map_err(|e| format!("kill-self: {e}"))?
@@ -228,22 +215,6 @@ fn sh(command: &str) -> Result<Next, String> {
         Some(code) => Ok(Next::End(u8::try_from(code).unwrap_or(u8::MAX))),
         None => Err(format!("sh was killed: {command}")),
     }
-}
-
-fn print_bytes(n: u64) -> Result<(), String> {
-    let chunk = "x".repeat(64 * 1024);
-    let mut left = n;
-    while left > 0 {
-        let now = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
-        say(&chunk[..now])?;
-        left -= now as u64;
-    }
-    Ok(())
-}
-
-fn copy_stdin(path: &Path) -> Result<(), String> {
-    let text = io::read_to_string(io::stdin()).map_err(|e| format!("stdin: {e}"))?;
-    write_whole(path, &text)
 }
 
 fn wait_for(path: &Path) -> Result<(), String> {

@@ -10,12 +10,12 @@ mod act;
 mod grandchild;
 mod script;
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use act::Agent;
-use script::{Action, parse_line, parse_lines, parse_statements};
+use script::{Action, parse_line, parse_statements};
 
 /// The script or the command line cannot be read.
 const USAGE: u8 = 64;
@@ -32,48 +32,27 @@ fn main() -> ExitCode {
     }
     match invocation(words) {
         Ok(Invocation::Help) => ended(say(include_str!("help.txt"))),
-        Ok(Invocation::Act { script, args }) => ended(Agent::new(args).run(&script)),
+        Ok(Invocation::Act(script)) => ended(Agent::new().run(&script)),
         Err(problem) => complain(USAGE, &problem),
     }
 }
 
 enum Invocation {
     Help,
-    Act { script: Vec<Action>, args: Vec<String> },
+    Act(Vec<Action>),
 }
 
 fn invocation(mut words: impl Iterator<Item = String>) -> Result<Invocation, String> {
-    let mut script = Vec::new();
-    let mut args = Vec::new();
-    let mut sources = 0;
+    let mut script = None;
     while let Some(word) = words.next() {
-        sources += 1;
         match word.as_str() {
             "--help" | "-h" => return Ok(Invocation::Help),
-            "-e" => script.extend(parse_statements(&words.next().ok_or("-e needs a script")?)?),
-            "--script" => {
-                let path = words.next().ok_or("--script needs a file")?;
-                let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
-                script.extend(parse_lines(&text)?);
-            }
-            "--stdin" => {
-                let mut text = String::new();
-                let read = io::stdin().read_to_string(&mut text);
-                read.map_err(|e| format!("stdin: {e}"))?;
-                script.extend(parse_lines(&text)?);
-            }
-            "--prompt" => script.extend(script_in_prompt(&prompt()?)?),
-            "--" => {
-                sources -= 1;
-                args.extend(words.by_ref());
-            }
+            "-e" => script = Some(parse_statements(&words.next().ok_or("-e needs a script")?)?),
+            "--prompt" => script = Some(script_in_prompt(&prompt()?)?),
             other => return Err(format!("unknown argument {other:?}; see --help")),
         }
     }
-    match sources {
-        0 => Err("no script: give -e, --script, --stdin or --prompt; see --help".into()),
-        _ => Ok(Invocation::Act { script, args }),
-    }
+    script.map(Invocation::Act).ok_or("no script: give -e or --prompt; see --help".into())
 }
 
 fn script_in_prompt(prompt: &str) -> Result<Vec<Action>, String> {

@@ -11,13 +11,8 @@ pub(crate) enum Action {
     Write { path: PathBuf, text: String },
     Append { path: PathBuf, text: String },
     Delete(PathBuf),
-    Mkdir(PathBuf),
     Commit(String),
     Print(String),
-    Raw(String),
-    Stderr(String),
-    Bytes(u64),
-    Lines(u64),
     Sleep(Duration),
     Await(PathBuf),
     Hang,
@@ -26,15 +21,12 @@ pub(crate) enum Action {
     Count(PathBuf),
     Alone(PathBuf),
     Env { name: String, path: PathBuf },
-    Args(PathBuf),
-    Stdin(PathBuf),
     DumpPrompt(PathBuf),
     Sh(String),
     IgnoreTerm,
     TermExit(u8),
     Grandchild { path: PathBuf, traits: Vec<Trait> },
     Exit(u8),
-    Crash,
     KillSelf(Signal),
     Once { path: PathBuf, action: Box<Action> },
     Nth { path: PathBuf, starts: Starts, action: Box<Action> },
@@ -66,11 +58,7 @@ impl Starts {
     }
 }
 
-pub(crate) fn parse_lines(text: &str) -> Result<Vec<Action>, String> {
-    text.lines().filter_map(|line| parse_line(line).transpose()).collect()
-}
-
-/// As `parse_lines`, with `;` as a second separator.
+/// Actions, one a line or separated by `;`.
 pub(crate) fn parse_statements(text: &str) -> Result<Vec<Action>, String> {
     let mut statements = vec![String::new()];
     let mut escaped = false;
@@ -102,13 +90,8 @@ fn parse_action(words: &mut Words<'_>) -> Result<Action, String> {
         "write" => Action::Write { path: words.path()?, text: words.line_of_text() },
         "append" => Action::Append { path: words.path()?, text: words.line_of_text() },
         "delete" => Action::Delete(words.path()?),
-        "mkdir" => Action::Mkdir(words.path()?),
         "commit" => Action::Commit(words.rest()),
         "print" => Action::Print(words.rest() + "\n"),
-        "raw" => Action::Raw(words.rest()),
-        "stderr" => Action::Stderr(words.rest() + "\n"),
-        "bytes" => Action::Bytes(words.number()?),
-        "lines" => Action::Lines(words.number()?),
         "sleep" => Action::Sleep(Duration::from_millis(words.number()?)),
         "await" => Action::Await(words.path()?),
         "hang" => Action::Hang,
@@ -117,15 +100,12 @@ fn parse_action(words: &mut Words<'_>) -> Result<Action, String> {
         "count" => Action::Count(words.path()?),
         "alone" => Action::Alone(words.path()?),
         "env" => Action::Env { name: words.word()?, path: words.path()? },
-        "args" => Action::Args(words.path()?),
-        "stdin" => Action::Stdin(words.path()?),
         "dump-prompt" => Action::DumpPrompt(words.path()?),
         "sh" => Action::Sh(words.verbatim()),
         "ignore-term" => Action::IgnoreTerm,
         "term-exit" => Action::TermExit(words.number()?),
         "grandchild" => Action::Grandchild { path: words.path()?, traits: parse_traits(words)? },
         "exit" => Action::Exit(words.number()?),
-        "crash" => Action::Crash,
         "kill-self" => Action::KillSelf(parse_signal(&words.word()?)?),
         "once" => Action::Once {
             path: PathBuf::from(words.before_colon()?),
@@ -272,15 +252,19 @@ mod tests {
     #[test]
     fn statements_are_separated_by_semicolons_that_are_not_escaped() {
         assert_eq!(
-            parse_statements("print a\\;b; # note\n exit 3 ;; raw x\\ny"),
-            Ok(vec![Action::Print("a;b\n".into()), Action::Exit(3), Action::Raw("x\ny".into()),])
+            parse_statements("print a\\;b; # note\n exit 3 ;; print x\\ny"),
+            Ok(vec![
+                Action::Print("a;b\n".into()),
+                Action::Exit(3),
+                Action::Print("x\ny\n".into()),
+            ])
         );
     }
 
     #[test]
     fn conditions_wrap_actions() {
         assert_eq!(
-            parse_lines("once /a\\ b: nth c 2+: write d e  f"),
+            parse_statements("once /a\\ b: nth c 2+: write d e  f"),
             Ok(vec![Action::Once {
                 path: "/a b".into(),
                 action: Box::new(Action::Nth {
