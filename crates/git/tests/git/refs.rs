@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use piton_core::ids::Oid;
 use piton_git::merging::{Landing, prepare};
+use piton_git::snapshot::{read_back, rebuild};
 use piton_git::worktree::Worktree;
 use piton_git::{Git, GitError, Moved};
 
-use crate::lab::{BRANCH, oid, put};
+use crate::lab::{BRANCH, oid, put, read};
 
 lab_test! {
     fn the_repository_is_found_from_anywhere_in_it(lab) {
@@ -318,11 +319,14 @@ lab_test! {
         let head = lab.commit_in(&new, "initial");
         assert_eq!(head.as_str().len(), 64);
         let git = Git::discover(&new).expect("found");
-        let tree = piton_git::worktree::Worktree::at(&git, &new.join(".piton/run"));
+        let tree = Worktree::at(&git, &new.join(".piton/run"));
         tree.create(BRANCH, &head).expect("created");
         put(&tree.path().join("b"), "b");
         let kept = lab.taken(&tree, 1);
-        piton_git::snapshot::read_back(&git, &kept).expect("readable");
+        read_back(&git, &kept).expect("readable");
+        let second = Worktree::at(&git, &new.join(".piton/second"));
+        rebuild(&second, "piton/x/step/b", &head, Some(&kept.commit)).expect("restored");
+        assert_eq!(read(&second.path().join("b")), "b");
         let commit: Oid = tree.commit_all(BRANCH, "leftovers").expect("committed").commit;
         assert_eq!(git.ref_target(&format!("refs/heads/{BRANCH}")).expect("known"), Some(commit));
     }

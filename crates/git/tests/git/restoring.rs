@@ -1,22 +1,16 @@
-//! From a snapshot back to a worktree: the whole zoo, staged and unstaged, nested repositories, both
-//! object formats; and that many snapshots stay few packs.
+//! From a snapshot back to a worktree: staged and unstaged, conflicts, nested repositories; and that many
+//! snapshots stay few packs. The whole zoo comes back in `zoo.rs` of the binary's tests.
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use piton_core::event::{Snapshot, SnapshotReason};
 use piton_core::ids::Oid;
-use piton_git::Git;
 use piton_git::GitError;
 use piton_git::snapshot::{self, Ask, consolidate, read_back, rebuild};
 use piton_git::worktree::Worktree;
 
-use crate::lab::{BRANCH, Lab, Print, files, put, read};
+use crate::lab::{BRANCH, Lab, files, put, read};
 
 const SECOND: &str = "piton/x/step/b";
 
@@ -25,104 +19,6 @@ fn second(lab: &Lab, head: &Oid, kept: &Snapshot) -> Worktree {
     let second = lab.tree_at("second");
     rebuild(&second, SECOND, head, Some(&kept.commit)).expect("restored");
     second
-}
-
-/// What a snapshot is to hold: not what is ignored, nor git's own.
-fn captured(root: &Path, omitted: &[&str]) -> BTreeMap<PathBuf, Print> {
-    let mut found = files(root, false);
-    found.retain(|path, _| {
-        let text = path.to_string_lossy();
-        let own = path.components().any(|part| part.as_os_str() == ".git");
-        !own && !text.ends_with(".log")
-            && !text.starts_with("target/")
-            && !omitted.contains(&&*text)
-    });
-    found
-}
-
-lab_test! {
-    fn the_zoo_comes_back_in_a_second_folder(lab) {
-        let mut config = read(&lab.home().join(".gitconfig"));
-        config.push_str("[filter \"case\"]\n\tclean = tr a-z A-Z\n\tsmudge = tr A-Z a-z\n[core]\n\tautocrlf = true\n");
-        put(&lab.home().join(".gitconfig"), config);
-        lab.write(".gitattributes", "*.up filter=case\n*.txt text\n");
-        lab.write("kept.up", "as it was checked out\n");
-        lab.write("pointer.up", "changed to what git has\n");
-        lab.write("ends.txt", "a\nb\n");
-        lab.write("raw.txt", "a\nb\n");
-        lab.write("gone/entirely", "x");
-        lab.commit("filtered");
-        let tree = lab.tree();
-        let path = |name: &str| tree.path().join(name);
-        assert!(read(&path("ends.txt")).contains("\r\n"), "the fault: checked out with other line ends");
-        put(&path("pointer.up"), "CHANGED TO WHAT GIT HAS\n");
-        put(&path("raw.txt"), "a\nb\n");
-        put(&path("mixed.txt"), "a\r\nb\nc\r\n");
-        put(&path("binary"), [0, 159, 146, 150, 255, 13, 10]);
-        put(&path("empty"), "");
-        put(&path("large"), vec![7; 3 << 20]);
-        put(&path("-dash"), "x");
-        put(&path("readme.md"), "beside README.md");
-        put(&path("new\nline"), "x");
-        put(&path("\"quoted\" \\ name"), "x");
-        put(&tree.path().join(OsStr::from_bytes(b"caf\xe9/\xff")), "latin");
-        put(&path("ignored.log"), "x");
-        put(&path("target/made"), "x");
-        put(&path("script.sh"), "#!/bin/sh\n");
-        fs::set_permissions(path("script.sh"), fs::Permissions::from_mode(0o755)).expect("ours");
-        symlink("nowhere/at/all", path("dangling")).expect("writable");
-        symlink(".", path("loop")).expect("writable");
-        symlink("b", path("a")).expect("writable");
-        symlink("a", path("b")).expect("writable");
-        fs::remove_dir_all(path("gone")).expect("removable");
-        fs::remove_file(path("src/main.rs")).expect("removable");
-        symlink("../README.md", path("src/main.rs")).expect("writable");
-        fs::create_dir_all(path("hollow/inner")).expect("writable");
-        lab.sh(tree.path(), "mkfifo fifo");
-        let _socket = UnixListener::bind(path("socket")).expect("bound");
-        fs::File::create(path("huge")).expect("writable").set_len(1100 << 20).expect("sparse");
-        for name in ["nested/full", "nested/bare"] {
-            fs::create_dir_all(path(name)).expect("writable");
-            lab.git_in(&path(name), &["init", "-q"]);
-            put(&path(name).join("file"), name);
-            put(&path(name).join(".gitignore"), "*.o\n");
-            put(&path(name).join("forced.o"), "tracked all the same");
-            put(&path(name).join("made.o"), "ignored");
-            lab.git_in(&path(name), &["add", "-f", "forced.o"]);
-        }
-        lab.git_in(&path("nested/full"), &["commit", "-q", "-m", "inner"]);
-        put(&path("secret"), "x");
-        fs::set_permissions(path("secret"), fs::Permissions::from_mode(0o000)).expect("ours");
-        let is_root = fs::read(path("secret")).is_ok();
-
-        let head = lab.head(tree.path());
-        let kept = lab.taken(&tree, 1);
-        read_back(&lab.found(), &kept).expect("whole");
-        let shown: Vec<&str> = kept.omitted.iter().map(|left| left.path.as_str()).collect();
-        let mut expected = vec!["fifo", "huge", "nested/bare/.git", "nested/full/.git", "secret", "socket"];
-        if is_root {
-            expected.retain(|name| *name != "secret");
-        }
-        assert_eq!(shown, expected);
-        let said = lab.git(&["log", "-1", "--format=%B", kept.commit.as_str()]);
-        let inner = lab.head(&path("nested/full"));
-        assert!(said.contains(&format!("Piton-Nested: {inner} \"nested/full\"")), "{said}");
-        assert!(said.contains("Piton-Nested: no commit \"nested/bare\""), "{said}");
-
-        fs::set_permissions(path("secret"), fs::Permissions::from_mode(0o644)).expect("ours");
-        let left_out = ["fifo", "huge", "socket", "nested/full/made.o", "nested/bare/made.o"];
-        let mut before = captured(tree.path(), &left_out);
-        if !is_root {
-            before.remove(Path::new("secret"));
-        }
-        let second = second(lab, &head, &kept);
-        let after = captured(second.path(), &[]);
-        assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
-        for (path, print) in &before {
-            assert_eq!(after[path], *print, "{}", path.display());
-        }
-        assert!(second.path().join("hollow/inner").is_dir(), "empty folders come back");
-    }
 }
 
 lab_test! {
@@ -222,20 +118,28 @@ lab_test! {
 }
 
 lab_test! {
-    fn what_is_only_called_a_repository_is_listed(lab) {
+    fn repositories_and_what_is_only_called_one_are_listed(lab) {
         let tree = lab.tree();
         put(&tree.path().join("broken/.git"), "gitdir: ../nowhere\n");
         put(&tree.path().join("broken/file"), "kept");
         put(&tree.path().join("folder/.git/notes"), "lost, and listed");
         put(&tree.path().join("folder/file"), "kept");
+        for name in ["nested/full", "nested/unborn"] {
+            put(&tree.path().join(name).join("file"), name);
+            lab.git_in(&tree.path().join(name), &["init", "-q"]);
+        }
+        let inner = lab.commit_in(&tree.path().join("nested/full"), "inner");
         let kept = lab.taken(&tree, 1);
         let omitted: Vec<&str> = kept.omitted.iter().map(|left| left.path.as_str()).collect();
-        assert_eq!(omitted, ["broken/.git", "folder/.git"]);
+        let all = ["broken/.git", "folder/.git", "nested/full/.git", "nested/unborn/.git"];
+        assert_eq!(omitted, all);
         assert!(kept.omitted[0].why.contains("no repository"), "{:?}", kept.omitted);
         let paths = lab.paths_of(&kept.commit);
-        assert!(["broken/file", "folder/file"].iter().all(|path| paths.contains(&(*path).to_owned())));
+        assert!(["broken/file", "folder/file", "nested/unborn/file"].iter().all(|path| paths.contains(&(*path).to_owned())));
         let said = lab.git(&["log", "-1", "--format=%B", kept.commit.as_str()]);
         assert!(said.contains("Piton-Left-Out: \"broken/.git\" it is called .git"), "{said}");
+        assert!(said.contains(&format!("Piton-Nested: {inner} \"nested/full\"")), "{said}");
+        assert!(said.contains("Piton-Nested: no commit \"nested/unborn\""), "{said}");
     }
 }
 
@@ -284,35 +188,6 @@ lab_test! {
         rebuild(&tree, BRANCH, &head, Some(&kept.commit)).expect("restored");
         assert_eq!(read(&tree.path().join("sub/file")), "dirty\n");
         assert_eq!(lab.git_in(&tree.path().join("sub"), &["status", "--porcelain"]), " M file\n?? new");
-    }
-}
-
-lab_test! {
-    fn the_newer_object_format_works(lab) {
-        let root = lab.root().join("outside/newer");
-        fs::create_dir(&root).expect("writable");
-        lab.git_in(&root, &["init", "-q", "--object-format=sha256"]);
-        put(&root.join("file"), "first\n");
-        let head = lab.commit_in(&root, "first");
-        assert_eq!(head.as_str().len(), 64, "the fault was not applied");
-        put(&root.join("file"), "second\n");
-        put(&root.join("deep/new"), "x\n");
-        let git = Git::discover(&root).expect("a repository");
-        let tree = Worktree::at(&git, &root);
-        let take = |n: u64| {
-            let (folder, message) = ("refs/piton/x/a/7".to_owned(), "snapshot".to_owned());
-            let (base, reason) = (Some(head.clone()), SnapshotReason::End);
-            let ask = Ask { folder, base, message, reason, last: None };
-            snapshot::take(&tree, &ask, n).expect("taken").expect("something to keep")
-        };
-        let kept = take(1);
-        assert_eq!(kept.changed, 2);
-        put(&root.join("deep/new"), "y\n");
-        read_back(&git, &take(2)).expect("whole");
-        let second = Worktree::at(&git, &lab.root().join("outside/second"));
-        rebuild(&second, SECOND, &head, Some(&kept.commit)).expect("restored");
-        assert_eq!(read(&second.path().join("file")), "second\n");
-        assert_eq!(read(&second.path().join("deep/new")), "x\n");
     }
 }
 

@@ -313,20 +313,6 @@ lab_test! {
 }
 
 lab_test! {
-    fn a_merge_in_progress_is_kept_as_it_is_on_disk(lab) {
-        let tree = lab.tree();
-        put(&tree.path().join("README.md"), "ours\n");
-        lab.commit_in(tree.path(), "ours");
-        lab.write("README.md", "theirs\n");
-        lab.commit("theirs");
-        assert!(lab.try_git_in(tree.path(), &["merge", "main"]).is_err(), "the fault");
-        let kept = lab.taken(&tree, 1);
-        assert!(lab.git(&["show", &format!("{}:README.md", kept.commit)]).contains("<<<<<<<"));
-        assert!(lab.git_in(tree.path(), &["status"]).contains("Unmerged"));
-    }
-}
-
-lab_test! {
     /// Nobody but the merge knows the other side by then, and git would collect it.
     fn a_merge_in_progress_can_be_gone_on_with_from_its_snapshot(lab) {
         let tree = lab.tree();

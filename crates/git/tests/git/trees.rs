@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use piton_git::GitError;
 use piton_git::worktree::{TreeState, Worktree};
@@ -298,23 +298,6 @@ lab_test! {
         assert_eq!(read(&path("target/out")), "built");
         assert!(path("a.log").exists() && path("target/dep/.git").exists());
         assert_eq!(oid(&lab.git(&["rev-parse", BRANCH])), head, "the other branch stays");
-    }
-}
-
-lab_test! {
-    /// Ignored by a `.gitignore` that goes away with the reset: in no snapshot, so never deleted,
-    /// and not left for the next step to commit.
-    fn what_was_ignored_is_moved_aside_when_its_rule_goes(lab) {
-        let tree = lab.tree();
-        put(&tree.path().join(".gitignore"), "target/\n*.log\nnode_modules/\n.env\n");
-        put(&tree.path().join("node_modules/x/y"), "module");
-        put(&tree.path().join(".env"), "secret");
-        tree.reset_to(BRANCH, &lab.head(&lab.repo())).expect("reset");
-        assert!(!tree.dirty().expect("known"));
-        let kept = files(&lab.path(".git/piton/aside"), false);
-        let below = |path: &PathBuf| path.components().skip(1).collect::<PathBuf>();
-        let names: Vec<PathBuf> = kept.keys().map(below).collect();
-        assert_eq!(names, [".env", "node_modules/x/y"].map(PathBuf::from));
     }
 }
 

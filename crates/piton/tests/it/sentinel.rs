@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use piton_testkit::runs::{agent_step, data, events_named, lay_plan, plan, view, worktree};
 use piton_testkit::{Sandbox, kill9};
 
-const HOOKS: [&str; 9] = [
+const HOOKS: [&str; 11] = [
     "post-checkout",
     "post-commit",
     "post-index-change",
@@ -19,6 +19,8 @@ const HOOKS: [&str; 9] = [
     "prepare-commit-msg",
     "pre-merge-commit",
     "post-merge",
+    "pre-auto-gc",
+    "post-rewrite",
 ];
 
 /// Those that have to be seen to snap with plain git.
@@ -74,6 +76,13 @@ impl Traps<'_> {
         config("diff.evil.textconv", &script("textconv", "cat"));
         config("gpg.program", &script("gpg", "exit 1"));
         config("log.showSignature", "true");
+        config("commit.gpgSign", "true");
+        config("filter.evil.required", "true");
+        // Only git from 2.54 on knows these.
+        for event in ["reference-transaction", "post-index-change", "post-checkout"] {
+            config(&format!("hook.evil-{event}.event"), event);
+            config(&format!("hook.evil-{event}.command"), &script("configured-hook", ""));
+        }
         config("core.sshCommand", &script("ssh", "exit 1"));
         config("core.pager", &script("pager", "cat"));
         config("core.editor", &script("editor", ""));
@@ -125,7 +134,8 @@ impl Traps<'_> {
         let put = |name: &str, text: &str| fs::write(plain.join(name), text).expect("writable");
         let try_git = |args: &[&str]| {
             let mut git = self.sandbox.command("git");
-            let _whatever_it_says = git.current_dir(&plain).args(args).output();
+            git.current_dir(&plain).args(["-c", "commit.gpgSign=false"]).args(args);
+            let _whatever_it_says = git.output();
         };
         self.sandbox.git(&["worktree", "add", "-q", "-b", "plain", at]);
         put("a.x", "plain\n");
@@ -183,6 +193,8 @@ fn no_command_of_piton_runs_what_the_repository_defines() {
     sandbox.write("piton.toml", "[snapshot]\nevery = '100ms'\n");
     let traps = Traps::set(&sandbox);
     traps.spring();
+    sandbox.git(&["config", "maintenance.auto", "true"]);
+    sandbox.git(&["config", "gc.auto", "1"]);
 
     // Somebody outside: a worktree, a claim, checkpoints, a commit that is verified and landed.
     data(&sandbox, &["trust", "plan.toml", "--yes"]);
@@ -202,12 +214,24 @@ fn no_command_of_piton_runs_what_the_repository_defines() {
     assert_eq!(traps.snapped(), Vec::<String>::new(), "after looking");
     let mut commit = sandbox.command("git");
     let plain = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"];
-    let filters =
-        ["-c", "filter.evil.clean=", "-c", "filter.evil.smudge=", "-c", "filter.proc.process="];
-    commit.current_dir(&tree).args(plain).args(filters).args(["add", "-A"]);
+    let plain =
+        [&plain[..], &["-c", "maintenance.auto=false", "-c", "commit.gpgSign=false"]].concat();
+    let filters = [
+        "filter.evil.clean=",
+        "filter.evil.smudge=",
+        "filter.evil.required=false",
+        "filter.proc.process=",
+    ]
+    .into_iter()
+    .flat_map(|setting| ["-c", setting]);
+    commit.current_dir(&tree).args(&plain).args(filters.clone()).args(["add", "-A"]);
     assert!(commit.output().expect("git").status.success());
     let mut commit = sandbox.command("git");
-    commit.current_dir(&tree).args(plain).args(filters).args(["commit", "-q", "-m", "by hand"]);
+    commit
+        .current_dir(&tree)
+        .args(&plain)
+        .args(filters.clone())
+        .args(["commit", "-q", "-m", "by hand"]);
     assert!(commit.output().expect("git").status.success());
     traps.clear();
     let head = sandbox.git(&[
@@ -279,26 +303,4 @@ fn no_command_of_piton_runs_what_the_repository_defines() {
     data(&sandbox, &["abandon", second, "--purge", "--yes"]);
     quiet("abandon --purge");
     assert_eq!(traps.snapped(), Vec::<String>::new(), "after everything");
-}
-
-#[test]
-fn the_users_own_filter_works_in_checkouts_and_commits() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
-    let config = sandbox.home().join(".gitconfig");
-    let more = "[filter \"lfs\"]\n\tclean = tr a-z A-Z\n\tsmudge = tr A-Z a-z\n\trequired = true\n";
-    let text = fs::read_to_string(&config).expect("there") + more;
-    fs::write(&config, text).expect("writable");
-    sandbox.write(".gitattributes", "*.big filter=lfs\n");
-    sandbox.write("old.big", "as checked out\n");
-    let script = "sh cp old.big {seen}; write new.big written by the agent";
-    lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "a", script, "")]));
-    assert_eq!(sandbox.git(&["show", "main:old.big"]), "AS CHECKED OUT");
-    sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
-    let branch = view(&sandbox)["branch"].as_str().expect("a branch").to_owned();
-    assert_eq!(sandbox.read(sandbox.mark("seen")), "as checked out\n", "smudged");
-    assert_eq!(
-        sandbox.git(&["show", &format!("{branch}:new.big")]),
-        "WRITTEN BY THE AGENT",
-        "cleaned"
-    );
 }
