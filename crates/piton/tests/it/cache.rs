@@ -245,22 +245,3 @@ fn whoever_works_outside_of_git_needs_none() {
         sandbox.piton(&words).env("PATH", "/nowhere").output().success();
     }
 }
-
-#[test]
-fn runs_are_found_by_name() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
-    lay_plan(&sandbox, &steps());
-    let open = |plan: &str| data(&sandbox, &["open", plan])["run"]["handle"].clone();
-    sandbox.write("other.toml", &steps().replace("'long'", "'other'"));
-    let names = [open("plan.toml"), open("other.toml")]
-        .map(|name| name.as_str().expect("a handle").to_owned());
-    for name in &names {
-        let beginning = &name[..name.len() - 1];
-        for asked in [name.as_str(), beginning] {
-            let found = data(&sandbox, &["status", asked])["run"]["handle"].clone();
-            assert_eq!(found, **name, "{asked}");
-        }
-    }
-    assert_eq!(data(&sandbox, &["status", "other.toml"])["run"]["handle"], *names[1]);
-    assert_eq!(refused(&sandbox, &["status", "nobody"]).0, 2);
-}

@@ -166,17 +166,6 @@ fn restart_does_the_step_again_from_the_runs_branch() {
     assert_eq!(sandbox.git(&["show", &format!("{kept}:both.txt")]).trim(), "b");
 }
 
-#[test]
-fn stop_stops_the_run_and_resume_tries_again() {
-    let sandbox = sandbox();
-    let asked = parked(&sandbox);
-    answer(&sandbox, &asked, "stop");
-    assert_eq!(view(&sandbox)["status"], "stopped");
-    merge(&sandbox);
-    sandbox.piton(&["resume"]).output().success();
-    assert_eq!(sandbox.lines(sandbox.mark("starts-b")), 1);
-}
-
 /// Killed at each point between the conflict and what came of the answer.
 #[test]
 fn kills_change_nothing() {

@@ -377,11 +377,3 @@ fn the_hello_example_runs() {
     assert_eq!(sandbox.git(&["status", "--porcelain"]), "", "the user's own tree is as it was");
     sandbox.wait_no_processes();
 }
-
-#[test]
-fn the_hello_example_asks_for_trust_first() {
-    let sandbox = hello();
-    let out = sandbox.piton(&["run", "hello.toml", "--json"]).output().expect_code(77).json();
-    assert_eq!(out["issues"][0]["code"], "E063");
-    assert!(!sandbox.exists(".piton"), "nothing was made");
-}

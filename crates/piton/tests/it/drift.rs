@@ -111,19 +111,6 @@ fn a_changed_plan_is_refused_and_nothing_is_written() {
 }
 
 #[test]
-fn comments_and_white_space_are_no_change() {
-    let sandbox = sandbox();
-    all_killed(&sandbox, &[]);
-    let changed = text(&sandbox)
-        .replace("[[step]]", "\n# A step.\n[[step]]  # here\n")
-        .replace("name = 'test'", "name   =  \"test\"");
-    assert_ne!(changed, text(&sandbox));
-    sandbox.write("plan.toml", &changed);
-    sandbox.piton(&["resume"]).output().success();
-    assert_finished(&sandbox, 2);
-}
-
-#[test]
 fn a_plan_that_was_moved_away_is_no_change_and_a_broken_one_is_told() {
     let sandbox = sandbox();
     all_killed(&sandbox, &[]);
@@ -251,30 +238,6 @@ fn a_changed_plan_is_accepted_on_request() {
     assert_eq!(sandbox.git(&["show", &format!("{branch}:third.txt")]), "new");
     // What was accepted is the run's plan: nothing is changed any more.
     sandbox.piton(&["resume"]).output().success();
-}
-
-#[test]
-fn a_plan_that_changes_what_is_in_use_is_refused() {
-    let sandbox = opened();
-    sandbox.piton(&["claim", "plan.toml", "--worktree", ".", "--step", "first"]).output().success();
-    for changed in [&[("first", "echo y > first.txt"), SECOND][..], &[SECOND]] {
-        sandbox.write("plan.toml", &commands(changed));
-        let refused = accept(&sandbox, &["run", "plan.toml", "--trust"]).expect_code(65);
-        assert!(refused.stderr.contains("E083") && refused.stderr.contains("first"), "{refused}");
-    }
-    sandbox.piton(&["complete", &handle(&sandbox), "first", "--worktree", "."]).output().success();
-    let refused = accept(&sandbox, &["run", "plan.toml", "--trust"]).expect_code(65);
-    assert!(refused.stderr.contains("first"), "{refused}");
-    assert!(events_named(&sandbox, "plan_accepted").is_empty());
-    // In another order, and with the other step otherwise, it may be.
-    sandbox.write("plan.toml", &commands(&[("second", "echo new > second.txt"), FIRST]));
-    accept(&sandbox, &["run", "plan.toml", "--trust"]).success();
-    assert_eq!(view(&sandbox)["status"], "completed");
-    assert_eq!(completions(&sandbox)["first"], 1);
-}
-
-fn handle(sandbox: &Sandbox) -> String {
-    view(sandbox)["handle"].as_str().expect("a handle").to_owned()
 }
 
 #[test]

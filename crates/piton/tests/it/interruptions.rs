@@ -202,22 +202,6 @@ fn it_asks_with_everything_that_is_needed_and_follows_the_answer() {
 }
 
 #[test]
-fn an_answer_is_given_once() {
-    let sandbox = appending("on_interrupt = 'ask'");
-    let question = until_it_asks(&sandbox);
-    let wrong = refused(&sandbox, &["answer", &question, "yes"]);
-    assert!(wrong.2.contains("continue, restart, stop"), "{wrong:?}");
-    data(&sandbox, &["answer", "work", "restart"]);
-    let before = events(&sandbox);
-    data(&sandbox, &["answer", &question, "2"]);
-    assert_eq!(refused(&sandbox, &["answer", &question, "continue"]).1, "E077");
-    assert_eq!(events(&sandbox), before);
-    sandbox.piton(&["resume"]).output().success();
-    assert_eq!(refused(&sandbox, &["answer", &question, "continue"]).1, "E077");
-    assert_eq!((starts(&sandbox), times_applied(&sandbox, &question)), (2, 1));
-}
-
-#[test]
 fn a_worker_goes_on_with_other_work_and_then_with_the_answer() {
     let other = "touch {other}; until test -e {go}; do sleep 0.02; done; echo x > other.txt";
     for isolation in ["isolation = 'run'", "isolation = 'step'\njobs = 2"] {
@@ -357,16 +341,6 @@ fn what_never_began_or_had_ended_is_not_asked_about() {
 }
 
 #[test]
-fn a_failure_is_retried_without_asking() {
-    let command = "echo start >> {starts}; test $(wc -l < {starts}) -gt 1";
-    let sandbox = sandbox_of(|sandbox| {
-        vec![command_step(sandbox, "work", command, "idempotent = false\nretries = 1")]
-    });
-    sandbox.piton(&RUN).output().success();
-    assert_eq!(starts(&sandbox), 2);
-}
-
-#[test]
 fn whoever_says_stop_is_asked_again() {
     let sandbox = appending("on_interrupt = 'ask'");
     let question = until_it_asks(&sandbox);
@@ -416,23 +390,4 @@ fn a_lost_host_is_asked_about() {
     data(&sandbox, &["answer", "work", "restart"]);
     sandbox.piton(&["resume"]).output().success();
     assert_eq!((starts(&sandbox), landed(&sandbox, "log.txt").as_str()), (2, "line"));
-}
-
-#[test]
-fn a_changed_plan_says_what_changed() {
-    let sandbox = appending("");
-    all_killed(&sandbox, &RUN);
-    let text = sandbox.read("plan.toml");
-    sandbox.write("plan.toml", &format!("{text}\nidempotent = false\n"));
-    let (exit, code, message) = refused(&sandbox, &["resume"]);
-    assert_eq!((exit, code.as_str()), (65, "E048"), "{message}");
-    let out = sandbox.piton(&["resume"]).output().expect_code(65);
-    assert!(out.stderr.contains("step work: on_interrupt none → ask"), "{out}");
-    let checked = sandbox.piton(&["plan", "check", "plan.toml"]).output().success();
-    assert!(checked.stderr.is_empty(), "{checked}");
-    sandbox.write("plan.toml", &format!("{text}\nidempotent = 'no'\non_interrupt = 'aks'\n"));
-    let out = sandbox.piton(&["plan", "check", "plan.toml"]).output().expect_code(65);
-    for part in ["did you mean `ask`?", "write idempotent = true or idempotent = false"] {
-        assert!(out.stderr.contains(part) || out.stdout.contains(part), "{part}: {out}");
-    }
 }

@@ -2,11 +2,9 @@
 //! for, landed one after the other, and each going on where it was after any kill.
 
 use std::path::PathBuf;
-use std::thread;
 
 use piton_testkit::runs::{
     agent_step, command_step, completions, data, keepers, lay_plan, refused, step, view, wait_dead,
-    worktree,
 };
 use piton_testkit::{Sandbox, Signal, kill9, toml_string};
 
@@ -159,17 +157,6 @@ fn one_interrupt_stops_all_and_one_failure_lets_the_others_finish() {
 }
 
 #[test]
-fn a_worktree_with_files_that_are_nowhere_else_stays() {
-    let sandbox = sandbox();
-    let steps = [command_step(&sandbox, "a", "echo a > a.txt && echo secret > ignored.log", "")];
-    lay(&sandbox, 2, &steps);
-    sandbox.write(".gitignore", "plan.toml\n*.log\n");
-    sandbox.commit("ignores");
-    sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
-    assert_eq!(sandbox.read(worktree(&sandbox).join("ignored.log")), "secret\n");
-}
-
-#[test]
 fn one_worktree_has_room_for_one() {
     let sandbox = sandbox();
     lay_plan(&sandbox, "[plan]\nname = 'test'\n[[step]]\nid = 'a'\nrun = 'true'\n");
@@ -177,31 +164,4 @@ fn one_worktree_has_room_for_one() {
         refused(&sandbox, &["run", "plan.toml", "--trust", "--jobs", "2"]);
     assert_eq!((status, code.as_str()), (2, "E090"), "{message}");
     sandbox.piton(&["run", "plan.toml", "--trust", "--jobs", "1"]).output().success();
-}
-
-/// Git's own adding loses some when so many are made at once.
-#[test]
-fn sixty_four_worktrees_at_once() {
-    let sandbox = sandbox();
-    let ids: Vec<String> = (0..64).map(|n| format!("s{n}")).collect();
-    let steps: Vec<String> = ids.iter().map(|id| command_step(&sandbox, id, "true", "")).collect();
-    lay(&sandbox, 64, &steps);
-    sandbox.piton(&["open", "plan.toml"]).output().success();
-    let made: Vec<_> = ids
-        .iter()
-        .map(|id| sandbox.piton(&["worktree", "create", "plan.toml", id]).spawn())
-        .collect();
-    let made = made.into_iter().map(|create| thread::spawn(|| create.wait()));
-    for create in made.collect::<Vec<_>>() {
-        create.join().expect("it was waited for").success();
-    }
-    let list = sandbox.git(&["worktree", "list", "--porcelain"]);
-    let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
-    let trees = sandbox.repo().join(".piton/worktrees").join(&handle).join("step");
-    for id in &ids {
-        let branch = format!("branch refs/heads/piton/{handle}/step/{id}");
-        assert!(list.lines().any(|line| line == branch), "{id} is not in {list}");
-        assert!(trees.join(id).join(".gitignore").exists(), "{id}");
-    }
-    assert!(!list.contains("locked") && !list.contains("prunable"), "{list}");
 }

@@ -209,12 +209,14 @@ fn auto_reclaim_knows_a_worktree_however_it_is_spelled() {
     let slash = format!("{one}//");
     let winding = format!("{one}/src/../src/deep/../..");
     let linked = sandbox.root().join("way/tree/").to_str().expect("text").to_owned();
-    let spellings: [(&str, &Path); 8] = [
+    let below = deep.to_str().expect("text");
+    let spellings: [(&str, &Path); 9] = [
         (&one, &sandbox.repo()),
         (&slash, &sandbox.repo()),
         (&winding, &sandbox.repo()),
         (&linked, &sandbox.repo()),
         ("../one", &sandbox.repo()),
+        (below, &sandbox.repo()),
         (".", &inside),
         ("./", &inside),
         ("../../", &deep),
@@ -328,7 +330,8 @@ fn what_is_too_long_or_empty_is_refused_with_its_size() {
     let (checkpoint, check) = (verb(&["checkpoint"]), verb(&["check"]));
     let (fail, complete) = (verb(&["fail"]), verb(&["complete"]));
     let item = verb(&["item", "add"]);
-    let cases: [(&[&str], &[&str], &str); 20] = [
+    let cases: [(&[&str], &[&str], &str); 21] = [
+        (&checkpoint, &["--file", ":3"], "path"),
         (&checkpoint, &["--file", "a@9"], "from 0 to 1"),
         (&checkpoint, &["--file", "a@NaN"], "from 0 to 1"),
         (&checkpoint, &["--file", "a=maybe"], "done or open"),

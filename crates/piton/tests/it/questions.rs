@@ -2,8 +2,6 @@
 //! answer late, twice or wrongly; processes are killed between the answer and its use. Every answer is
 //! applied once.
 
-use std::fs;
-
 use piton_testkit::runs::{
     agent_step, command_step, completions, data, events, events_named, keeper, kept, lay_plan,
     plan, refused, step, view, wait_event, why_not,
@@ -188,26 +186,6 @@ fn an_agent_waits_for_its_answer_while_it_works() {
 }
 
 #[test]
-fn a_worker_goes_on_with_other_work_and_then_with_the_answer() {
-    let other = "touch {other}; await {go}; write other.txt x";
-    let sandbox = sandbox_of(|sandbox| {
-        vec![agent_step(sandbox, "work", ASKS, ""), agent_step(sandbox, "other", other, "")]
-    });
-    let worker = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).spawn();
-    sandbox.wait_exists(sandbox.mark("other"));
-    assert_eq!(step(&view(&sandbox), "work")["status"], "waiting");
-    data(&sandbox, &["answer", "work", "JWT"]);
-    fs::write(sandbox.mark("go"), "").expect("the sandbox is writable");
-    worker.wait().success();
-    let shown = view(&sandbox);
-    let question = step(&shown, "work")["questions"][0]["question"].clone();
-    assert_applied_once(&sandbox, question.as_str().expect("a name"), "JWT");
-    // What it had done before was put aside for the other step, and is there again.
-    let branch = shown["branch"].as_str().expect("a branch");
-    assert_eq!(sandbox.git(&["show", &format!("{branch}:work.txt")]), "precious");
-}
-
-#[test]
 fn a_command_reads_its_answer_by_asking_again() {
     let script = "echo start >> {starts}; piton ask 'Deploy?' --choice yes --choice no > {answer}; \
                   grep -qx yes {answer} && echo deployed > done.txt";
@@ -281,43 +259,4 @@ fn whoever_takes_the_step_next_is_told_when_they_start() {
     let started = data(&sandbox, &["start", "plan.toml", "work", "--fence", &new]);
     assert_eq!(started["answers"], json!([]), "once");
     data(&sandbox, &["complete", "plan.toml", "work", "--fence", &new]);
-}
-
-#[test]
-fn what_is_given_back_or_reset_waits_for_nothing() {
-    let (sandbox, fence) = outside();
-    let asked = data(&sandbox, &["ask", "plan.toml", "work", "Which?", "--fence", &fence]);
-    data(&sandbox, &["release", "plan.toml", "work", "--fence", &fence]);
-    let question = asked["question"].as_str().expect("a name");
-    assert_eq!(refused(&sandbox, &["answer", question, "x"]).1, "E077");
-    assert_eq!(data(&sandbox, &["claim", "plan.toml", "--worktree", "."])["claimed"], true);
-
-    let sandbox = self::sandbox();
-    let question = until_it_waits(&sandbox);
-    data(&sandbox, &["reset", "plan.toml", "work"]);
-    assert_eq!(refused(&sandbox, &["answer", &question, "JWT"]).1, "E077");
-    assert_eq!(
-        data(&sandbox, &["questions", "plan.toml", "--all"])["questions"][0]["state"],
-        "void"
-    );
-    sandbox.piton(&["resume"]).output().success();
-}
-
-#[test]
-fn questions_that_nobody_can_answer_are_not_asked() {
-    let (sandbox, fence) = outside();
-    let ask = |more: &[&str]| {
-        refused(&sandbox, &[&["ask", "plan.toml", "work"], more, &["--fence", &fence]].concat())
-    };
-    for (more, why) in [
-        (&[" "][..], "has a text"),
-        (&["Which?", "--choice", "a", "--choice", "a"], "the same"),
-        (&["Which?", "--choice", ""], "a choice has a text"),
-    ] {
-        let (exit, code, message) = ask(more);
-        assert_eq!((exit, code.as_str()), (2, "E071"), "{message}");
-        assert!(message.contains(why), "{message}");
-    }
-    assert_eq!(refused(&sandbox, &["ask"]).0, 2);
-    assert!(events_named(&sandbox, "asked").is_empty());
 }

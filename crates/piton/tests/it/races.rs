@@ -360,30 +360,6 @@ fn assert_one_outcome(courses: &[Course], taken: &str) {
 }
 
 #[test]
-fn auto_reclaim_against_complete_has_one_outcome() {
-    let _alone = the_track();
-    let courses = rounds(200, |course, step, start| {
-        let old = fence(&say(course.claim(0, step, &[]))).to_string();
-        let mut again = course.claim(0, step, &[]);
-        let mut complete = course.piton("complete", &[step, "--fence", &old]);
-        let (reclaimed, completed) = start.race(&mut again, &mut complete);
-        let answer = reclaimed.ok();
-        if answer["claimed"] == true {
-            assert_eq!(
-                (&answer["grounds"], &answer["reclaimed"]),
-                (&"same_owner".into(), &true.into())
-            );
-            completed.lost();
-            First::Left
-        } else {
-            completed.ok();
-            First::Right
-        }
-    });
-    assert_one_outcome(&courses, "same_owner");
-}
-
-#[test]
 fn release_against_heartbeat_leaves_no_lease_behind() {
     let _alone = the_track();
     let courses = rounds(200, |course, step, start| {

@@ -3,13 +3,13 @@
 //! a lease of an hour: nothing on one host waits for it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use piton_testkit::processes::{freeze, session};
 use piton_testkit::runs::{
     OnDisk, agent_step, all_killed, at_work, attempt_folder, command_step, completions, events,
-    events_named, keeper, keepers, lay_plan, plan, step, view, wait_dead, wait_event, worktree,
+    events_named, keeper, keepers, lay_plan, plan, step, view, wait_dead, wait_event,
 };
 use piton_testkit::{DEADLINE, Output, Sandbox, Signal, alive, kill9, shell_word, wait_until};
 use serde_json::{Value, json};
@@ -156,25 +156,6 @@ fn orphans_are_found_by_the_mark_the_lock_or_the_session_that_they_kept() {
 }
 
 #[test]
-fn a_plain_command_starts_over_from_its_base() {
-    let script = "alone {lock}; count {starts}; pid {agent}; append log.txt line; touch {ready}; \
-                  once {hung}: hang";
-    let sandbox = sandbox_of(|sandbox| {
-        let command = sandbox.fake(&piton_testkit::runs::marked(sandbox, script));
-        vec![command_step(sandbox, "work", &command, "")]
-    });
-    all_killed(&sandbox, &RUN);
-    assert_eq!(fs::read_to_string(worktree(&sandbox).join("log.txt")).expect("a file"), "line\n");
-    sandbox.piton(&["resume"]).output().success();
-    assert_finished(&sandbox, 2);
-    let claims = events_named(&sandbox, "claimed");
-    assert_eq!(claims[1]["entry"], "fresh");
-    assert_eq!(kept_under(&sandbox, &claims[0]["position"], "log.txt"), "line");
-    let branch = view(&sandbox)["branch"].as_str().expect("a branch").to_owned();
-    assert_eq!(sandbox.git(&["show", &format!("{branch}:log.txt")]), "line", "once, not twice");
-}
-
-#[test]
 fn an_agent_that_had_changed_nothing_starts_afresh() {
     let script = "alone {lock}; count {starts}; pid {agent}; nth {starts} 2: dump-prompt {prompt}; \
                   touch {ready}; once {hung}: hang; write done.txt done";
@@ -283,48 +264,6 @@ fn an_agent_that_gets_on_may_be_interrupted_often() {
 }
 
 #[test]
-fn a_deleted_worktree_is_rebuilt_from_the_snapshot() {
-    let sandbox = sandbox(HANGS_ONCE);
-    let (worker, _) = at_work(&sandbox, &RUN);
-    worker.signal(Signal::INT);
-    worker.wait().expect_code(130);
-    let tree = worktree(&sandbox);
-    assert!(tree.join("work.txt").exists());
-    fs::remove_dir_all(&tree).expect("the worktree can be removed");
-    sandbox.piton(&["resume"]).output().success();
-    assert_eq!(sandbox.read(sandbox.mark("seen")), "precious\n", "the next agent found it");
-    assert_eq!(events_named(&sandbox, "claimed")[1]["entry"], "continue");
-    assert_finished(&sandbox, 2);
-}
-
-#[test]
-fn a_foreign_folder_in_the_worktrees_place_is_left_alone() {
-    let sandbox = sandbox(HANGS_ONCE);
-    let (worker, _) = at_work(&sandbox, &RUN);
-    worker.signal(Signal::INT);
-    worker.wait().expect_code(130);
-    let tree = worktree(&sandbox);
-    fs::remove_dir_all(&tree).expect("the worktree can be removed");
-    sandbox.write(tree.join("mine/diary.txt"), "dear diary");
-    let before = OnDisk::of(&tree);
-    let output = sandbox.piton(&["resume"]).output().expect_code(4);
-    let place = tree.display().to_string();
-    assert!(
-        output.stderr.contains(&place)
-            && output.stderr.contains(&format!("mv {place} {place}.aside")),
-        "{output}"
-    );
-    assert_eq!(before.differences(&OnDisk::of(&tree)), Vec::<PathBuf>::new());
-    assert_eq!(sandbox.lines(sandbox.mark("starts")), 1, "nothing was started in it");
-    sandbox.wait_no_processes();
-
-    fs::rename(&tree, sandbox.root().join("mine")).expect("it can be moved away");
-    sandbox.piton(&["resume"]).output().success();
-    assert_eq!(sandbox.read(sandbox.mark("seen")), "precious\n", "nothing was lost");
-    assert_finished(&sandbox, 2);
-}
-
-#[test]
 fn a_reboot_is_told_apart_from_a_kill() {
     let sandbox = sandbox(HANGS_ONCE);
     all_killed(&sandbox, &RUN);
@@ -384,18 +323,6 @@ impl Drop for Innocent {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-#[test]
-fn nothing_on_this_host_waits_for_a_lease() {
-    let sandbox = sandbox(HANGS_ONCE);
-    all_killed(&sandbox, &RUN);
-    let run = view(&sandbox);
-    let attempt = &step(&run, "work")["attempts"][0];
-    let hour = |time: &Value| time.as_str().expect("a time")[..13].to_owned();
-    assert!(hour(&attempt["lease_expires"]) > hour(&attempt["from"]), "an hour is left: {attempt}");
-    sandbox.piton(&["resume"]).output().success();
-    assert_finished(&sandbox, 2);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use piton_testkit::runs::{
     command_step, completions, data, events_named, lay_plan, plan, pool_tree, step, tree, view,
-    why_not, worktree,
+    worktree,
 };
 use piton_testkit::{Sandbox, Signal};
 use serde_json::Value;
@@ -91,32 +91,6 @@ fn whose_lease_is_over_gives_the_worktree_up_with_its_bytes_kept() {
 fn pipe(sandbox: &Sandbox) {
     let made = sandbox.command("mkfifo").arg(sandbox.mark("gate")).status();
     assert!(made.expect("mkfifo").success());
-}
-
-#[test]
-fn a_keepers_own_worktree_is_not_claimed_from() {
-    let steps = [("a", "touch {ready}; cat {gate}"), ("b", "true")];
-    let sandbox = sandbox_with("step", &steps);
-    pipe(&sandbox);
-    // One at a time, so that `b` stays free.
-    let running = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--jobs", "1"]).spawn();
-    sandbox.wait_exists(sandbox.mark("ready"));
-    let path = worktree(&sandbox);
-    let path = path.to_str().expect("text");
-    for more in [&[][..], &["--step", "b"], &["--step", "b", "--force"]] {
-        let answer = data(&sandbox, &[&["claim", "plan.toml", "--worktree", path], more].concat());
-        assert_eq!(answer["claimed"], false, "{more:?}");
-        let why = why_not(&answer, "b");
-        for part in ["in use by step a", "a keeper on"] {
-            assert!(why.contains(part), "{more:?}: {part}: {why}");
-        }
-    }
-    let elsewhere = tree(&sandbox, "own");
-    let args = ["claim", "plan.toml", "--worktree", &elsewhere, "--step", "b"];
-    assert_eq!(data(&sandbox, &args)["claimed"], true);
-    data(&sandbox, &["release", "plan.toml", "b", "--worktree", &elsewhere]);
-    std::fs::write(sandbox.mark("gate"), "").expect("somebody reads it");
-    running.wait().success();
 }
 
 #[test]

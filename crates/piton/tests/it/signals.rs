@@ -176,18 +176,6 @@ fn a_third_ctrl_c_waits_for_nobody() {
 }
 
 #[test]
-fn sigterm_is_told_apart() {
-    let sandbox = sandbox(HANGS_ONCE);
-    let (worker, agent) = at_work(&sandbox, &RUN);
-    worker.signal(Signal::TERM);
-    worker.wait().expect_code(143);
-    assert!(!alive(agent));
-    assert_eq!(exit_record(&sandbox)["signal"], Signal::TERM.as_raw());
-    assert_interrupted(&sandbox, "termination");
-    assert_resumes(&sandbox, 2);
-}
-
-#[test]
 fn an_agent_that_ends_well_when_asked_to_stop_has_not_finished() {
     let script = "count {starts}; pid {agent}; term-exit 0; write work.txt precious; \
                   touch {ready}; once {hung}: hang; write done.txt done";
@@ -279,15 +267,6 @@ fn assert_goes_on_without_its_worker(sandbox: &Sandbox, agent: u32) {
     assert_finished(sandbox, 1);
     let claims = events_named(sandbox, "claimed");
     assert_eq!(claims.iter().filter(|claim| claim["step"]["step"] == "work").count(), 1);
-}
-
-#[test]
-fn sighup_ends_the_worker_and_not_the_agent() {
-    let sandbox = sandbox(PATIENT);
-    let (worker, agent) = at_work(&sandbox, &RUN);
-    worker.signal(Signal::HUP);
-    worker.wait().expect_code(129);
-    assert_goes_on_without_its_worker(&sandbox, agent);
 }
 
 #[test]

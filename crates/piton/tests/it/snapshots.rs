@@ -9,7 +9,7 @@ use piton_testkit::runs::{
     step, view, worktree,
 };
 use piton_testkit::{POINTS, Who};
-use piton_testkit::{Running, Sandbox, Terminal, kill9};
+use piton_testkit::{Running, Sandbox, kill9};
 use serde_json::Value;
 
 /// A run whose one step was stopped after it had gone through two states, each in a snapshot. In between
@@ -484,29 +484,6 @@ fn snapshots_that_fail_are_told_and_tried_again() {
     run.wait();
 }
 
-/// Somebody who was killed after a ref was made and before that was recorded has used the name.
-#[test]
-fn names_that_are_taken_do_not_stop_the_snapshots() {
-    let (sandbox, run) = begun();
-    let last = step(&view(&sandbox), "a")["snapshot"]["refname"].clone();
-    let (stem, n) = last.as_str().expect("a ref").rsplit_once('/').expect("a number");
-    let n: u64 = n.parse().expect("a number");
-    let taken: Vec<String> = (n + 1..n + 4).map(|n| format!("{stem}/{n}")).collect();
-    for name in &taken {
-        sandbox.git(&["update-ref", name, "main"]);
-    }
-    fs::write(sandbox.mark("n1"), "").expect("writable");
-    sandbox.wait_exists(sandbox.mark("w2"));
-    sandbox.wait_until("a snapshot of the second state", || has(&sandbox, "new"));
-    for name in &taken {
-        let (there, main) =
-            (sandbox.git(&["rev-parse", name]), sandbox.git(&["rev-parse", "main"]));
-        assert_eq!(there, main, "it is somebody else's");
-    }
-    sandbox.piton(&["stop"]).output().success();
-    run.wait();
-}
-
 #[test]
 fn a_merge_under_way_is_shown_with_how_to_go_on() {
     let lab = Lab::new();
@@ -538,19 +515,6 @@ fn a_merge_under_way_is_shown_with_how_to_go_on() {
     let told = "a merge was under way: MERGE_HEAD";
     assert!(text.stderr.contains(told) && text.stderr.contains("not begun again"), "{text}");
     assert!(text.stderr.contains("&& git commit -m"), "{text}");
-}
-
-#[test]
-fn the_moving_line_tells_of_work_at_risk_before_the_first_snapshot() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
-    sandbox.write("piton.toml", "[snapshot]\nevery = '1h'\n");
-    let script = "write one first; sh printf '10 %%\\r90 %%'; touch {w1}; hang";
-    lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "a", script, "")]));
-    let mut terminal = Terminal::start(&sandbox, &["run", "plan.toml", "--trust"]);
-    sandbox.wait_until("how much is at risk", || terminal.shown().contains("at risk: the last "));
-    sandbox.wait_until("the last words", || terminal.shown().contains(" · 90 %"));
-    terminal.type_in("\u{3}");
-    terminal.wait();
 }
 
 #[test]

@@ -85,41 +85,6 @@ fn a_heartbeat_says_stop_until_the_step_is_given_back_and_nobody_gets_it() {
 }
 
 #[test]
-fn a_step_that_failed_or_lapsed_under_a_stop_stays_stopped() {
-    let (sandbox, one, two) = sandbox();
-    claim(&sandbox, &one, &["--step", "jwt"]);
-    data(&sandbox, &["stop", "plan.toml", "jwt"]);
-    data(&sandbox, &["fail", "plan.toml", "jwt", "--worktree", &one, "--reason", "as asked"]);
-    assert_eq!(step(&view(&sandbox), "jwt")["retries_left"], 1);
-    assert_nobody_gets_it(&sandbox, [&one, &two]);
-    data(&sandbox, &["resume"]);
-
-    claim(&sandbox, &one, &["--step", "jwt", "--lease", "1s"]);
-    data(&sandbox, &["stop", "plan.toml", "jwt"]);
-    sandbox.wait_until("the lease is over", || {
-        step(&view(&sandbox), "jwt")["attempts"][1]["lease_lapsed"] == true
-    });
-    assert_nobody_gets_it(&sandbox, [&one, &two]);
-    let shown = sandbox.piton(&["show", "plan.toml", "jwt"]).output().stdout;
-    assert!(shown.contains("lease lapsed") && !shown.contains("claimable by others"), "{shown}");
-    // Completing it is an end as well.
-    data(&sandbox, &["complete", "plan.toml", "jwt", "--worktree", &one]);
-    assert_eq!(claim(&sandbox, &two, &["--step", "routes"])["claimed"], true);
-}
-
-#[test]
-fn a_stop_that_is_lifted_in_time_is_not_heard() {
-    let (sandbox, one, _) = sandbox();
-    claim(&sandbox, &one, &["--step", "jwt"]);
-    for stop in [&["stop", "plan.toml"][..], &["stop", "plan.toml", "jwt"]] {
-        data(&sandbox, stop);
-        assert_eq!(beat(&sandbox, &one), "stop_requested");
-        data(&sandbox, &["resume"]);
-        assert_eq!(beat(&sandbox, &one), "continue");
-    }
-}
-
-#[test]
 fn a_run_that_is_stopped_says_so_once_with_the_way_out() {
     let (sandbox, one, two) = sandbox();
     claim(&sandbox, &one, &["--step", "jwt"]);
@@ -155,28 +120,6 @@ fn what_nobody_works_on_is_not_said_to_be_stopped() {
     assert!(next.contains("piton resume auth-") && next.contains("piton claim"), "{next}");
     let out = sandbox.piton(&["stop", "plan.toml", "jwt"]).output();
     assert!(out.stdout.contains("stopped already"), "{out}");
-}
-
-#[test]
-fn a_reset_lifts_the_stop_of_its_step_and_not_that_of_the_run() {
-    let (sandbox, one, two) = sandbox();
-    claim(&sandbox, &one, &["--step", "jwt"]);
-    // Given back, and failed: however it ended under the stop.
-    for end in [&["release"][..], &["fail", "--reason", "as asked"]] {
-        data(&sandbox, &["stop", "plan.toml", "jwt"]);
-        data(&sandbox, &[&end[..1], &["plan.toml", "jwt", "--worktree", &one], &end[1..]].concat());
-        assert_nobody_gets_it(&sandbox, [&one, &two]);
-        let out = sandbox.piton(&["reset", "plan.toml", "jwt"]).output().success();
-        assert!(!out.stderr.contains("piton resume"), "{out}");
-        assert_eq!(step(&view(&sandbox), "jwt")["held_back"], false);
-        assert_eq!(claim(&sandbox, &one, &["--step", "jwt"])["claimed"], true);
-    }
-    data(&sandbox, &["stop", "plan.toml"]);
-    data(&sandbox, &["release", "plan.toml", "jwt", "--worktree", &one]);
-    let out = sandbox.piton(&["reset", "plan.toml", "jwt"]).output().success();
-    assert!(out.stderr.contains("before `piton resume auth-"), "{out}");
-    let told = claim(&sandbox, &one, &["--step", "jwt"]);
-    assert_eq!((&told["claimed"], &told["barred"]), (&false.into(), &"the run is stopped".into()));
 }
 
 #[test]

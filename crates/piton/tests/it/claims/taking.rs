@@ -1,9 +1,6 @@
 //! Who gets a step and when: from the same worktree at once, from another when the lease is over or by
 //! force, and what stays in the way of either.
 
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-
 use piton_testkit::runs::{
     agent_step, assert_fenced, command_step, data, events, events_named, lay_plan, plan, refused,
     step, tree, view, why_not, worktree,
@@ -18,66 +15,6 @@ fn passed_over(taken: &Value) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().expect("text").to_owned();
     let rows = taken["passed_over"].as_array().expect("what it passed over");
     rows.iter().map(|row| (text(&row["step"]), text(&row["why"]))).collect()
-}
-
-#[test]
-fn auto_reclaim_from_the_same_worktree_is_at_once() {
-    let sandbox = sandbox();
-    let one = tree(&sandbox, "one");
-    let link = sandbox.root().join("link");
-    symlink(&one, &link).expect("a link");
-    sandbox.write(format!("{one}/src/deep/x"), "");
-    let first = claim(&sandbox, &one, &[]);
-    let mut last = fence(&first);
-    let mut until = first["lease_expires"].as_str().map(str::to_owned);
-    let slash = format!("{one}/");
-    let spellings: [(&str, PathBuf); 4] = [
-        (&one, sandbox.repo()),
-        (&slash, sandbox.repo()),
-        (link.to_str().expect("text"), sandbox.repo()),
-        ("../..", Path::new(&one).join("src/deep")),
-    ];
-    for (spelling, cwd) in spellings {
-        let run = first["handle"].as_str().expect("a handle");
-        let args = ["claim", run, "--worktree", spelling, "--json"];
-        let again = sandbox.piton(&args).cwd(cwd).output().success().json()["data"].clone();
-        assert_eq!(again["step"], "jwt", "{spelling}: its own comes first");
-        assert_eq!((&again["reclaimed"], &again["grounds"]), (&true.into(), &"same_owner".into()));
-        assert_eq!(again["displaces"].to_string(), last);
-        let new = fence(&again);
-        assert!(again["fence"].as_u64() > last.parse().ok(), "fences grow");
-        assert!(again["lease_expires"].as_str() > until.as_deref(), "the lease is a new one");
-        until = again["lease_expires"].as_str().map(str::to_owned);
-        assert_fenced(&sandbox, &last, None);
-        last = new;
-    }
-    data(&sandbox, &["start", "plan.toml", "jwt", "--fence", &last]);
-}
-
-#[test]
-fn auto_reclaim_keeps_what_is_completed() {
-    let sandbox = sandbox();
-    let one = tree(&sandbox, "one");
-    claim(&sandbox, &one, &[]);
-    let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
-    by(&["check", "plan.toml", "jwt", "1", "--done"]);
-    by(&["check", "plan.toml", "jwt", "2", "--defer", "--reason", "later"]);
-    by(&["check", "plan.toml", "jwt", "validate.1", "--defer", "--reason", "later"]);
-    by(&["substep", "complete", "plan.toml", "jwt", "refresh"]);
-    claim(&sandbox, &one, &[]);
-    let run = view(&sandbox);
-    let jwt = step(&run, "jwt");
-    assert_eq!(jwt["items"][0]["state"], "done");
-    assert_eq!(jwt["items"][1]["state"], "deferred", "it is the step's own");
-    assert_eq!(jwt["items"][2]["state"], "open", "its substep is not completed");
-    assert_eq!(jwt["substeps"][0]["completed"], false);
-    assert_eq!(jwt["substeps"][1]["completed"], true);
-
-    // Once its substep is completed, a deferred item stays what it is.
-    by(&["check", "plan.toml", "jwt", "validate.1", "--defer", "--reason", "later"]);
-    by(&["substep", "complete", "plan.toml", "jwt", "validate"]);
-    claim(&sandbox, &one, &[]);
-    assert_eq!(step(&view(&sandbox), "jwt")["items"][2]["state"], "deferred");
 }
 
 #[test]
@@ -162,36 +99,6 @@ id = 'e'
 }
 
 #[test]
-fn force_claim_of_a_step_by_its_name_says_why_it_was_not_had() {
-    let sandbox = sandbox();
-    let one = tree(&sandbox, "one");
-    claim(&sandbox, &one, &["--step", "docs"]);
-    data(&sandbox, &["complete", "plan.toml", "docs", "--worktree", &one]);
-    for more in [&["--step", "docs"][..], &["--step", "docs", "--force"]] {
-        let told = claim(&sandbox, &one, more);
-        assert_eq!(told["claimed"], false);
-        assert!(why_not(&told, "docs").contains("completed"), "{told}");
-    }
-}
-
-#[test]
-fn auto_reclaim_is_not_for_another_worktree_before_the_lease_is_over() {
-    let sandbox = sandbox();
-    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
-    claim(&sandbox, &one, &["--step", "jwt"]);
-    let other = claim(&sandbox, &two, &["--step", "jwt"]);
-    assert_eq!(other["claimed"], false);
-    let why = why_not(&other, "jwt");
-    assert!(why.contains(&one), "{why}");
-    assert!(why_not(&other, "routes").contains("waits for jwt"));
-    assert_eq!(other["remaining_ready"], 1);
-    let ready = data(&sandbox, &["ready"]);
-    assert_eq!(ready["ready"][0]["step"], "docs");
-    assert_eq!(ready["ready"].as_array().map(Vec::len), Some(1));
-    assert_eq!(claim(&sandbox, &two, &[])["step"], "docs");
-}
-
-#[test]
 fn auto_reclaim_is_not_for_the_same_path_on_another_host() {
     let sandbox = sandbox();
     let one = tree(&sandbox, "one");
@@ -208,36 +115,6 @@ fn auto_reclaim_is_not_for_the_same_path_on_another_host() {
     assert_eq!((exit, code.as_str()), (5, "E049"));
     let again = there(&claim_it);
     assert_eq!((&again["reclaimed"], &again["grounds"]), (&true.into(), &"same_owner".into()));
-}
-
-#[test]
-fn auto_reclaim_after_a_lease_of_a_second_is_for_anybody() {
-    let sandbox = sandbox();
-    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
-    let first = claim(&sandbox, &one, &["--lease", "1s"]);
-    let early = claim(&sandbox, &two, &["--step", "jwt"]);
-    let mut taken = early.clone();
-    sandbox.wait_until("the lease to be over", || {
-        taken = claim(&sandbox, &two, &["--step", "jwt"]);
-        taken["claimed"] == true
-    });
-    assert_eq!((&taken["reclaimed"], &taken["grounds"]), (&true.into(), &"lease_over".into()));
-    let claims = events_named(&sandbox, "claimed");
-    assert_eq!(claims.len(), 2);
-    let (expiry, at) = (first["lease_expires"].as_str(), claims[1]["at"].as_str());
-    assert!(at >= expiry, "{at:?} is before {expiry:?}");
-    assert_fenced(&sandbox, &fence(&first), None);
-    let (exit, code, _) = refused(&sandbox, &["start", "plan.toml", "jwt", "--worktree", &one]);
-    assert_eq!((exit, code.as_str()), (5, "E049"));
-    let beat = ["heartbeat", "plan.toml", "jwt", "--worktree", &one, "--json"];
-    let beat = sandbox.piton(&beat).output().expect_code(5).json();
-    assert_eq!(beat["data"]["beat"], "fenced");
-
-    // Also once the other has completed it.
-    let by = ["complete", "plan.toml", "jwt", "--worktree", &two, "--force", "--reason", "x"];
-    data(&sandbox, &by);
-    let (exit, code, _) = refused(&sandbox, &["heartbeat", "plan.toml", "jwt", "--worktree", &one]);
-    assert_eq!((exit, code.as_str()), (5, "E049"));
 }
 
 #[test]
@@ -268,27 +145,6 @@ fn a_lapsed_claim_that_nobody_took_is_renewed() {
     }
     let other = claim(&sandbox, &tree(&sandbox, "two"), &["--step", "jwt"]);
     assert_eq!(other["claimed"], false);
-}
-
-#[test]
-fn auto_reclaim_from_a_folder_below_is_from_the_same_worktree() {
-    let sandbox = sandbox();
-    let one = tree(&sandbox, "one");
-    let below = format!("{one}/src/deep");
-    sandbox.write(format!("{below}/new.txt"), "important");
-    let first = claim(&sandbox, &below, &[]);
-    assert_eq!(first["snapshots"], true);
-    let again = claim(&sandbox, &one, &[]);
-    assert_eq!((&again["step"], &again["grounds"]), (&"jwt".into(), &"same_owner".into()));
-    let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &below]].concat());
-    let kept = by(&["checkpoint", "plan.toml", "jwt", "--note", "x"]);
-    let name = kept["snapshot"]["refname"].as_str().expect("its bytes are kept");
-    let blob = format!("{name}:src/deep/new.txt");
-    assert_eq!(sandbox.git(&["cat-file", "blob", &blob]), "important");
-    let run = view(&sandbox);
-    let owners = step(&run, "jwt")["attempts"].as_array().expect("attempts");
-    assert!(owners.iter().all(|owner| owner["worktree"] == one.as_str()), "{owners:?}");
-    assert_eq!(by(&["release", "plan.toml", "jwt"])["was_claimed_by"], one.as_str());
 }
 
 #[test]
@@ -399,27 +255,6 @@ fn force_claim_against_a_live_keeper_ends_it_first() {
     data(&sandbox, &["complete", "plan.toml", "jwt", "--worktree", &one]);
     assert_eq!(view(&sandbox)["status"], "completed");
     sandbox.wait_no_processes();
-}
-
-#[test]
-fn what_is_in_the_way_is_told_and_not_who_has_the_step() {
-    let sandbox = sandbox();
-    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
-    claim(&sandbox, &one, &["--step", "jwt"]);
-    let why = |told: &Value| why_not(told, "jwt").to_owned();
-    data(&sandbox, &["ask", "plan.toml", "jwt", "which one?", "--worktree", &one]);
-    let told = claim(&sandbox, &two, &["--step", "jwt", "--force"]);
-    assert_eq!(told["claimed"], false);
-    assert!(why(&told).contains("which one?"), "{told}");
-    // Without a name it is the same: not the holder is what force cannot pass.
-    claim(&sandbox, &two, &["--step", "docs"]);
-    data(&sandbox, &["complete", "plan.toml", "docs", "--worktree", &two]);
-    let told = claim(&sandbox, &two, &["--force"]);
-    assert_eq!(told["claimed"], false, "{told}");
-    assert!(why(&told).contains("which one?"), "{told}");
-    data(&sandbox, &["stop", "plan.toml"]);
-    let told = claim(&sandbox, &one, &["--step", "jwt"]);
-    assert!(why(&told).contains("stopped"), "{told}");
 }
 
 #[test]

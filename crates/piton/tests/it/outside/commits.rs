@@ -151,32 +151,6 @@ fn a_commit_is_named_by_its_id_alone() {
 }
 
 #[test]
-fn a_conflict_leaves_both_sides_as_they_are() {
-    let lab = Lab::trusting();
-    let (jwt, first) = lab.claim("jwt", &[]);
-    let (docs, second) = lab.claim("docs", &[]);
-    let ours = lab.commit(&jwt, "auth.ts", "ours\n");
-    let theirs = lab.commit(&docs, "auth.ts", "theirs\n");
-    lab.data(&["complete", "plan.toml", "jwt", "--fence", &first, "--commit", &ours]);
-    let complete =
-        ["complete", "plan.toml", "docs", "--fence", &second, "--force", "--reason", "x"];
-    let (exit, code, message) = lab.refused(&[&complete[..], &["--commit", &theirs]].concat());
-    assert_eq!((exit, code.as_str()), (1, "E081"));
-    assert!(message.contains("conflicts in auth.ts"), "{message}");
-    assert_eq!((lab.tip(), lab.landed("auth.ts")), (ours, "ours".into()));
-    assert_eq!(lab.sandbox.git_in(&docs, &["rev-parse", "HEAD"]), theirs);
-    assert_eq!(lab.sandbox.git_in(&docs, &["status", "--porcelain"]), "");
-    let beat = lab.data(&["heartbeat", "plan.toml", "docs", "--fence", &second]);
-    assert_eq!(beat["beat"], "continue");
-
-    let merge = ["merge", "--quiet", "-X", "ours", "-m", "both", &lab.branch()];
-    lab.sandbox.git_in(&docs, &merge);
-    let both = lab.sandbox.git_in(&docs, &["rev-parse", "HEAD"]);
-    let done = lab.data(&[&complete[..], &["--commit", &both]].concat());
-    assert_eq!((&done["commit"], lab.landed("auth.ts")), (&both.as_str().into(), "theirs".into()));
-}
-
-#[test]
 fn a_commit_of_another_history_is_refused_by_name() {
     let lab = Lab::trusting();
     let (jwt, fence) = lab.claim("jwt", &[]);
@@ -197,30 +171,4 @@ fn a_commit_of_another_history_is_refused_by_name() {
     git(&["merge", "--quiet", "--allow-unrelated-histories", "-m", "both", &branch]);
     let both = git(&["rev-parse", "HEAD"]);
     assert_eq!(lab.data(&[&complete[..], &[&both]].concat())["commit"], both.as_str());
-}
-
-#[test]
-fn another_commit_for_a_step_that_is_completed_is_refused() {
-    let lab = Lab::trusting();
-    let (jwt, fence) = lab.claim("jwt", &[]);
-    let first = lab.commit(&jwt, "auth.ts", "validateToken\n");
-    let complete = ["complete", "plan.toml", "jwt", "--fence", &fence];
-    lab.data(&[&complete[..], &["--commit", &first]].concat());
-    let later = lab.commit(&jwt, "auth.ts", "validateToken(better)\n");
-    let before = events(&lab.sandbox);
-    let (exit, code, message) = lab.refused(&[&complete[..], &["--commit", &later]].concat());
-    assert_eq!((exit, code.as_str()), (1, "E085"), "{message}");
-    assert!(message.contains(&first[..7]) && message.contains(&later[..7]), "{message}");
-    // The same again, or no commit, names what counts.
-    assert_eq!(lab.data(&complete)["commit"], first.as_str());
-    assert_eq!(events(&lab.sandbox), before);
-    assert_eq!(lab.landed("auth.ts"), "validateToken");
-
-    let (docs, fence) = lab.claim("docs", &[]);
-    let by = ["complete", "plan.toml", "docs", "--fence", &fence, "--force", "--reason", "x"];
-    lab.data(&by);
-    let late = lab.commit(&docs, "docs.md", "how\n");
-    let (_, code, message) = lab.refused(&[&by[..], &["--commit", &late]].concat());
-    assert_eq!(code, "E085");
-    assert!(message.contains("without a commit"), "{message}");
 }

@@ -348,35 +348,3 @@ fn the_worktree_of_another_run_is_left_alone() {
     assert_eq!(left.found("work"), "precious\n");
     assert_eq!(sandbox.read(theirs.join("theirs-alone.txt")), "theirs\n");
 }
-
-#[test]
-fn a_plan_of_steps_knows_a_tree_of_another_step() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
-    let script =
-        |id: &str| format!("write {id}.txt {id}; touch {{{id}}}; once {{hung-{id}}}: hang");
-    let steps: Vec<String> =
-        ["a", "b"].map(|id| agent_step(&sandbox, id, &script(id), "")).into_iter().collect();
-    let text =
-        plan(&sandbox, &steps).replacen("[plan]\n", "[plan]\nisolation = 'step'\njobs = 2\n", 1);
-    lay_plan(&sandbox, &text);
-    let worker = sandbox.piton(&["run", "plan.toml", "--trust", "--grace", "100ms"]).spawn();
-    sandbox.wait_exists(sandbox.mark("a"));
-    sandbox.wait_exists(sandbox.mark("b"));
-    worker.signal(Signal::INT);
-    worker.wait().expect_code(130);
-    let place = |id: &str| {
-        let told = sandbox.piton(&["worktree", "path", "plan.toml", id]).output().success();
-        Path::new(told.stdout.trim()).to_owned()
-    };
-    let (a, b) = (place("a"), place("b"));
-    fs::remove_dir_all(&a).expect("removed");
-    fs::rename(&b, &a).expect("b's worktree at a's place");
-    sandbox.piton(&["resume"]).output().expect_code(4);
-    assert_eq!(sandbox.read(a.join("b.txt")), "b\n", "left alone");
-    fs::rename(&a, sandbox.root().join("aside")).expect("moved away");
-    sandbox.piton(&["resume"]).output().success();
-    let branch = view(&sandbox)["branch"].as_str().expect("a branch").to_owned();
-    for id in ["a", "b"] {
-        assert_eq!(sandbox.git(&["show", &format!("{branch}:{id}.txt")]), id);
-    }
-}

@@ -104,6 +104,11 @@ fn another_commit_is_refused_whatever_landed() {
         assert_eq!(data(&sandbox, &[&complete[..], &[same]].concat())["commit"], landed.as_str());
     }
     assert_eq!(events_named(&sandbox, "completed").len(), 2);
+    let routes = claim(&sandbox, &one, "routes");
+    let by = ["complete", "plan.toml", "routes", "--fence", &routes];
+    data(&sandbox, &by);
+    let (_, code, message) = refused(&sandbox, &[&by[..], &["--commit", &late]].concat());
+    assert!(code == "E085" && message.contains("without a commit"), "{message}");
 }
 
 #[test]
@@ -245,19 +250,6 @@ fn one_step_is_shown_beside_what_the_run_is_at() {
     assert!(!shown.contains("between steps"), "{shown}");
     assert!(shown.contains("step jwt by"), "{shown}");
     assert!(!shown.contains("JWT validation"), "only the one that was asked for: {shown}");
-}
-
-#[test]
-fn what_failed_is_reset_and_not_released() {
-    let (sandbox, one) = sandbox();
-    claim(&sandbox, &one, "jwt");
-    data(&sandbox, &["fail", "plan.toml", "jwt", "--worktree", &one, "--reason", "no API"]);
-    let release = ["release", "plan.toml", "jwt", "--force"];
-    let (_, _, message) = refused(&sandbox, &release);
-    assert!(message.contains("it has failed") && !message.contains("fence"), "{message}");
-    let way = hint(&sandbox, "E050", &release);
-    assert_eq!(paste(&sandbox, &way, 0)["reset"], true);
-    assert_eq!(step(&view(&sandbox), "jwt")["status"], "pending");
 }
 
 #[test]

@@ -285,13 +285,3 @@ fn an_interrupted_worktree_goes_only_when_asked_for_and_snapshotted() {
     lab.data(&["undo"]);
     assert_eq!(Print::of(&lab.sandbox, tree), print);
 }
-
-#[test]
-fn without_runs_there_is_nothing_to_clean() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
-    for args in [&["clean"][..], &["clean", "--apply"], &["worktree", "list"], &["undo", "--list"]]
-    {
-        sandbox.piton(args).output().success();
-    }
-    assert!(!sandbox.exists(".git/piton"), "looking made nothing");
-}

@@ -43,6 +43,8 @@ fn abandoning_ends_what_lives_and_keeps_all_of_it() {
     assert_eq!(claim["claimed"], false);
     assert_eq!(why_not(&claim, "hand"), "the run was abandoned");
     lab.sandbox.piton(&["abandon", &handle, "--yes"]).output().expect_code(1);
+    let out = lab.sandbox.piton(&["resume", &handle]).output().expect_code(1);
+    assert!(out.stderr.contains("error[E073]") && out.stderr.contains("piton undo"), "{out}");
     // Its plan is free for another run; that one stands in the way of the old one, until it is given up.
     let second = lab.data(&["open", "plan.toml"])["run"]["handle"].clone();
     let second = second.as_str().expect("a handle");
@@ -94,6 +96,8 @@ fn a_fresh_start_that_nobody_has_worked_on_is_undone_in_one_go() {
     };
     let new = fresh();
     assert_eq!((lab.status(&handle), lab.status(&new)), ("abandoned".into(), "open".into()));
+    let attic = lab.data(&["status", &handle])["run"].clone();
+    assert!(attic["keep_until"].as_str() > attic["changed_at"].as_str(), "{attic:#}");
     let undone = lab.data(&["undo"]);
     assert_eq!(undone["deed"], "fresh start");
     assert_eq!((lab.status(&handle), lab.status(&new)), ("stopped".into(), "abandoned".into()));
