@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{GroupId, Hash, LockName, StepId};
+use crate::packing::{Pack, PackedList};
 use crate::plan::{Need, Plan};
 
 /// What a run is folded over. Nodes are the steps, then the groups: a group is done when its steps are,
@@ -16,7 +17,7 @@ pub struct Graph {
     #[serde(with = "crate::plan::packed")]
     plan: Arc<Plan>,
     hash: Hash,
-    nodes: Vec<Node>,
+    nodes: PackedList<Node>,
     /// The indices of the steps, in the order of their ids.
     by_id: Vec<u32>,
     locks: BTreeMap<LockName, Vec<u32>>,
@@ -29,12 +30,14 @@ struct Node {
     dependants: Vec<u32>,
 }
 
+impl Pack for Node {}
+
 impl Graph {
     pub fn new(plan: Arc<Plan>) -> Graph {
         let hash = plan.hash();
         let ids: BTreeMap<&StepId, usize> =
             plan.steps.iter().enumerate().map(|(index, step)| (&step.id, index)).collect();
-        let nodes = nodes(&plan, &ids);
+        let nodes = nodes(&plan, &ids).into_iter().collect();
         let by_id = ids.into_values().map(number).collect();
         let mut locks: BTreeMap<LockName, Vec<u32>> = BTreeMap::new();
         for (index, step) in plan.steps.iter().enumerate() {

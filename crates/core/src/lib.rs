@@ -12,7 +12,7 @@ pub mod time;
 pub mod decided;
 pub mod record;
 
-mod packing;
+pub mod packing;
 pub mod plan;
 
 pub mod event;

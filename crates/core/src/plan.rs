@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentName, GroupId, Hash, LockName, StepId, SubstepId};
+use crate::packing::PackedList;
 
 pub use diff::differences;
 pub use fields::{Fields, Keys};
@@ -62,7 +63,7 @@ pub struct Plan {
     /// Named resources with the number of claims that may hold each at a time.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub locks: BTreeMap<LockName, u32>,
-    pub steps: Vec<PlanStep>,
+    pub steps: PackedList<PlanStep>,
 }
 
 /// Where steps work.

@@ -13,7 +13,7 @@ use crate::event::{
 };
 use crate::graph::Graph;
 use crate::ids::{Hash, LockName, Oid, Position, StepId, StepRef};
-use crate::packing::{as_json, shared};
+use crate::packing::{PackedList, as_json, shared};
 use crate::plan::{Plan, PlanStep};
 use crate::question::Question;
 use crate::record::{Cursor, Record};
@@ -51,9 +51,7 @@ pub struct Run {
     trees: Trees,
     #[serde(with = "shared")]
     graph: Arc<Graph>,
-    /// Untouched steps share one state, and so do copies of a run.
-    #[serde(with = "step::packed")]
-    steps: Vec<Arc<Step>>,
+    steps: PackedList<Step>,
     sets: Sets,
     /// For every group, how many of its steps are not completed.
     open: Vec<u32>,
@@ -198,7 +196,7 @@ impl Run {
             trees: Trees::default(),
             open: open(&graph, &FixedBitSet::with_capacity(steps)),
             graph: Arc::new(graph),
-            steps: vec![Arc::default(); steps],
+            steps: std::iter::repeat_n(Arc::default(), steps).collect(),
             sets: Sets::none_of(steps),
         };
         let free = (0..steps).filter(|step| run.has_needs_met(*step)).collect();
@@ -232,7 +230,7 @@ impl Run {
 
     /// A step in an iteration that exists: outside loops that is the first.
     pub fn step(&self, step: &StepRef) -> Option<(&PlanStep, &Step)> {
-        self.index_of(step).map(|index| (&self.plan().steps[index], &*self.steps[index]))
+        self.index_of(step).map(|index| (&self.plan().steps[index], &self.steps[index]))
     }
 
     pub fn index_of(&self, step: &StepRef) -> Option<usize> {
@@ -413,7 +411,7 @@ impl Run {
                     return Err(illegal(Illegal::BadTree { step: step.clone() }));
                 }
                 let held = self.steps[index].attempt().and_then(Attempt::place);
-                let state = Arc::make_mut(&mut self.steps[index]);
+                let state = self.steps.make_mut(index);
                 state.apply(about_step, record, stop).ok_or_else(|| {
                     let (step, event) = (step.clone(), about_step.name());
                     illegal(Illegal::OutOfOrder { step, event })
@@ -491,13 +489,13 @@ impl Run {
         }
         let carried = |after: &PlanStep| {
             let Some(index) = self.graph.index_of(&after.id) else { return Arc::default() };
-            let (before, state) = (&self.plan().steps[index], &self.steps[index]);
+            let (before, state) = (&self.plan().steps[index], self.steps.shared(index));
             match before == after || state.is_completed() {
                 true => Arc::clone(state),
                 false => Arc::new(state.replanned()),
             }
         };
-        let steps: Vec<Arc<Step>> = graph.plan().steps.iter().map(carried).collect();
+        let steps: PackedList<Step> = graph.plan().steps.iter().map(carried).collect();
         self.sets = Sets::none_of(steps.len());
         self.sets.completed.extend((0..steps.len()).filter(|step| steps[*step].is_completed()));
         self.open = open(&graph, &self.sets.completed);
@@ -513,7 +511,7 @@ impl Run {
 
     /// Takes in what a step has become.
     fn count(&mut self, index: usize) {
-        let (plan, step) = (&self.graph.plan().steps[index], &*self.steps[index]);
+        let (plan, step) = (&self.graph.plan().steps[index], &self.steps[index]);
         let failed = matches!(step.phase, Phase::Failed { .. }) && step.tries_left(plan) == 0;
         let completed = step.is_completed();
         self.sets.held.set(index, matches!(step.phase, Phase::Held { .. }));
@@ -555,7 +553,7 @@ impl Run {
 
     fn count_free_again(&mut self, index: usize) {
         let free = self.has_needs_met(index) && {
-            let (plan, step) = (&self.graph.plan().steps[index], &*self.steps[index]);
+            let (plan, step) = (&self.graph.plan().steps[index], &self.steps[index]);
             // Whether there is an entry is the same wherever the work was done; which one is not.
             let entry = entry_of(&self.ref_at(index), (plan, step), WorkIs::Here);
             !matches!(step.phase, Phase::Held { .. }) && entry.is_ok()
@@ -566,7 +564,7 @@ impl Run {
     /// For looking ahead: without the questions that the log does not have yet.
     pub(crate) fn forget_asked_since(&mut self, step: &StepRef, position: Position) {
         let Some(index) = self.index_of(step) else { return };
-        let state = Arc::make_mut(&mut self.steps[index]);
+        let state = self.steps.make_mut(index);
         state.questions.retain(|question| question.id <= position.into());
         self.count(index);
     }
@@ -575,7 +573,7 @@ impl Run {
     pub(crate) fn expect_changes(&mut self, step: &StepRef, changed: Option<u64>) {
         let Some(index) = self.index_of(step) else { return };
         if let Some(changed) = changed {
-            Arc::make_mut(&mut self.steps[index]).changed = changed;
+            self.steps.make_mut(index).changed = changed;
         }
     }
 
@@ -588,7 +586,7 @@ impl Run {
             stopped.extend((0..self.steps.len()).filter(|index| self.steps[*index].idle() > 0));
         }
         for index in stopped {
-            Arc::make_mut(&mut self.steps[index]).lift(run_stop, confirmed);
+            self.steps.make_mut(index).lift(run_stop, confirmed);
             self.count(index);
         }
     }

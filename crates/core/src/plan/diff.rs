@@ -114,7 +114,7 @@ fn steps(old: &Plan, new: &Plan, lines: &mut Lines) {
     };
     let (old_places, new_places) = (places(old), places(new));
     let mut common = Vec::new();
-    for step in &new.steps {
+    for step in new.steps.iter() {
         lines.of = format!("step {}", step.id);
         match old_places.get(&step.id) {
             Some(place) => {

@@ -1,79 +1,31 @@
-//! A plan as packed bytes. Its JSON leaves fields out, which packed bytes cannot: here every field is
-//! listed once more without that, and the compiler compares the lists.
+//! A plan as packed bytes: its JSON, but for the steps, which stay packed until they are asked for.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Agent, Group, Isolation, Need, OnInterrupt, Plan, PlanStep, PlanSubstep, Work};
-use crate::ids::{AgentName, GroupId, LockName, StepId};
-use crate::packing::as_json;
+use super::{Plan, PlanStep};
+use crate::packing::{Pack, PackedList};
 
 pub(crate) fn serialize<S: Serializer>(plan: &Arc<Plan>, to: S) -> Result<S::Ok, S::Error> {
-    WholePlan::serialize(plan, to)
+    let head = Plan { steps: PackedList::from_iter(Vec::<PlanStep>::new()), ..Plan::clone(plan) };
+    (head.to_bytes(), &plan.steps).serialize(to)
 }
 
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Plan>, D::Error> {
-    WholePlan::deserialize(from).map(Arc::new)
+    let (head, steps): (&[u8], _) = Deserialize::deserialize(from)?;
+    let head = Plan::from_bytes(head).map_err(D::Error::custom)?;
+    Ok(Arc::new(Plan { steps, ..head }))
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Plan")]
-struct WholePlan {
-    name: String,
-    base: Option<String>,
-    isolation: Isolation,
-    jobs: Option<u32>,
-    setup: Option<String>,
-    copy: Vec<String>,
-    link: Vec<String>,
-    inputs: BTreeMap<String, String>,
-    groups: BTreeMap<GroupId, Group>,
-    #[serde(with = "as_json")]
-    agents: BTreeMap<AgentName, Agent>,
-    locks: BTreeMap<LockName, u32>,
-    #[serde(with = "steps")]
-    steps: Vec<PlanStep>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "PlanStep")]
-struct WholeStep {
-    id: StepId,
-    title: String,
-    group: Option<GroupId>,
-    needs: Vec<Need>,
-    work: Work,
-    verify: Option<String>,
-    timeout: Option<Duration>,
-    retries: u32,
-    env: BTreeMap<String, String>,
-    items: Vec<String>,
-    #[serde(with = "as_json")]
-    substeps: Vec<PlanSubstep>,
-    locks: BTreeSet<LockName>,
-    on_interrupt: Option<OnInterrupt>,
-}
-
-mod steps {
-    use super::*;
-
-    #[derive(Serialize)]
-    struct Lent<'a>(#[serde(with = "WholeStep")] &'a PlanStep);
-
-    #[derive(Deserialize)]
-    struct Own(#[serde(with = "WholeStep")] PlanStep);
-
-    pub(super) fn serialize<S: Serializer>(steps: &[PlanStep], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(steps.iter().map(Lent))
+/// As JSON, because that leaves fields out, which other packed bytes cannot.
+impl Pack for PlanStep {
+    fn pack(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a step has only string keys and finite values")
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Vec<PlanStep>, D::Error> {
-        let steps = Vec::<Own>::deserialize(from)?;
-        Ok(steps.into_iter().map(|Own(step)| step).collect())
+    fn unpack(packed: &[u8]) -> PlanStep {
+        serde_json::from_slice(packed).expect("the cache holds what was packed")
     }
 }

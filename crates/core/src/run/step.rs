@@ -12,7 +12,7 @@ use crate::event::{
 };
 use crate::ids::{AttemptId, Fence, Oid, QuestionId, TreeNo};
 use crate::limits::{CHECKOUT_FILES_MAX, CONTINUE_PERCENT_MIN, IDLE_INTERRUPTIONS_MAX};
-use crate::packing::{as_json, as_json_option};
+use crate::packing::{Pack, as_json};
 use crate::plan::{OnInterrupt, PlanStep, Work};
 use crate::question::{Question, QuestionState, RESTART};
 use crate::record::Record;
@@ -73,7 +73,7 @@ pub enum Phase {
         at: Millis,
         fence: Fence,
         /// What it was completed in spite of.
-        #[serde(with = "as_json_option")]
+        #[serde(with = "as_json")]
         waived: Option<Waived>,
     },
 }
@@ -177,11 +177,13 @@ pub enum Ending {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptSnapshot {
-    #[serde(with = "whole_snapshot")]
+    #[serde(with = "as_json")]
     pub snapshot: Snapshot,
     pub at: Millis,
     pub fence: Fence,
 }
+
+impl Pack for Step {}
 
 impl Default for Phase {
     fn default() -> Phase {
@@ -730,57 +732,5 @@ impl Step {
         });
         let times = if before.last == progress { before.times + 1 } else { 1 };
         Idle { times, last: progress }
-    }
-}
-
-/// A snapshot with nothing left out, as packed bytes need it: in the order of its fields.
-mod whole_snapshot {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use crate::event::Snapshot;
-
-    pub(super) fn serialize<S: Serializer>(snapshot: &Snapshot, to: S) -> Result<S::Ok, S::Error> {
-        // Every field is named, so that a new one is not forgotten.
-        let Snapshot { commit, tree, refname, changed, omitted, reason, head, commits } = snapshot;
-        (commit, tree, refname, changed, omitted, reason, head, commits).serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Snapshot, D::Error> {
-        let (commit, tree, refname, changed, omitted, reason, head, commits) =
-            Deserialize::deserialize(from)?;
-        Ok(Snapshot { commit, tree, refname, changed, omitted, reason, head, commits })
-    }
-}
-
-/// The steps of a run. One that nothing happened to is packed as nothing.
-pub(super) mod packed {
-    use std::sync::Arc;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use super::Step;
-    use crate::packing::shared;
-
-    #[derive(Serialize, Deserialize)]
-    struct Touched(#[serde(with = "shared")] Arc<Step>);
-
-    pub(in crate::run) fn serialize<S: Serializer>(
-        steps: &[Arc<Step>],
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        let untouched = Step::default();
-        let packed = |step: &Arc<Step>| (**step != untouched).then(|| Touched(Arc::clone(step)));
-        to.collect_seq(steps.iter().map(packed))
-    }
-
-    pub(in crate::run) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Vec<Arc<Step>>, D::Error> {
-        let untouched = Arc::default();
-        let unpacked = |step: Option<Touched>| match step {
-            Some(Touched(step)) => step,
-            None => Arc::clone(&untouched),
-        };
-        Ok(Vec::deserialize(from)?.into_iter().map(unpacked).collect())
     }
 }

@@ -131,7 +131,7 @@ pub(crate) fn path_in(key: &RunKey) -> Option<&str> {
 
 /// Every agent that a step names must be defined by the plan or the settings.
 pub fn check_agents(plan: &Plan, settings: &Settings) -> Result<(), EngineError> {
-    for step in &plan.steps {
+    for step in plan.steps.iter() {
         let Work::Agent { agent, .. } = &step.work else { continue };
         if !plan.agents.contains_key(agent) && !settings.agents.contains_key(agent) {
             let mut known: Vec<AgentName> =
@@ -159,7 +159,7 @@ pub struct MissingProgram {
 /// may come with it.
 pub fn missing_programs(plan: &Plan, settings: &Settings) -> Vec<MissingProgram> {
     let mut named: Vec<&AgentName> = Vec::new();
-    for step in &plan.steps {
+    for step in plan.steps.iter() {
         match &step.work {
             Work::Agent { agent, .. } if !named.contains(&agent) => named.push(agent),
             _ => {}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use piton_core::decided::{Decided, Lease};
 use piton_core::event::{Event, Fact, Under};
 use piton_core::ids::{Fence, Hash, Position, RunId, StoreId};
-use piton_core::plan::Plan;
+use piton_core::plan::{Plan, PlanStep};
 use piton_core::record::{Cursor, Record};
 use piton_core::time::{Millis, Moment};
 use piton_store::mem::MemStore;
@@ -181,13 +181,15 @@ impl Tampered {
     fn erased(&self, plan: Hash) -> Result<Plan, StoreError> {
         let text = self.inner.text(plan)?;
         let mut plan = Plan::from_bytes(&text).expect("it was kept by the engine");
-        for step in &mut plan.steps {
+        let erase = |mut step: PlanStep| {
             match self.bug {
                 Some(Bug::ErasedLocks) => step.locks.clear(),
                 Some(Bug::ErasedWays) => step.on_interrupt = None,
                 _ => step.needs.clear(),
             }
-        }
+            step
+        };
+        plan.steps = plan.steps.iter().cloned().map(erase).collect();
         Ok(plan)
     }
 

@@ -672,7 +672,7 @@ fn random_plan(rng: &mut Rng, outside: usize) -> (Plan, Vec<Size>) {
         groups: BTreeMap::new(),
         agents: BTreeMap::new(),
         locks: locks.collect(),
-        steps,
+        steps: steps.into_iter().collect(),
     };
     (plan, sizes)
 }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use piton_core::decide::{Command, Request};
 use piton_core::event::Under;
 use piton_core::observed::Sighting;
-use piton_core::plan::Work;
+use piton_core::plan::{PlanStep, Work};
 use piton_core::recover::{Action, recover};
 use piton_engine::run::log::Log;
 use piton_engine::run::observe::{Depth, observe};
@@ -92,9 +92,9 @@ fn to_first_start(bench: &Bench) -> f64 {
         let mark = lab.sandbox.mark("started");
         let touch = format!(": > {}; exec sleep 600", shell_word(mark.to_str().expect("text")));
         let mut plan = plan_of(100);
-        for step in &mut Arc::make_mut(&mut plan).steps {
-            step.work = Work::Run(touch.clone());
-        }
+        let touching =
+            |step: &PlanStep| PlanStep { work: Work::Run(touch.clone()), ..step.clone() };
+        Arc::make_mut(&mut plan).steps = plan_of(100).steps.iter().map(touching).collect();
         let mut log = lab.open(&plan, "plan", None);
         (1..=50).for_each(|n| lab.work_off(&mut log, &step(n)));
         let (fence, lock) = lab.hold(&mut log, &step(51));
