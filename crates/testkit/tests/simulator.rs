@@ -62,20 +62,6 @@ fn a_history_is_the_same_on_disk() {
     }
 }
 
-/// A store that keeps bytes on disk hides no bug that one in memory shows.
-#[test]
-fn bugs_are_caught_on_disk_too() {
-    for (bug, by) in [
-        (Bug::ReplacedFence, Invariant::OneOwner),
-        (Bug::HiddenCompletions, Invariant::CompletedOnce),
-        (Bug::SkewedClock, Invariant::LeaseRespected),
-    ] {
-        let caught =
-            |seed| play(On::Sqlite, seed, Some(bug)).is_err_and(|f| f.violation.invariant == by);
-        assert!((0..SEEDS_ON_DISK).any(caught), "{bug:?} was not caught");
-    }
-}
-
 /// The simulator finds this bug, and by this invariant, within some seeds.
 fn caught(bug: Bug, by: Invariant) {
     let failed = (0..SEEDS).filter_map(|seed| play(On::Memory, seed, Some(bug)).err());
@@ -89,108 +75,38 @@ fn caught(bug: Bug, by: Invariant) {
     panic!("{bug:?} was not caught by {by:?}, only: {others:?}");
 }
 
-#[test]
-fn a_store_that_does_not_compare_is_caught() {
-    caught(Bug::StaleTail, Invariant::OneClaim);
-    caught(Bug::StaleTail, Invariant::Lawful);
+macro_rules! caught {
+    ($($test:ident: $bug:ident by $invariant:ident,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                caught(Bug::$bug, Invariant::$invariant);
+            }
+        )*
+    };
 }
 
-#[test]
-fn a_write_under_somebody_elses_fence_is_caught() {
-    caught(Bug::ReplacedFence, Invariant::OneOwner);
-}
-
-#[test]
-fn a_worker_that_does_not_see_needs_is_caught() {
-    caught(Bug::ErasedNeeds, Invariant::NeedsMet);
-}
-
-#[test]
-fn a_store_that_forgets_what_it_acknowledged_is_caught() {
-    caught(Bug::ForgottenAppend, Invariant::Durable);
-}
-
-#[test]
-fn a_second_completion_is_caught() {
-    caught(Bug::HiddenCompletions, Invariant::CompletedOnce);
-}
-
-#[test]
-fn a_clock_that_runs_ahead_is_caught() {
-    caught(Bug::SkewedClock, Invariant::LeaseRespected);
-}
-
-#[test]
-fn a_run_that_waits_for_ever_is_caught() {
-    caught(Bug::StoppedClock, Invariant::Progress);
-}
-
-#[test]
-fn a_burial_of_the_living_is_caught() {
-    caught(Bug::BlindLocks, Invariant::BuriedDead);
-}
-
-#[test]
-fn two_agents_in_one_tree_are_caught() {
-    caught(Bug::CrowdedTree, Invariant::OneAgent);
-}
-
-#[test]
-fn an_agent_that_is_started_again_is_caught() {
-    caught(Bug::UnreadExits, Invariant::AgentNotRepeated);
-}
-
-#[test]
-fn a_lost_snapshot_is_caught() {
-    caught(Bug::EmptySnapshots, Invariant::SameTree);
-}
-
-#[test]
-fn a_claim_that_does_not_see_locks_is_caught() {
-    caught(Bug::ErasedLocks, Invariant::LocksFit);
-}
-
-#[test]
-fn two_worktrees_of_one_name_are_caught() {
-    caught(Bug::SharedName, Invariant::OneOwner);
-}
-
-#[test]
-fn a_force_claim_that_nobody_asked_for_is_caught() {
-    caught(Bug::UnaskedForce, Invariant::LeaseRespected);
-}
-
-#[test]
-fn a_worker_that_does_not_ask_before_it_goes_on_is_caught() {
-    caught(Bug::ErasedWays, Invariant::AskedFirst);
-}
-
-#[test]
-fn an_answer_that_is_applied_twice_is_caught() {
-    caught(Bug::ForgottenTelling, Invariant::AnswerOnce);
-}
-
-#[test]
-fn an_attempt_that_does_not_wait_for_its_answer_is_caught() {
-    caught(Bug::HiddenQuestions, Invariant::QuestionRespected);
-}
-
-#[test]
-fn a_heartbeat_under_somebody_elses_fence_is_caught() {
-    caught(Bug::AnyFenceRenews, Invariant::OneOwner);
-}
-
-#[test]
-fn force_that_takes_a_completed_step_is_caught() {
-    caught(Bug::ForcedCompleted, Invariant::CompletedOnce);
-}
-
-#[test]
-fn an_owner_that_goes_on_under_its_old_fence_is_caught() {
-    caught(Bug::KeptFence, Invariant::OneOwner);
-}
-
-#[test]
-fn a_lapsed_lease_that_is_taken_from_a_living_keeper_is_caught() {
-    caught(Bug::StrangeHost, Invariant::LeaseRespected);
+caught! {
+    a_store_that_does_not_compare_is_caught: StaleTail by OneClaim,
+    a_store_that_does_not_compare_breaks_the_log: StaleTail by Lawful,
+    a_write_under_somebody_elses_fence_is_caught: ReplacedFence by OneOwner,
+    a_worker_that_does_not_see_needs_is_caught: ErasedNeeds by NeedsMet,
+    a_store_that_forgets_what_it_acknowledged_is_caught: ForgottenAppend by Durable,
+    a_second_completion_is_caught: HiddenCompletions by CompletedOnce,
+    a_clock_that_runs_ahead_is_caught: SkewedClock by LeaseRespected,
+    a_run_that_waits_for_ever_is_caught: StoppedClock by Progress,
+    a_burial_of_the_living_is_caught: BlindLocks by BuriedDead,
+    two_agents_in_one_tree_are_caught: CrowdedTree by OneAgent,
+    an_agent_that_is_started_again_is_caught: UnreadExits by AgentNotRepeated,
+    a_lost_snapshot_is_caught: EmptySnapshots by SameTree,
+    a_claim_that_does_not_see_locks_is_caught: ErasedLocks by LocksFit,
+    two_worktrees_of_one_name_are_caught: SharedName by OneOwner,
+    a_force_claim_that_nobody_asked_for_is_caught: UnaskedForce by LeaseRespected,
+    a_worker_that_does_not_ask_before_it_goes_on_is_caught: ErasedWays by AskedFirst,
+    an_answer_that_is_applied_twice_is_caught: ForgottenTelling by AnswerOnce,
+    an_attempt_that_does_not_wait_for_its_answer_is_caught: HiddenQuestions by QuestionRespected,
+    a_heartbeat_under_somebody_elses_fence_is_caught: AnyFenceRenews by OneOwner,
+    force_that_takes_a_completed_step_is_caught: ForcedCompleted by CompletedOnce,
+    an_owner_that_goes_on_under_its_old_fence_is_caught: KeptFence by OneOwner,
+    a_lapsed_lease_that_is_taken_from_a_living_keeper_is_caught: StrangeHost by LeaseRespected,
 }

@@ -210,6 +210,22 @@ impl External {
         }
     }
 
+    /// Asks for something under a claim; `then` says how it goes on where that is granted.
+    fn request(
+        &self,
+        world: &mut World,
+        log: &mut Log,
+        held: Held,
+        request: Request,
+        then: fn(Held) -> Next,
+    ) -> Next {
+        let under = Under { step: held.step.clone(), fence: held.fence };
+        match self.submit(world, log, &held, &Command::Under(under, request)) {
+            Ok(()) => then(held),
+            Err(next) => next,
+        }
+    }
+
     /// Makes the worktree what the entry promises, and says that it has begun, or not.
     fn begin(&self, world: &mut World, log: &mut Log, held: Held) -> Next {
         let state = state(log, &held);
@@ -239,17 +255,8 @@ impl External {
         if world.rng.one_in(4) {
             return Next::Work(held);
         }
-        let (step, fence) = (held.step.clone(), held.fence);
         let base = world.rng.one_in(2).then_some(base);
-        match self.submit(
-            world,
-            log,
-            &held,
-            &Command::Under(Under { step, fence }, Request::Start { base, answers, pid: None }),
-        ) {
-            Ok(()) => Next::Work(held),
-            Err(next) => next,
-        }
+        self.request(world, log, held, Request::Start { base, answers, pid: None }, Next::Work)
     }
 
     fn work(&self, world: &mut World, log: &mut Log, held: Held) -> Next {
@@ -261,23 +268,22 @@ impl External {
             let own = state(log, &held).attempt().filter(|own| own.fence == held.fence);
             match own.map(|own| log.run().stop_for(own)) {
                 None => return Next::Ask,
-                Some(Some(_)) => return self.release(world, log, &held),
+                Some(Some(_)) => return self.release(world, log, held),
                 Some(None) => {}
             }
         }
         let questions = unread(state(log, &held));
         if !questions.is_empty() && (!world.faulty || world.rng.one_in(2)) {
-            let (step, fence) = (held.step.clone(), held.fence);
-            let read = Command::Under(Under { step, fence }, Request::ApplyAnswers { questions });
-            return match self.submit(world, log, &held, &read) {
-                Ok(()) => Next::Work(held),
-                Err(next) => next,
-            };
+            let read = Request::ApplyAnswers { questions };
+            return self.request(world, log, held, read, Next::Work);
         }
         if world.faulty {
             match world.rng.below(60) {
-                0 => return self.release(world, log, &held),
-                1 => return self.fail(world, log, &held),
+                0 => return self.release(world, log, held),
+                1 => {
+                    let why = Failure::Reported { reason: "no way".to_owned() };
+                    return self.request(world, log, held, Request::Fail { why }, |_| Next::Ask);
+                }
                 2..12 => return self.checkpoint(world, log, held),
                 12 | 13 => {
                     let question = question(world, held.step.clone(), held.fence);
@@ -323,36 +329,11 @@ impl External {
             let reason = SnapshotReason::Cadence;
             snapshot_of(world, (&files, &base), &held.step, held.fence, reason)
         });
-        let (step, fence) = (held.step.clone(), held.fence);
-        let command =
-            Command::Under(Under { step, fence }, Request::Checkpoint { snapshot, report });
-        match self.submit(world, log, &held, &command) {
-            Ok(()) => Next::Work(held),
-            Err(next) => next,
-        }
+        self.request(world, log, held, Request::Checkpoint { snapshot, report }, Next::Work)
     }
 
-    fn release(&self, world: &mut World, log: &mut Log, held: &Held) -> Next {
-        let command =
-            Command::Under(Under { step: held.step.clone(), fence: held.fence }, Request::Release);
-        match self.submit(world, log, held, &command) {
-            Ok(()) => Next::Ask,
-            Err(next) => next,
-        }
-    }
-
-    fn fail(&self, world: &mut World, log: &mut Log, held: &Held) -> Next {
-        let (step, fence) = (held.step.clone(), held.fence);
-        let why = Failure::Reported { reason: "no way".to_owned() };
-        match self.submit(
-            world,
-            log,
-            held,
-            &Command::Under(Under { step, fence }, Request::Fail { why }),
-        ) {
-            Ok(()) => Next::Ask,
-            Err(next) => next,
-        }
+    fn release(&self, world: &mut World, log: &mut Log, held: Held) -> Next {
+        self.request(world, log, held, Request::Release, |_| Next::Ask)
     }
 
     /// All is written: a commit where the branch lacks any of it, else nothing has to land.
@@ -374,16 +355,9 @@ impl External {
         });
         let truth = if check.is_some() { Truth::Verified } else { Truth::Claimed };
         let tree = named(world.repository.files(&commit), &[]);
-        let (step, fence) = (held.step.clone(), held.fence);
         let (commits, omitted) = (0, Vec::new());
-        let command = Command::Under(
-            Under { step, fence },
-            Request::Verify { commit, tree, truth, check, commits, omitted },
-        );
-        match self.submit(world, log, &held, &command) {
-            Ok(()) => Next::Intend(held),
-            Err(next) => next,
-        }
+        let verify = Request::Verify { commit, tree, truth, check, commits, omitted };
+        self.request(world, log, held, verify, Next::Intend)
     }
 
     fn intend(&self, world: &mut World, log: &mut Log, held: Held) -> Next {

@@ -14,6 +14,7 @@ use piton_core::question::STOP;
 use piton_core::record::Record;
 use piton_core::time::Moment;
 
+use super::Counts;
 use super::world::ActorId;
 
 /// What must hold whatever happens.
@@ -176,26 +177,8 @@ pub(super) struct Referee {
     trees: BTreeMap<(HostId, TreeNo), usize>,
     /// How many keepers may have claims.
     at_once: usize,
-    pub(super) tally: Tally,
-}
-
-/// Claims, by what they were given on.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tally {
-    pub(super) claims: u64,
-    pub(super) outside: u64,
-    /// By keepers, while others had one.
-    pub(super) beside: u64,
-    pub(super) takeovers: u64,
-    pub(super) reclaims: u64,
-    pub(super) forced: u64,
-    pub(super) releases: u64,
-    pub(super) waivers: u64,
-    pub(super) answers: u64,
-    pub(super) applied: u64,
-    pub(super) suspensions: u64,
-    pub(super) about_interruptions: u64,
-    pub(super) asked_again: u64,
+    /// What it has counted.
+    pub(super) counts: Counts,
 }
 
 impl Referee {
@@ -223,7 +206,7 @@ impl Referee {
                 Isolation::Run => 1,
                 Isolation::Step => plan.jobs.unwrap_or(1) as usize,
             },
-            tally: Tally::default(),
+            counts: Counts::default(),
         }
     }
 
@@ -321,8 +304,8 @@ impl Referee {
             return Err(violation(Invariant::AskedFirst, detail));
         }
         let again = self.asked.iter().any(|asked| asked.going_on && asked.fence == fence);
-        self.tally.about_interruptions += 1;
-        self.tally.asked_again += u64::from(again);
+        self.counts.interruption_questions += 1;
+        self.counts.questions_asked_again += u64::from(again);
         Ok(())
     }
 
@@ -332,7 +315,7 @@ impl Referee {
         question: QuestionId,
         answer: &str,
     ) -> Result<(), Violation> {
-        self.tally.answers += 1;
+        self.counts.answers += 1;
         let how = self.asked.iter().any(|asked| asked.id == question && asked.going_on);
         if how && answer != STOP {
             self.steps[index].died_mid_work = false;
@@ -437,7 +420,7 @@ impl Referee {
             self.steps[index].died_mid_work = true;
         }
         for question in told {
-            self.tally.applied += 1;
+            self.counts.applied_answers += 1;
             self.change(index, *question, Fate::Answered, Fate::Applied)?;
         }
         Ok(())
@@ -489,7 +472,7 @@ impl Referee {
             let detail = format!("{id} is claimed while {others} is");
             return Err(violation(Invariant::OneClaim, detail));
         }
-        self.tally.beside += u64::from(kept && !others.is_empty());
+        self.counts.claims_beside += u64::from(kept && !others.is_empty());
         if record.position.0 <= self.last_fence {
             let detail = format!("{} after {}", record.position, self.last_fence);
             return Err(violation(Invariant::FencesGrow, detail));
@@ -533,13 +516,13 @@ impl Referee {
     }
 
     fn count(&mut self, claimed: &Claimed) {
-        self.tally.claims += 1;
-        self.tally.outside += u64::from(matches!(claimed.holder, Holder::External { .. }));
+        self.counts.claims += 1;
+        self.counts.outside_claims += u64::from(matches!(claimed.holder, Holder::External { .. }));
         match claimed.grounds {
             Grounds::Free => {}
-            Grounds::LeaseOver => self.tally.takeovers += 1,
-            Grounds::SameOwner => self.tally.reclaims += 1,
-            Grounds::Forced => self.tally.forced += 1,
+            Grounds::LeaseOver => self.counts.takeovers += 1,
+            Grounds::SameOwner => self.counts.reclaims += 1,
+            Grounds::Forced => self.counts.forced_claims += 1,
         }
     }
 
@@ -630,7 +613,7 @@ impl Referee {
                 (step.began, step.died_mid_work) = (false, false)
             }
             Event::Under(_, Fact::Completed { waived, .. }) => {
-                self.tally.waivers += u64::from(waived.is_some());
+                self.counts.waivers += u64::from(waived.is_some());
                 step.completed = true;
                 step.open = None;
                 self.trees.retain(|_, step| *step != index);
@@ -641,7 +624,7 @@ impl Referee {
                     let detail = format!("{} is released by force, and nobody insisted", step.id);
                     return Err(violation(Invariant::OneOwner, detail));
                 }
-                self.tally.releases += 1;
+                self.counts.releases += 1;
                 step.agent_ended = false;
                 (step.began, step.died_mid_work) = (false, false);
                 begin_anew(&mut self.asked, index);
@@ -650,7 +633,7 @@ impl Referee {
             Event::Under(_, Fact::Failed { .. })
             | Event::Under(_, Fact::Interrupted(_))
             | Event::Under(_, Fact::Suspended { .. }) => {
-                self.tally.suspensions +=
+                self.counts.suspensions +=
                     u64::from(matches!(event, Event::Under(_, Fact::Suspended { .. })));
                 match at.writer.and_then(|writer| writer.gives_up_from) {
                     Some(host) => {

@@ -520,23 +520,9 @@ impl World {
 
     /// How often each thing happened, what the referee counted included.
     pub(super) fn counted(&self) -> Counts {
-        let tally = self.referee.tally;
-        Counts {
-            claims: tally.claims,
-            outside_claims: tally.outside,
-            claims_beside: tally.beside,
-            takeovers: tally.takeovers,
-            reclaims: tally.reclaims,
-            forced_claims: tally.forced,
-            releases: tally.releases,
-            waivers: tally.waivers,
-            answers: tally.answers,
-            applied_answers: tally.applied,
-            suspensions: tally.suspensions,
-            interruption_questions: tally.about_interruptions,
-            questions_asked_again: tally.asked_again,
-            ..self.counts
-        }
+        let mut counts = self.counts;
+        counts.add(&self.referee.counts);
+        counts
     }
 
     fn one_agent(&self) -> Result<(), Violation> {
