@@ -93,85 +93,8 @@ fn hash(input: &str) -> Hash {
 
 #[test]
 fn a_plan_is_read_and_normalised() {
-    let plan = parse(GOOD.as_bytes()).unwrap();
-    assert_snapshot!(serde_json::to_string_pretty(&plan).unwrap(), @r#"
-    {
-      "name": "auth-system",
-      "base": "main",
-      "isolation": "run",
-      "inputs": {
-        "focus": "security"
-      },
-      "groups": {
-        "auth": {
-          "title": "Authentication"
-        },
-        "web": {
-          "title": "web"
-        }
-      },
-      "agents": {
-        "claude": {
-          "command": [
-            "claude",
-            "-p"
-          ],
-          "prompt": "arg",
-          "env": {
-            "CLAUDE_MODE": "quiet"
-          }
-        }
-      },
-      "steps": [
-        {
-          "id": "jwt",
-          "title": "JWT validation",
-          "group": "auth",
-          "work": {
-            "agent": {
-              "agent": "claude",
-              "prompt": "Implement JWT validation in src/auth.ts"
-            }
-          },
-          "verify": "npm test -- auth",
-          "timeout": 5400000,
-          "retries": 2
-        },
-        {
-          "id": "keys",
-          "title": "keys",
-          "group": "auth",
-          "work": {
-            "run": "make keys"
-          },
-          "retries": 0,
-          "env": {
-            "KEY_SIZE": "4096"
-          }
-        },
-        {
-          "id": "routes",
-          "title": "routes",
-          "group": "web",
-          "needs": [
-            {
-              "step": "jwt"
-            },
-            {
-              "group": "auth"
-            }
-          ],
-          "work": {
-            "agent": {
-              "agent": "codex",
-              "prompt": "Add the routes"
-            }
-          },
-          "retries": 0
-        }
-      ]
-    }
-    "#);
+    let plan = parse(format!("{GOOD}{}", claims::CLAIMED).as_bytes()).unwrap();
+    assert_snapshot!("plan", serde_json::to_string_pretty(&plan).unwrap());
 }
 
 #[test]

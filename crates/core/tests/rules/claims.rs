@@ -4,7 +4,7 @@
 use piton_core::claim::{claimable, ready};
 use piton_core::decide::{Command, Request};
 use piton_core::decided::KeyChange;
-use piton_core::event::{Event, Holder, Snapshot, Truth, Under};
+use piton_core::event::{Holder, Snapshot, Truth, Under};
 use piton_core::ids::{Fence, StepRef};
 use piton_core::observed::{Observed, Sighting};
 use piton_core::recover::{Action, recover};
@@ -192,12 +192,6 @@ fn a_stop_is_heard_by_whoever_works_outside_until_it_is_lifted() {
 }
 
 #[test]
-fn auto_reclaim_waits_for_a_stopped_run() {
-    check("claim a from x, stop run", "claim a from x", "no: the run is stopped");
-    check("claim a from x, stop run, resume", "claim a from x", "claimed a fresh, same owner");
-}
-
-#[test]
 fn another_worktree_waits_for_the_lease_and_not_longer() {
     check("claim a from x, wait 59", "claim a from y", LEASED);
     check("claim a from x, wait 60", "claim a from y", "claimed a fresh, lease over");
@@ -279,16 +273,6 @@ fn claims_from_outside_are_not_bound_by_another_step_that_failed() {
 }
 
 #[test]
-fn what_was_stopped_or_asks_for_a_person_does_so_outside_too() {
-    let stopped = "claim a, start a, stop a, interrupt a agent";
-    check(stopped, "claim a from x", "no: step a was stopped on request");
-    check(stopped, "claim a from x force", "no: step a was stopped on request");
-    let round = "claim a, start a, bury a none";
-    let ask = "no: step a was interrupted 3 times in a row without new progress (reboot: seen)";
-    check(&format!("{round}, {round}, {round}"), "claim a from x", ask);
-}
-
-#[test]
 fn an_agent_outside_takes_over_what_a_keeper_left_and_the_other_way_round() {
     let ended = "claim a, start a, checkpoint a 2, bury a 0";
     check(ended, "claim a", "claimed a verify");
@@ -314,20 +298,6 @@ fn force_claim_takes_a_live_step_and_ends_its_attempt() {
         check("claim a, start a, claim a from x force alive", &command, stale);
         check("claim a from x, start a, claim a from y force", &command, stale);
     }
-}
-
-#[test]
-fn force_claim_says_whom_it_displaces() {
-    let mut history = history();
-    history.play("claim a");
-    let events = history.say("claim a from x force alive").unwrap();
-    let [Event::Claimed(claimed)] = events.as_slice() else { panic!("{events:?}") };
-    assert_eq!((claimed.displaces, &claimed.holder), (Some(Fence(2)), &outside("here", "x")));
-    let (_, state) = history.run.step(&at("a")).unwrap();
-    assert_eq!(state.history[0].ending, Ending::Displaced);
-    let events = history.say("claim c from x").unwrap();
-    let [Event::Claimed(claimed)] = events.as_slice() else { panic!("{events:?}") };
-    assert_eq!(claimed.displaces, None);
 }
 
 #[test]

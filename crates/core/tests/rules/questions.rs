@@ -279,21 +279,6 @@ fn what_waits_is_shown() {
     assert_eq!(status(&died), "waiting: waiting completed completed");
 }
 
-#[test]
-fn what_became_of_a_question_is_folded() {
-    let mut history = history();
-    let state = |history: &History| {
-        history.run.questions().map(|(_, asked)| asked.state.clone()).next().unwrap()
-    };
-    history.play(WAITING);
-    assert_eq!(state(&history), QuestionState::Open);
-    history.play("answer a this");
-    assert!(matches!(state(&history), QuestionState::Answered { .. }));
-    history.play("claim a, start a");
-    let QuestionState::Applied { answer, by, .. } = state(&history) else { panic!("applied") };
-    assert_eq!((answer.as_str(), by), ("this", history.fence("a")));
-}
-
 /// Records: the run, the claim, the start, the commit, the question (the fifth), the wait.
 const PARKED: &str = "claim a, start a, checkpoint a 2, verify a, park a";
 

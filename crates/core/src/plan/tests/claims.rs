@@ -37,67 +37,6 @@ fn list(count: usize, entry: impl Fn(usize) -> String) -> String {
     (0..count).map(|n| entry(n) + ", ").collect()
 }
 
-#[test]
-fn checklists_and_locks_are_read() {
-    let plan = parse(format!("{GOOD}{CLAIMED}").as_bytes()).unwrap();
-    assert_snapshot!(serde_json::to_string_pretty(&plan.locks).unwrap(), @r#"
-    {
-      "database": 3,
-      "test-slot": 1
-    }
-    "#);
-    assert_snapshot!(serde_json::to_string_pretty(&plan.steps.iter().skip(3).collect::<Vec<_>>()).unwrap(), @r#"
-    [
-      {
-        "id": "refresh",
-        "title": "Token refresh",
-        "needs": [
-          {
-            "step": "routes"
-          }
-        ],
-        "work": "by_hand",
-        "verify": "npm test -- refresh",
-        "retries": 1,
-        "items": [
-          "read the RFC",
-          "rotate on use",
-          "read the RFC"
-        ],
-        "substeps": [
-          {
-            "id": "store",
-            "title": "A place for tokens",
-            "items": [
-              "schema",
-              "index"
-            ]
-          },
-          {
-            "id": "renew",
-            "title": "renew"
-          }
-        ],
-        "locks": [
-          "database",
-          "test-slot"
-        ]
-      },
-      {
-        "id": "review",
-        "title": "review",
-        "needs": [
-          {
-            "step": "refresh"
-          }
-        ],
-        "work": "by_hand",
-        "retries": 0
-      }
-    ]
-    "#);
-}
-
 /// A run of an earlier version must find its plan unchanged.
 #[test]
 fn plans_without_the_newer_keys_keep_their_hash() {
