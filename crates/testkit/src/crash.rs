@@ -58,6 +58,11 @@ impl CrashPoint {
     }
 }
 
+/// Those of the points, in their order.
+pub fn points_of(which: impl Fn(&str, Who) -> bool) -> Vec<&'static str> {
+    POINTS.iter().filter(|(point, who)| which(point, *who)).map(|(point, _)| *point).collect()
+}
+
 /// Every point, in the order a first attempt of a step passes them, and who passes it.
 pub const POINTS: &[(&str, Who)] = &[
     ("worker.lock-taken", Who::Worker),

@@ -17,9 +17,15 @@ use crate::wait::{DEADLINE, wait_for};
 /// A plan with the fake agent as its agent, for steps made by [`agent_step`] and [`command_step`].
 #[track_caller]
 pub fn plan(sandbox: &Sandbox, steps: &[String]) -> String {
+    plan_with(sandbox, "", steps)
+}
+
+/// The same with further lines in `[plan]`.
+#[track_caller]
+pub fn plan_with(sandbox: &Sandbox, lines: &str, steps: &[String]) -> String {
     let program = toml_string(&sandbox.fake_agent().display().to_string());
     format!(
-        "[plan]\nname = 'test'\nagent = 'fake'\n\
+        "[plan]\nname = 'test'\nagent = 'fake'\n{lines}\n\
          [agent.fake]\ncommand = [{program}, '--prompt']\nprompt = 'file'\n{}",
         steps.concat()
     )
@@ -155,6 +161,24 @@ pub fn view(sandbox: &Sandbox) -> Value {
     sandbox.piton(&["show", "--json"]).output().success().json()["data"]["run"].clone()
 }
 
+/// The branch of the only run.
+#[track_caller]
+pub fn branch(sandbox: &Sandbox) -> String {
+    view(sandbox)["branch"].as_str().expect("a branch").to_owned()
+}
+
+/// A file as the only run has landed it.
+#[track_caller]
+pub fn landed(sandbox: &Sandbox, path: &str) -> String {
+    sandbox.git(&["show", &format!("{}:{path}", branch(sandbox))])
+}
+
+/// The files that the only run has landed.
+#[track_caller]
+pub fn landed_files(sandbox: &Sandbox) -> String {
+    sandbox.git(&["ls-tree", "-r", "--name-only", &branch(sandbox)])
+}
+
 /// One step of a view.
 #[track_caller]
 pub fn step<'view>(view: &'view Value, id: &str) -> &'view Value {
@@ -266,6 +290,14 @@ pub fn all_killed(sandbox: &Sandbox, args: &[&str]) {
     kill9(agent);
     // A shell around the agent ends with it, a moment later.
     sandbox.wait_no_processes();
+}
+
+/// Kills the worker and the keeper of a run; its agent lives on.
+#[track_caller]
+pub fn orphaned(sandbox: &Sandbox, worker: Running) {
+    let keeper = keeper(sandbox);
+    drop(worker.kill9());
+    kill9(keeper);
 }
 
 /// Waits until a process is dead.

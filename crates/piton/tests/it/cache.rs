@@ -46,7 +46,7 @@ struct Long {
 
 /// A run with a thousand records, brought into one file.
 fn long() -> Long {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(&sandbox, &steps());
     data(&sandbox, &["open", "plan.toml"]);
     let project = Project::discover(&sandbox.repo()).expect("a repository");
@@ -206,7 +206,7 @@ fn the_doctor_compares_the_cache_with_the_log() {
 
 #[test]
 fn an_unchanged_plan_is_claimed_from_without_git() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(&sandbox, &steps());
     let claim = |step: &str| {
         sandbox.piton(&["claim", "plan.toml", "--worktree", ".", "--step", step, "--json"])
@@ -229,7 +229,7 @@ fn an_unchanged_plan_is_claimed_from_without_git() {
 
 #[test]
 fn whoever_works_outside_of_git_needs_none() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(&sandbox, &steps());
     data(&sandbox, &["open", "plan.toml"]);
     let elsewhere = sandbox.root().join("elsewhere");

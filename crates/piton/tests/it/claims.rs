@@ -7,10 +7,10 @@ mod giving_back;
 mod inside;
 mod taking;
 
+use piton_testkit::Sandbox;
 use piton_testkit::runs::{
-    agent_step, command_step, data, events_named, kept, lay_plan, plan, tree,
+    agent_step, command_step, data, events_named, kept, lay_plan, orphaned, plan, tree,
 };
-use piton_testkit::{Sandbox, kill9};
 use serde_json::Value;
 
 pub(crate) const PLAN: &str = "\
@@ -36,7 +36,7 @@ needs = ['jwt']
 
 /// A repository with the plan and two worktrees for those who claim.
 pub(crate) fn sandbox_of(text: &str) -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(&sandbox, text);
     for name in ["one", "two"] {
         tree(&sandbox, name);
@@ -60,7 +60,7 @@ pub(crate) fn fence(claim: &Value) -> String {
 
 /// A run with a free step and, behind it, one whose keeper was killed at work.
 pub(crate) fn with_a_dead_keeper() -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let steps = [
         command_step(&sandbox, "free", "true", ""),
         agent_step(&sandbox, "dead", "write work.txt half; touch {ready}; hang", ""),
@@ -72,9 +72,7 @@ pub(crate) fn with_a_dead_keeper() -> Sandbox {
     claim(&sandbox, &two, &["--step", "free"]);
     let worker = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
-    let keeper = piton_testkit::runs::keeper(&sandbox);
-    drop(worker.kill9());
-    kill9(keeper);
+    orphaned(&sandbox, worker);
     data(&sandbox, &["release", "plan.toml", "free", "--worktree", &two]);
     sandbox
 }

@@ -4,20 +4,15 @@
 use std::path::PathBuf;
 
 use piton_testkit::runs::{
-    agent_step, command_step, completions, data, events_named, keepers, lay_plan, step, tree, view,
-    wait_dead,
+    agent_step, branch, command_step, completions, data, events_named, keepers, landed, lay_plan,
+    plan_with, step, tree, view, wait_dead,
 };
-use piton_testkit::{Sandbox, kill9, toml_string};
+use piton_testkit::{Sandbox, kill9};
 use serde_json::Value;
 
 /// Steps `a` and `b` both write `both.txt`; `a` lands first. What `a` and `b` do is counted.
 fn sandbox() -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
-    let program = toml_string(&sandbox.fake_agent().display().to_string());
-    let head = format!(
-        "[plan]\nname = 'test'\nagent = 'fake'\nisolation = 'step'\njobs = 2\n\
-         [agent.fake]\ncommand = [{program}, '--prompt']\nprompt = 'file'\n"
-    );
+    let sandbox = crate::sandbox();
     let steps = [
         agent_step(&sandbox, "a", "count {starts-a}; await {begun}; write both.txt a", ""),
         agent_step(
@@ -30,7 +25,7 @@ fn sandbox() -> Sandbox {
         ),
         command_step(&sandbox, "c", "cat b.txt both.txt > c.txt", "needs = ['a', 'b']"),
     ];
-    lay_plan(&sandbox, &(head + &steps.concat()));
+    lay_plan(&sandbox, &plan_with(&sandbox, "isolation = 'step'\njobs = 2", &steps));
     sandbox
 }
 
@@ -76,14 +71,6 @@ fn merge(sandbox: &Sandbox) {
     sandbox.write(place.join("both.txt"), "a\nb\n");
     sandbox.git_in(&place, &["add", "both.txt"]);
     sandbox.git_in(&place, &["commit", "--quiet", "--no-edit"]);
-}
-
-fn branch(sandbox: &Sandbox) -> String {
-    view(sandbox)["branch"].as_str().expect("a branch").to_owned()
-}
-
-fn landed(sandbox: &Sandbox, path: &str) -> String {
-    sandbox.git(&["show", &format!("{}:{path}", branch(sandbox))])
 }
 
 #[test]
@@ -218,7 +205,7 @@ fn kills_change_nothing() {
 /// With one worktree for the run, somebody moves the run's branch under a step.
 #[test]
 fn a_branch_that_somebody_moved_on_is_asked_about_too() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let steps = [
         command_step(&sandbox, "a", "echo a > a.txt", ""),
         agent_step(
@@ -271,7 +258,7 @@ impl ByHand {
     }
 
     fn in_trees(lease: &str, more: &str, tree: impl Fn(&Sandbox, &str) -> PathBuf) -> ByHand {
-        let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+        let sandbox = crate::sandbox();
         let steps = format!("[[step]]\nid = 'a'\n\n[[step]]\nid = 'b'\n{more}\n");
         lay_plan(&sandbox, &format!("[plan]\nname = 'test'\nisolation = 'step'\n\n{steps}"));
         data(&sandbox, &["open", "plan.toml"]);
@@ -359,35 +346,6 @@ fn a_commit_from_outside_is_asked_about_and_landed_again() {
     assert_eq!(completions(&it.sandbox)["b"], 1);
     assert_eq!(view(&it.sandbox)["status"], "completed");
     assert_eq!(data(&it.sandbox, &["questions"])["questions"], serde_json::json!([]));
-}
-
-#[test]
-fn solved_before_anybody_answers_it_needs_no_answer() {
-    let it = ByHand::new("1h", "");
-    let asked = it.conflict();
-    let both = it.solve();
-    data(&it.sandbox, &it.args(&both));
-    assert_eq!(landed(&it.sandbox, "both.txt"), "a\nb");
-    let seen = view(&it.sandbox);
-    let settled = &step(&seen, "b")["questions"][0];
-    assert_eq!((&settled["question"], &settled["state"]), (&asked["question"], &"void".into()));
-}
-
-#[test]
-fn who_is_to_restart_reads_that_before_anything_lands() {
-    let it = ByHand::new("1h", "");
-    let asked = it.conflict();
-    let both = it.solve();
-    let out = it.sandbox.piton(&["answer", asked["question"].as_str().expect("a name"), "restart"]);
-    let out = out.output().success();
-    assert!(out.stderr.contains("its holder reads it: `piton ask"), "{out}");
-    let out = it.sandbox.piton(&it.args(&both)).output().expect_code(1);
-    assert!(out.stderr.contains("error[E078]") && out.stderr.contains("--read"), "{out}");
-    assert_eq!(it.sandbox.git(&["rev-parse", &branch(&it.sandbox)]), it.ours, "nothing landed");
-    let read = data(&it.sandbox, &["ask", "plan.toml", "b", "--fence", &it.fence, "--read"]);
-    assert!(read.to_string().contains("restart"), "{read}");
-    data(&it.sandbox, &it.args(&both));
-    assert_eq!(completions(&it.sandbox)["b"], 1);
 }
 
 #[test]

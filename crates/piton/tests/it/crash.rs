@@ -9,8 +9,11 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use piton_testkit::{CrashPoint, Running, Sandbox, alive, kill9, toml_string};
-use piton_testkit::{POINTS, Who};
+use piton_testkit::crash::points_of;
+use piton_testkit::runs::{
+    agent_step, command_step, completions, events, keepers, lay_plan, marked, plan_with, view,
+};
+use piton_testkit::{CrashPoint, POINTS, Running, Sandbox, Who, alive, kill9};
 use serde_json::Value;
 
 /// Who is killed.
@@ -46,39 +49,26 @@ const AGENT_HAS_ENDED: [&str; 8] = [
 
 /// A plan of three steps: an agent with a verify command, a command that needs it, an agent that
 /// commits by itself. `a` writes in several goes and can go on from any.
-fn plan(sandbox: &Sandbox, isolation: &str) -> String {
-    let starts = |step: &str| sandbox.mark(&format!("starts-{step}")).display().to_string();
-    let pid = sandbox.mark("agent-pid").display().to_string();
-    let a = format!(
-        "count {}; pid {pid}; write one first; sleep 150; write two second; sleep 150; write three third",
-        starts("a")
-    );
-    let b = format!("count {}; append all from-b; delete two", starts("b"));
-    let c =
-        format!("count {}; write four fourth; commit by the agent; write five fifth", starts("c"));
-    format!(
-        "[plan]\nname = 'crash'\nagent = 'fake'\nisolation = '{isolation}'\n\
-         [agent.fake]\ncommand = [{}, '--prompt']\nprompt = 'file'\n\
-         [[step]]\nid = 'a'\nprompt = {}\nverify = 'test -f one && test -f three'\n\
-         [[step]]\nid = 'b'\nneeds = ['a']\nrun = {}\n\
-         [[step]]\nid = 'c'\nneeds = ['b']\nprompt = {}\n",
-        toml_string(&sandbox.fake_agent().display().to_string()),
-        toml_string(&prompt(&a)),
-        toml_string(&sandbox.fake(&b)),
-        toml_string(&prompt(&c)),
-    )
-}
-
-/// A script as the lines that the fake agent looks for in its prompt.
-fn prompt(script: &str) -> String {
-    script.split("; ").map(|action| format!("fake: {action}\n")).collect()
-}
-
 fn sandbox(isolation: &str) -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
-    sandbox.write("plan.toml", &plan(&sandbox, isolation));
-    sandbox.write(".gitignore", "plan.toml\n");
-    sandbox.commit("ready");
+    let sandbox = crate::sandbox();
+    let b = marked(&sandbox, "count {starts-b}; append all from-b; delete two");
+    let steps = [
+        agent_step(
+            &sandbox,
+            "a",
+            "count {starts-a}; pid {agent-pid}; write one first; sleep 150; write two second; \
+             sleep 150; write three third",
+            "verify = 'test -f one && test -f three'",
+        ),
+        command_step(&sandbox, "b", &sandbox.fake(&b), "needs = ['a']"),
+        agent_step(
+            &sandbox,
+            "c",
+            "count {starts-c}; write four fourth; commit by the agent; write five fifth",
+            "needs = ['b']",
+        ),
+    ];
+    lay_plan(&sandbox, &plan_with(&sandbox, &format!("isolation = '{isolation}'"), &steps));
     sandbox
 }
 
@@ -108,26 +98,9 @@ fn resume(sandbox: &Sandbox, point: Option<&CrashPoint>) -> Running {
     }
 }
 
-fn view(sandbox: &Sandbox) -> Value {
-    let shown = sandbox.piton(&["show", "--json"]).output().success();
-    shown.json()["data"]["run"].clone()
-}
-
-fn events(sandbox: &Sandbox) -> Vec<Value> {
-    let listed = sandbox.piton(&["events", "--json"]).output().success();
-    listed.json()["data"]["events"].as_array().expect("a list of events").clone()
-}
-
 fn final_tree(sandbox: &Sandbox) -> String {
     let branch = view(sandbox)["branch"].as_str().expect("a branch").to_owned();
     sandbox.tree_of(&branch)
-}
-
-/// The live keeper of this sandbox, if there is one.
-fn keeper(sandbox: &Sandbox) -> Option<u32> {
-    let keepers = sandbox.processes_with_env("PITON_ATTEMPT=");
-    let is_keeper = |command: &str| command.contains(" keeper ") && command.contains("--attempt");
-    keepers.iter().find(|process| is_keeper(&process.command)).map(|process| process.pid)
 }
 
 fn agent(sandbox: &Sandbox) -> Option<u32> {
@@ -140,7 +113,7 @@ fn agent(sandbox: &Sandbox) -> Option<u32> {
 fn apply(sandbox: &Sandbox, point: &CrashPoint, kill: Kill, worker: &Running) {
     let stopped = point.wait_hit();
     assert!(alive(stopped), "the process that reached the point waits there");
-    let (keeper, agent) = (keeper(sandbox), agent(sandbox));
+    let (keeper, agent) = (keepers(sandbox).first().copied(), agent(sandbox));
     if kill.worker {
         kill9(worker.pid());
         assert!(!alive(worker.pid()), "the worker is dead");
@@ -168,12 +141,8 @@ fn check(sandbox: &Sandbox, acknowledged: &[Value], what: &str) {
     let (view, events) = (view(sandbox), events(sandbox));
     assert_eq!(view["status"], "completed", "{what}: {view:#}");
     assert!(events.starts_with(acknowledged), "{what}: an acknowledged event is missing");
-    let mut completions: BTreeMap<&str, u32> = BTreeMap::new();
-    for event in events.iter().filter(|event| event["event"] == "completed") {
-        *completions.entry(event["step"]["step"].as_str().expect("a step")).or_default() += 1;
-    }
-    let once = BTreeMap::from([("a", 1), ("b", 1), ("c", 1)]);
-    assert_eq!(completions, once, "{what}: each step is completed exactly once");
+    let once = BTreeMap::from(["a", "b", "c"].map(|step| (step.to_owned(), 1)));
+    assert_eq!(completions(sandbox), once, "{what}: each step is completed exactly once");
     assert_eq!(final_tree(sandbox), undisturbed(), "{what}: the final tree differs");
     sandbox.wait_no_processes();
 }
@@ -236,32 +205,17 @@ fn seeded(name: &str) -> Vec<(&'static str, Kill)> {
     kills.map(kill).into()
 }
 
-macro_rules! crash_points {
-    ($($test:ident: $point:literal,)*) => {
-        $(
-            #[test]
-            fn $test() {
-                for (isolation, kill) in seeded($point) {
-                    at_point($point, isolation, kill);
-                }
-            }
-        )*
-
-        #[test]
-        fn every_point_has_its_test() {
-            let tested = [$($point),*];
-            // Those of holders outside are in outside/, those of cleaning up in tidying/,
-            // those of restoring in snapshots.rs, those of a merge in merging.rs,
-            // those of a worktree that changes hands in states/.
-            let ours = |who: &Who| matches!(who, Who::Worker | Who::Keeper);
-            let ours = POINTS.iter().filter(|(_, who)| ours(who));
-            let listed: Vec<&str> = ours.map(|(point, _)| *point).collect();
-            assert_eq!(listed, tested);
-        }
-    };
+fn killed_at(name: &str) {
+    for (isolation, kill) in seeded(name) {
+        at_point(name, isolation, kill);
+    }
 }
 
-crash_points! {
+// Those of holders outside are in outside/, those of cleaning up in tidying/, those of restoring in
+// snapshots.rs, those of a merge in merging.rs, those of a worktree that changes hands in states/.
+at_every_point! {
+    every_point_has_its_test:
+        points_of(|_, who| matches!(who, Who::Worker | Who::Keeper)), killed_at;
     worker_lock_taken: "worker.lock-taken",
     worker_claimed: "worker.claimed",
     worker_keeper_spawned: "worker.keeper-spawned",

@@ -25,7 +25,7 @@ const VERBS: [&[&str]; 10] = [
 
 /// A repository with an interrupted run whose work is kept in a snapshot.
 fn interrupted() -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let script = "count {starts}; write work.txt precious; touch {ready}; once {hung}: hang";
     let steps = [agent_step(&sandbox, "work", script, "")];
     lay_plan(&sandbox, &plan(&sandbox, &steps));
@@ -115,38 +115,40 @@ fn an_undamaged_store_is_no_error() {
     assert_eq!(view(&sandbox)["status"], "completed");
 }
 
-#[test]
-fn an_empty_store_is_named() {
+/// What somebody does to the store's one file; every verb refuses, with these words.
+#[track_caller]
+fn damaged(what: &str, words: &str, damage: impl Fn(&Path)) {
     let sandbox = interrupted();
     fold_store(&sandbox);
-    fs::write(store_file(&sandbox), "").expect("the store is writable");
-    assert_refused(&sandbox, "zero length", 74, "the file is empty");
+    damage(&store_file(&sandbox));
+    fs::set_permissions(store_file(&sandbox), fs::Permissions::from_mode(0o600)).expect("ours");
+    assert_refused(&sandbox, what, 74, words);
+}
+
+#[test]
+fn an_empty_store_is_named() {
+    damaged("zero length", "the file is empty", |file| fs::write(file, "").expect("writable"));
 }
 
 #[test]
 fn a_truncated_store_is_named() {
-    let sandbox = interrupted();
-    fold_store(&sandbox);
-    let length = fs::metadata(store_file(&sandbox)).expect("a store").len();
-    assert!(length > 8192);
-    let file = OpenOptions::new().write(true).open(store_file(&sandbox)).expect("a store");
-    file.set_len(length / 2).expect("it can be cut");
-    assert_refused(&sandbox, "half of it", 74, "shorter than it says");
+    damaged("half of it", "shorter than it says", |file| {
+        let file = OpenOptions::new().write(true).open(file).expect("a store");
+        let length = file.metadata().expect("a store").len();
+        assert!(length > 8192);
+        file.set_len(length / 2).expect("it can be cut");
+    });
 }
 
 #[test]
 fn a_foreign_file_is_named() {
-    let sandbox = interrupted();
-    fold_store(&sandbox);
-    fs::write(store_file(&sandbox), "Dear diary, ".repeat(2000)).expect("the store is writable");
-    assert_refused(&sandbox, "text", 74, "not a piton store");
-    fs::remove_file(store_file(&sandbox)).expect("just written");
-    sql(
-        &store_file(&sandbox),
-        "CREATE TABLE bookmarks (url TEXT); INSERT INTO bookmarks VALUES (1)",
-    );
-    fs::set_permissions(store_file(&sandbox), fs::Permissions::from_mode(0o600)).expect("ours");
-    assert_refused(&sandbox, "another program's database", 74, "not a piton store");
+    damaged("text", "not a piton store", |file| {
+        fs::write(file, "Dear diary, ".repeat(2000)).expect("writable");
+    });
+    damaged("another program's database", "not a piton store", |file| {
+        fs::remove_file(file).expect("a store");
+        sql(file, "CREATE TABLE bookmarks (url TEXT); INSERT INTO bookmarks VALUES (1)");
+    });
 }
 
 #[test]
@@ -280,7 +282,7 @@ fn what_is_hinted_leads_out_of_a_lost_store() {
 /// A backup of the whole folder speaks for itself; what git has says that it is old.
 #[test]
 fn a_log_that_ends_before_its_snapshots_is_not_gone_on_with() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(&sandbox, "[plan]\nname = 'test'\n[[step]]\nid = 'work'\nrun = 'true'\n");
     data(&sandbox, &["open", "plan.toml"]);
     let backup = sandbox.root().join("backup");

@@ -12,6 +12,8 @@ use piton_testkit::POINTS;
 use piton_testkit::Sandbox;
 use piton_testkit::runs::data;
 
+use crate::sandbox;
+
 const BLESS: &str = "PITON_BLESS=1 cargo test --release -p piton --test it docs";
 
 fn root() -> PathBuf {
@@ -21,10 +23,6 @@ fn root() -> PathBuf {
 fn read(path: impl AsRef<Path>) -> String {
     let path = root().join(path);
     fs::read_to_string(&path).unwrap_or_else(|problem| panic!("{}: {problem}", path.display()))
-}
-
-fn sandbox() -> Sandbox {
-    Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"))
 }
 
 /// Every page for people: in the root, in docs and in the examples.

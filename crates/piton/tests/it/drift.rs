@@ -4,7 +4,8 @@
 use std::fs;
 
 use piton_testkit::runs::{
-    OnDisk, agent_step, command_step, completions, events_named, lay_plan, plan, view,
+    OnDisk, agent_step, command_step, completions, events_named, landed, lay_plan, orphaned, plan,
+    view,
 };
 use piton_testkit::{Output, Running, Sandbox, kill9, toml_string};
 
@@ -22,7 +23,7 @@ fn text(sandbox: &Sandbox) -> String {
 }
 
 fn sandbox() -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(&sandbox, &text(&sandbox));
     sandbox
 }
@@ -36,9 +37,7 @@ fn at_work(sandbox: &Sandbox, args: &[&str]) -> Running {
 
 fn all_killed(sandbox: &Sandbox, args: &[&str]) {
     let worker = at_work(sandbox, args);
-    let keeper = piton_testkit::runs::keeper(sandbox);
-    drop(worker.kill9());
-    kill9(keeper);
+    orphaned(sandbox, worker);
     kill9(sandbox.wait_pid(sandbox.mark("agent")));
     assert!(sandbox.processes().is_empty());
 }
@@ -64,8 +63,7 @@ fn assert_finished(sandbox: &Sandbox, starts: usize) {
     let run = view(sandbox);
     assert_eq!(run["status"], "completed", "{run:#}");
     assert!(completions(sandbox).values().all(|times| *times == 1));
-    let branch = run["branch"].as_str().expect("a branch");
-    assert_eq!(sandbox.git(&["show", &format!("{branch}:after.txt")]), "old");
+    assert_eq!(landed(sandbox, "after.txt"), "old");
     assert_eq!(sandbox.lines(sandbox.mark("starts")), starts);
     sandbox.wait_no_processes();
 }
@@ -163,7 +161,7 @@ fn another_input_for_an_unfinished_run_is_said_not_to_count() {
 
 #[test]
 fn the_recorded_agent_is_used_and_the_changed_one_shown() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let of_plan = text(&sandbox);
     let program = toml_string(&sandbox.fake_agent().display().to_string());
     let agent = format!("[agent.fake]\ncommand = [{program}, '--prompt']\nprompt = 'file'\n");
@@ -196,7 +194,7 @@ const SECOND: (&str, &str) = ("second", "echo old > second.txt");
 
 /// A run that was opened, and nothing more.
 fn opened() -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(&sandbox, &commands(&[FIRST, SECOND]));
     sandbox.piton(&["open", "plan.toml"]).output().success();
     sandbox
@@ -234,8 +232,7 @@ fn a_changed_plan_is_accepted_on_request() {
     assert_eq!(events_named(&sandbox, "plan_accepted").len(), 1);
     let shown = view(&sandbox);
     assert_eq!(shown["status"], "completed", "{shown:#}");
-    let branch = shown["branch"].as_str().expect("a branch");
-    assert_eq!(sandbox.git(&["show", &format!("{branch}:third.txt")]), "new");
+    assert_eq!(landed(&sandbox, "third.txt"), "new");
     // What was accepted is the run's plan: nothing is changed any more.
     sandbox.piton(&["resume"]).output().success();
 }
@@ -251,7 +248,6 @@ fn a_live_worker_goes_on_with_what_was_accepted() {
     accept(&sandbox, &["open", "plan.toml"]).success();
     fs::write(sandbox.mark("go"), "").expect("the sandbox is writable");
     worker.wait().success();
-    let branch = view(&sandbox)["branch"].as_str().expect("a branch").to_owned();
-    assert_eq!(sandbox.git(&["show", &format!("{branch}:after.txt")]), "x");
+    assert_eq!(landed(&sandbox, "after.txt"), "x");
     assert_eq!(sandbox.lines(sandbox.mark("starts")), 1, "who was at work was not disturbed");
 }

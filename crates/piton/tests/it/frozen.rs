@@ -46,7 +46,7 @@ fn script(sandbox: &Sandbox, tree: &str, fence: &str) -> Child {
 
 #[test]
 fn a_script_that_was_frozen_past_its_lease_is_refused_and_its_work_is_kept() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(&sandbox, PLAN);
     let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
     let claim = |tree: &str| {
@@ -91,7 +91,7 @@ fn a_script_that_was_frozen_past_its_lease_is_refused_and_its_work_is_kept() {
 
 #[test]
 fn a_keeper_on_another_host_that_was_frozen_past_its_lease_ends_and_its_work_is_kept() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let script = "write work.txt half; pid {agent}; touch {ready}; hang";
     lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "jwt", script, "")]));
     let one = tree(&sandbox, "one");
@@ -143,7 +143,7 @@ fn a_keeper_on_another_host_that_was_frozen_past_its_lease_ends_and_its_work_is_
 
 #[test]
 fn force_claim_alone_takes_a_step_from_a_keeper_of_this_host_that_is_frozen_past_its_lease() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let script = "write work.txt half; pid {agent}; touch {ready}; hang";
     lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "jwt", script, "")]));
     let one = tree(&sandbox, "one");

@@ -52,7 +52,7 @@ const BY_HAND: [&str; 5] = ["complete", "plan.toml", "work", "--worktree", "../o
 /// Two steps, the first of which commits a part of its work and leaves the rest. In the checkout is a file
 /// of somebody's that git does not know.
 fn fresh() -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let git = real_git();
     let one = format!(
         "echo 1 > one.txt; {git} add one.txt; {git} commit -qm one; mkdir sub; echo deep > sub/deep",
@@ -93,7 +93,7 @@ fn cleaned() -> Sandbox {
 
 /// A step that somebody has claimed and worked on in a worktree of their own: a part is committed.
 fn claimed() -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(&sandbox, "[plan]\nname = 'by-hand'\n[[step]]\nid = 'work'\nverify = 'test -e one'\n");
     let outside = sandbox.root().join("outside");
     sandbox.git(&["worktree", "add", "--quiet", "-b", "mine", "../outside"]);

@@ -7,9 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use piton_testkit::Sandbox;
 use piton_testkit::runs::{data, refused};
 
-fn sandbox() -> Sandbox {
-    Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"))
-}
+use crate::sandbox;
 
 /// A program of this name in the sandbox's `PATH`.
 fn install(sandbox: &Sandbox, name: &str, script: &str) {

@@ -6,23 +6,18 @@ use std::fs;
 
 use piton_testkit::runs::{
     agent_step, all_killed, at_work, command_step, completions, data, events, events_named, keeper,
-    lay_plan, plan, refused, step, view,
+    lay_plan, orphaned, plan, refused, step, view,
 };
 use piton_testkit::{Sandbox, Signal, alive, kill9};
 use serde_json::{Value, json};
+
+use crate::sandbox_of;
 
 const RUN: [&str; 6] = ["run", "plan.toml", "--trust", "--auto-continue", "--grace", "300ms"];
 
 /// Appends a line, hangs the first time, comes to its end later.
 const APPENDS: &str = "echo start >> {starts}; echo line >> log.txt; echo $$ > {agent}; touch {ready}; \
                        test $(wc -l < {starts}) -gt 1 || exec sleep 600";
-
-fn sandbox_of(steps: impl FnOnce(&Sandbox) -> Vec<String>) -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
-    let steps = steps(&sandbox);
-    lay_plan(&sandbox, &plan(&sandbox, &steps));
-    sandbox
-}
 
 /// One step, of a command that hangs the first time.
 fn appending(more: &str) -> Sandbox {
@@ -42,8 +37,7 @@ fn landed(sandbox: &Sandbox, path: &str) -> String {
     let run = view(sandbox);
     assert_eq!(run["status"], "completed", "{run:#}");
     assert!(completions(sandbox).values().all(|times| *times == 1));
-    let branch = run["branch"].as_str().expect("a branch");
-    sandbox.git(&["show", &format!("{branch}:{path}")])
+    piton_testkit::runs::landed(sandbox, path)
 }
 
 /// The only open question.
@@ -110,7 +104,7 @@ fn a_command_goes_on_where_it_was_or_from_its_base_as_the_plan_says() {
 
 #[test]
 fn the_plan_says_it_for_all_steps_and_a_tree_that_was_lost_is_restored() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let text = plan(&sandbox, &[command_step(&sandbox, "work", APPENDS, "")]);
     lay_plan(&sandbox, &text.replacen("[plan]\n", "[plan]\non_interrupt = 'continue'\n", 1));
     all_killed(&sandbox, &RUN);
@@ -205,7 +199,7 @@ fn it_asks_with_everything_that_is_needed_and_follows_the_answer() {
 fn a_worker_goes_on_with_other_work_and_then_with_the_answer() {
     let other = "touch {other}; until test -e {go}; do sleep 0.02; done; echo x > other.txt";
     for isolation in ["isolation = 'run'", "isolation = 'step'\njobs = 2"] {
-        let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+        let sandbox = crate::sandbox();
         let steps = [
             command_step(&sandbox, "work", APPENDS, "idempotent = false"),
             command_step(&sandbox, "other", other, ""),
@@ -341,22 +335,6 @@ fn what_never_began_or_had_ended_is_not_asked_about() {
 }
 
 #[test]
-fn whoever_says_stop_is_asked_again() {
-    let sandbox = appending("on_interrupt = 'ask'");
-    let question = until_it_asks(&sandbox);
-    let out = sandbox.piton(&["answer", &question, "stop"]).output().success();
-    assert!(out.stderr.contains("` asks again"), "{out}");
-    assert_eq!(view(&sandbox)["status"], "stopped");
-    for _ in 0..2 {
-        sandbox.piton(&["resume"]).output().expect_code(4);
-        assert_eq!((events_named(&sandbox, "asked").len(), starts(&sandbox)), (2, 1));
-    }
-    data(&sandbox, &["answer", "work", "restart"]);
-    sandbox.piton(&["resume"]).output().success();
-    assert_eq!((starts(&sandbox), landed(&sandbox, "log.txt").as_str()), (2, "line"));
-}
-
-#[test]
 fn ctrl_c_asks_too_and_says_so() {
     let sandbox = appending("idempotent = false");
     let (worker, agent) = at_work(&sandbox, &RUN);
@@ -380,9 +358,7 @@ fn a_lost_host_is_asked_about() {
     let worker = sandbox.piton(&RUN).arg("--lease").arg("2s").env("PITON_HOST_ID", "there").spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
     let agent = sandbox.wait_pid(sandbox.mark("agent"));
-    let keeper = keeper(&sandbox);
-    drop(worker.kill9());
-    kill9(keeper);
+    orphaned(&sandbox, worker);
     kill9(agent);
     sandbox.piton(&["resume"]).output().expect_code(4);
     assert_eq!((starts(&sandbox), entries(&sandbox)), (1, vec!["fresh".to_owned()]));

@@ -4,33 +4,23 @@
 use std::path::PathBuf;
 
 use piton_testkit::runs::{
-    agent_step, command_step, completions, data, keepers, lay_plan, refused, step, view, wait_dead,
+    agent_step, command_step, completions, data, keepers, landed_files, lay_plan, plan_with,
+    refused, step, view, wait_dead,
 };
-use piton_testkit::{Sandbox, Signal, kill9, toml_string};
+use piton_testkit::{Sandbox, Signal, kill9};
 
-fn sandbox() -> Sandbox {
-    Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"))
-}
+use crate::sandbox;
 
 /// A plan whose steps have worktrees of their own.
 fn lay(sandbox: &Sandbox, jobs: u32, steps: &[String]) {
-    let program = toml_string(&sandbox.fake_agent().display().to_string());
-    let head = format!(
-        "[plan]\nname = 'test'\nagent = 'fake'\nisolation = 'step'\njobs = {jobs}\n\
-         [agent.fake]\ncommand = [{program}, '--prompt']\nprompt = 'file'\n"
-    );
-    lay_plan(sandbox, &(head + &steps.concat()));
+    let lines = format!("isolation = 'step'\njobs = {jobs}");
+    lay_plan(sandbox, &plan_with(sandbox, &lines, steps));
 }
 
 fn place(sandbox: &Sandbox, id: &str) -> PathBuf {
     let handle = view(sandbox)["handle"].as_str().expect("a handle").to_owned();
     let told = data(sandbox, &["worktree", "path", &handle, id]);
     PathBuf::from(told["path"].as_str().expect("a path"))
-}
-
-fn landed(sandbox: &Sandbox) -> String {
-    let branch = view(sandbox)["branch"].as_str().expect("a branch").to_owned();
-    sandbox.git(&["ls-tree", "-r", "--name-only", &branch])
 }
 
 #[test]
@@ -57,7 +47,7 @@ fn steps_run_at_the_same_time_and_land_on_one_branch() {
     ];
     lay(&sandbox, 3, &steps);
     sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
-    let files = landed(&sandbox);
+    let files = landed_files(&sandbox);
     for file in ["a.txt", "b.txt", "c.txt", "d.txt"] {
         assert!(files.contains(file), "{file} is not in {files}");
     }
@@ -117,7 +107,7 @@ fn every_step_goes_on_in_its_own_tree_after_everything_was_killed() {
         assert_eq!(PathBuf::from(at.trim()), place, "its path is the same");
         assert_eq!(completions(&sandbox)[*id], 1);
     }
-    let files = landed(&sandbox);
+    let files = landed_files(&sandbox);
     for file in ["half-a.txt", "half-b.txt", "half-c.txt"] {
         assert!(files.contains(file), "{file} is not in {files}");
     }

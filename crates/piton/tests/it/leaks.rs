@@ -1,12 +1,9 @@
 //! An agent that leaves its worktree: what changes in the user's own checkout while a step runs is
 //! told with the step, and what was there before is not.
 
-use piton_testkit::Sandbox;
 use piton_testkit::runs::{command_step, events_named, lay_plan, plan, step, view};
 
-fn sandbox() -> Sandbox {
-    Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"))
-}
+use crate::sandbox;
 
 #[test]
 fn files_of_the_checkout_that_change_meanwhile_are_told_with_the_step() {

@@ -1,6 +1,23 @@
 //! The real binary in sandboxes of its own, killed for real. One program for all of it: it is built and
 //! linked once. A module is a subject.
 
+/// A test for every point of those that are listed, and one that none of them lacks its own.
+macro_rules! at_every_point {
+    ($every:ident: $listed:expr, $killed_at:expr; $($test:ident: $point:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                $killed_at($point);
+            }
+        )*
+
+        #[test]
+        fn $every() {
+            assert_eq!($listed, [$($point),*]);
+        }
+    };
+}
+
 mod cache;
 mod claims;
 mod cli;
@@ -36,3 +53,19 @@ mod tidying;
 mod trouble;
 mod trust;
 mod zoo;
+
+use piton_testkit::Sandbox;
+use piton_testkit::runs::{lay_plan, plan};
+
+/// A repository for the binary that was built with these tests.
+fn sandbox() -> Sandbox {
+    Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"))
+}
+
+/// The same with a plan of steps.
+fn sandbox_of(steps: impl FnOnce(&Sandbox) -> Vec<String>) -> Sandbox {
+    let sandbox = sandbox();
+    let steps = steps(&sandbox);
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    sandbox
+}

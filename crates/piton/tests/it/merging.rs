@@ -4,16 +4,16 @@
 use std::fs::File;
 use std::time::SystemTime;
 
-use piton_testkit::Sandbox;
+use piton_testkit::crash::points_of;
 use piton_testkit::runs::{
     command_step, data, events, events_named, lay_plan, plan, refused, view,
 };
-use piton_testkit::{POINTS, Who};
+use piton_testkit::{Sandbox, Who};
 use serde_json::{Value, json};
 
 /// A run of two steps that is completed: `one.txt` and `two.txt` are new, `README.md` has a line more.
 fn ran() -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let steps = [
         command_step(&sandbox, "one", "echo 1 > one.txt", ""),
         command_step(
@@ -184,7 +184,7 @@ fn what_would_be_lost_refuses_and_nothing_is_changed() {
 
 #[test]
 fn a_run_with_open_steps_is_merged_only_when_told() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let steps = [
         command_step(&sandbox, "one", "echo 1 > one.txt", ""),
         command_step(&sandbox, "two", "false", "needs = ['one']\nretries = 0"),
@@ -218,25 +218,8 @@ fn killed_at(point: &str) {
     }
 }
 
-macro_rules! killed_while_merging {
-    ($($test:ident: $point:literal,)*) => {
-        $(
-            #[test]
-            fn $test() {
-                killed_at($point);
-            }
-        )*
-
-        #[test]
-        fn every_point_of_a_merge_has_its_test() {
-            let passed = |(_, who): &&(&str, Who)| *who == Who::Merger;
-            let listed: Vec<&str> = POINTS.iter().filter(passed).map(|(point, _)| *point).collect();
-            assert_eq!(listed, [$($point),*]);
-        }
-    };
-}
-
-killed_while_merging! {
+at_every_point! {
+    every_point_of_a_merge_has_its_test: points_of(|_, who| who == Who::Merger), killed_at;
     killed_when_a_merge_is_intended: "merge.intended",
     killed_when_the_checkout_is_updated: "merge.tree-updated",
     killed_when_the_branch_has_moved: "merge.ref-moved",
@@ -294,7 +277,7 @@ fn what_was_changed_is_shown() {
 
 #[test]
 fn work_that_is_not_landed_is_shown_as_its_last_snapshot_has_it() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(&sandbox, "[plan]\nname = 'x'\n[[step]]\nid = 'a'\n[[step]]\nid = 'b'\n");
     let one = piton_testkit::runs::tree(&sandbox, "one");
     data(&sandbox, &["claim", "plan.toml", "--worktree", &one]);
@@ -308,7 +291,7 @@ fn work_that_is_not_landed_is_shown_as_its_last_snapshot_has_it() {
 
 #[test]
 fn a_step_that_was_done_again_shows_what_it_brought_then() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(&sandbox, "[plan]\nname = 'test'\n[[step]]\nid = 'a'\n[[step]]\nid = 'b'\n");
     let bring = |id: &str, file: &str| {
         let made = data(&sandbox, &["worktree", "create", "plan.toml", id]);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use piton_testkit::Sandbox;
-use piton_testkit::runs::{data, events, events_named, lay_plan, refused, step, tree, view};
+use piton_testkit::runs::{data, events, events_named, lay_plan, refused, tree, view};
 use serde_json::Value;
 
 const PLAN: &str = "\
@@ -24,7 +24,7 @@ id = 'docs'
 ";
 
 fn sandbox() -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(&sandbox, PLAN);
     sandbox
 }
@@ -144,56 +144,77 @@ fn a_fence_in_the_environment_that_is_none_is_named() {
     inside(&["show"]).success();
 }
 
-#[test]
-fn every_script_is_kept_as_it_was_given() {
-    const TEXT: &str = "größe 日本語 עברית 🧗‍♀️ e\u{301} \u{202e}x";
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
-    let plan = format!(
-        "[plan]\nname = 'größe 日本'\n[[step]]\nid = 'jwt'\ntitle = '{TEXT}'\nitems = ['{TEXT}']\n\
-         substeps = [{{ id = 'part', title = '{TEXT}' }}]\n"
-    );
-    lay_plan(&sandbox, "[plan]\nname = 'x'\n[[step]]\nid = 'x'\n");
-    sandbox.write("pläne/プラン.toml", &plan);
-    let one = tree(&sandbox, "дерево 木 'quoted' \"ö\"");
-    let claimed = data(&sandbox, &["claim", "pläne/プラン.toml", "--worktree", &one]);
-    assert_eq!((&claimed["title"], &claimed["snapshots"]), (&TEXT.into(), &true.into()));
-    let run = claimed["handle"].as_str().expect("a handle");
-    let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
-    sandbox.write(format!("{one}/größe/日本.txt"), TEXT);
-    let file = "größe/日本.txt:3=open@0.5";
-    let texts = ["note", "task", "eta", "done", "next", "session"].map(|name| format!("--{name}"));
-    let mut report = vec!["checkpoint", run, "jwt", "--file", file, "--data"];
-    let json = serde_json::json!({ TEXT: TEXT }).to_string();
-    report.push(&json);
-    for name in &texts {
-        report.extend([name.as_str(), TEXT]);
-    }
-    let kept = by(&report);
-    let name = kept["snapshot"]["refname"].as_str().expect("a snapshot");
-    let blob = sandbox.git(&["cat-file", "blob", &format!("{name}:größe/日本.txt")]);
-    assert_eq!(blob, TEXT);
-    by(&["check", run, "jwt", "1", "--defer", "--reason", TEXT]);
-    by(&["item", "add", run, "jwt", TEXT]);
-    by(&["check", run, "jwt", "2", "--done"]);
-    by(&["fail", run, "jwt", "--reason", TEXT]);
-    data(&sandbox, &["reset", run, "jwt"]);
-    by(&["claim", run]);
-    by(&["complete", run, "jwt", "--force", "--reason", TEXT]);
+const SCRIPTS: &str = "größe 日本語 עברית 🧗‍♀️ e\u{301} \u{202e}x";
+const DASHES: &str = "- a list\n--force of habit";
 
-    let shown = view(&sandbox);
-    assert_eq!(shown["plan_path"], "pläne/プラン.toml");
-    let jwt = step(&shown, "jwt");
-    for name in ["note", "task", "eta", "done", "next", "session"] {
-        assert_eq!(jwt["report"][name], TEXT, "{name}");
+#[test]
+fn a_text_is_kept_as_it_was_given_in_every_script_and_with_a_dash_in_front() {
+    for text in [SCRIPTS, DASHES] {
+        let sandbox = sandbox();
+        let one = tree(&sandbox, "дерево 木 'quoted' \"ö\"");
+        let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
+        by(&["claim", "plan.toml"]);
+        sandbox.write(format!("{one}/größe/日本.txt"), text);
+        let names = ["note", "task", "eta", "done", "next", "session"];
+        let flags = names.map(|name| format!("--{name}"));
+        let report: Vec<&str> = flags.iter().flat_map(|flag| [flag.as_str(), text]).collect();
+        let json = serde_json::json!({ text: text }).to_string();
+        let more = ["--file", "größe/日本.txt:3=open@0.5", "--data", &json];
+        let kept = by(&[&["checkpoint", "plan.toml", "jwt"], &report[..], &more].concat());
+        let name = kept["snapshot"]["refname"].as_str().expect("a snapshot");
+        assert_eq!(sandbox.git(&["cat-file", "blob", &format!("{name}:größe/日本.txt")]), text);
+        by(&["check", "plan.toml", "jwt", "1", "--defer", "--reason", text]);
+        // Words that are no option's come behind two dashes.
+        let add = ["item", "add", "plan.toml", "jwt", "--worktree", &one, "--", text];
+        sandbox.piton(&add).output().success();
+        by(&["ask", "plan.toml", "jwt", "which?", "--choice", text, "--choice", "-1"]);
+        sandbox.piton(&["answer", "--", "jwt", "-1"]).output().success();
+        by(&["fail", "plan.toml", "jwt", "--reason", text]);
+        data(&sandbox, &["reset", "plan.toml", "jwt"]);
+        by(&["claim", "plan.toml"]);
+        by(&["complete", "plan.toml", "jwt", "--force", "--reason", text]);
+
+        let told = |event: &str| events_named(&sandbox, event)[0].clone();
+        let report = told("checkpointed")["report"].clone();
+        for name in names {
+            assert_eq!(report[name], text, "{name}");
+        }
+        assert_eq!(report["files"][0]["path"], "größe/日本.txt");
+        assert_eq!(told("items_marked")["mark"]["deferred"]["reason"], text);
+        assert_eq!(told("item_added")["text"], text);
+        assert_eq!(told("asked")["choices"], serde_json::json!([text, "-1"]));
+        assert_eq!(told("failed")["why"]["reported"]["reason"], text);
+        assert_eq!(told("completed")["waived"]["reason"], text);
+        assert_eq!(told("claimed")["holder"]["external"]["worktree"], one.as_str());
+        // For people, without what could steer a terminal.
+        let shown = sandbox.piton(&["show", "plan.toml"]).output().success().stdout;
+        assert!(!shown.contains('\u{202e}'), "{shown}");
     }
-    assert_eq!(jwt["report"]["files"][0]["path"], "größe/日本.txt");
-    assert_eq!(jwt["attempts"][0]["worktree"], one.as_str());
-    assert_eq!(events_named(&sandbox, "failed")[0]["why"]["reported"]["reason"], TEXT);
-    assert_eq!(events_named(&sandbox, "completed")[0]["waived"]["reason"], TEXT);
-    assert_eq!(events_named(&sandbox, "item_added")[0]["text"], TEXT);
-    // For people, without what could steer a terminal.
-    let told = sandbox.piton(&["show", run]).output().success().stdout;
-    assert!(told.contains("größe 日本語 עברית 🧗") && !told.contains('\u{202e}'), "{told}");
+}
+
+#[test]
+fn a_plan_and_a_step_are_called_in_every_script() {
+    let sandbox = sandbox();
+    let text = PLAN
+        .replace("'auth'", "'größe 日本'")
+        .replace("id = 'docs'", &format!("id = 'docs'\ntitle = '{SCRIPTS}'"));
+    sandbox.write("pläne/プラン.toml", &text);
+    let claim = ["claim", "pläne/プラン.toml", "--worktree", ".", "--step", "docs"];
+    assert_eq!(data(&sandbox, &claim)["title"], SCRIPTS);
+    let shown = view(&sandbox);
+    assert_eq!(
+        (&shown["name"], &shown["plan_path"]),
+        (&"größe 日本".into(), &"pläne/プラン.toml".into())
+    );
+}
+
+/// A lease is said to be wrong, rather than to be an option.
+#[test]
+fn a_negative_lease_is_named() {
+    let sandbox = sandbox();
+    let (exit, _, message) =
+        refused(&sandbox, &["claim", "plan.toml", "--worktree", ".", "--lease", "-5s"]);
+    assert!(exit == 2 && message.contains("is negative"), "{message}");
 }
 
 #[test]
@@ -275,46 +296,6 @@ fn a_worktree_that_is_not_there_is_refused() {
         assert!(message.contains(why), "{message}");
     }
     assert_eq!(events(&sandbox), before);
-}
-
-#[test]
-fn a_text_may_begin_with_a_dash() {
-    const TEXT: &str = "- a list\n--force of habit";
-    let sandbox = sandbox();
-    let one = tree(&sandbox, "one");
-    let by = |args: &[&str]| data(&sandbox, &[args, &["--worktree", &one]].concat());
-    by(&["claim", "plan.toml"]);
-    let texts = ["--note", "--task", "--eta", "--done", "--next", "--session"];
-    let report: Vec<&str> = texts.iter().flat_map(|name| [name, TEXT]).collect();
-    by(&[&["checkpoint", "plan.toml", "jwt"], &report[..]].concat());
-    by(&["check", "plan.toml", "jwt", "1", "--defer", "--reason", TEXT]);
-    // Words that are no option's come behind two dashes.
-    let add = ["item", "add", "plan.toml", "jwt", "--worktree", &one, "--", TEXT];
-    sandbox.piton(&add).output().success();
-    by(&["ask", "plan.toml", "jwt", "which?", "--choice", TEXT, "--choice", "-1"]);
-    sandbox.piton(&["answer", "--", "jwt", "-1"]).output().success();
-    by(&["fail", "plan.toml", "jwt", "--reason", TEXT]);
-    data(&sandbox, &["reset", "plan.toml", "jwt"]);
-    by(&["claim", "plan.toml"]);
-    by(&["complete", "plan.toml", "jwt", "--force", "--reason", TEXT]);
-    data(&sandbox, &["reset", "plan.toml", "jwt", "--force", "--reason", TEXT]);
-    let told = |event: &str| events_named(&sandbox, event)[0].clone();
-    let report = told("checkpointed")["report"].clone();
-    for name in texts {
-        assert_eq!(report[name.trim_start_matches('-')], TEXT, "{name}");
-    }
-    assert_eq!(told("items_marked")["mark"]["deferred"]["reason"], TEXT);
-    assert_eq!(told("item_added")["text"], TEXT);
-    assert_eq!(told("asked")["choices"], serde_json::json!([TEXT, "-1"]));
-    assert_eq!(told("failed")["why"]["reported"]["reason"], TEXT);
-    assert_eq!(told("completed")["waived"]["reason"], TEXT);
-    assert_eq!(told("reset")["reason"], serde_json::Value::Null, "of a failed step");
-    // A lease is said to be wrong, rather than to be an option.
-    for verb in [&["claim", "plan.toml"][..], &["heartbeat", "plan.toml", "jwt"]] {
-        let args = [verb, &["--worktree", &one, "--lease", "-5s"]].concat();
-        let (exit, _, message) = refused(&sandbox, &args);
-        assert!(exit == 2 && message.contains("is negative"), "{message}");
-    }
 }
 
 #[test]

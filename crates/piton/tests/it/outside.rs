@@ -11,7 +11,7 @@ mod trees;
 use std::path::{Path, PathBuf};
 
 use piton_testkit::Sandbox;
-use piton_testkit::runs::{commit_file, data, lay_plan, refused, view};
+use piton_testkit::runs::{branch, commit_file, data, landed, lay_plan, refused};
 use serde_json::Value;
 
 const PLAN: &str = "\
@@ -51,7 +51,7 @@ impl Lab {
     }
 
     pub(crate) fn of(plan: &str) -> Lab {
-        let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+        let sandbox = crate::sandbox();
         lay_plan(&sandbox, plan);
         Lab { sandbox }
     }
@@ -98,13 +98,13 @@ impl Lab {
     }
 
     pub(crate) fn branch(&self) -> String {
-        view(&self.sandbox)["branch"].as_str().expect("a branch").to_owned()
+        branch(&self.sandbox)
     }
 
     /// What the run's branch has in a file.
     #[track_caller]
     pub(crate) fn landed(&self, file: &str) -> String {
-        self.sandbox.git(&["show", &format!("{}:{file}", self.branch())])
+        landed(&self.sandbox, file)
     }
 
     pub(crate) fn tip(&self) -> String {

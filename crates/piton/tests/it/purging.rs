@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::PathBuf;
 
+use piton_testkit::crash::points_of;
 use piton_testkit::runs::{command_step, data, lay_plan, plan, refused, view};
-use piton_testkit::{POINTS, Who};
-use piton_testkit::{Sandbox, Terminal, kill9};
+use piton_testkit::{Sandbox, Terminal, Who, kill9};
 
 /// A run that was stopped in the middle of its second step: the first one has landed, and in the
 /// worktree there is a file that is in no snapshot, and one that is ignored.
@@ -17,7 +17,7 @@ struct Stopped {
 }
 
 fn stopped() -> Stopped {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let steps = [
         command_step(&sandbox, "first", "echo first > first.txt", ""),
         command_step(
@@ -210,37 +210,26 @@ fn on_a_terminal_it_is_asked_twice() {
     it.assert_purged("said twice");
 }
 
-macro_rules! killed {
-    ($($test:ident: $point:literal,)*) => {
-        $(
-            #[test]
-            fn $test() {
-                let it = stopped();
-                let args = ["abandon", it.handle.as_str(), "--purge", "--yes"];
-                let crash = it.sandbox.crash_point($point, 1);
-                let running = it.sandbox.piton(&args).crash_at(&crash).spawn();
-                kill9(crash.wait_hit());
-                running.wait();
-                let out = it.sandbox.piton(&args).output().success();
-                assert!(out.stdout.contains("purged"), "{out}");
-                it.assert_purged($point);
-                data(&it.sandbox, &["undo"]);
-                assert_eq!(it.sandbox.read(it.tree.join("late.txt")), "late\n");
-            }
-        )*
-
-        #[test]
-        fn every_point_of_purging_has_its_test() {
-            let passed = |(_, who): &&(&str, Who)| *who == Who::Purger;
-            let listed: Vec<&str> = POINTS.iter().filter(passed).map(|(point, _)| *point).collect();
-            let elsewhere = ["clean.snapshot-kept", "clean.recorded", "clean.removed"];
-            let listed: Vec<&str> = elsewhere.into_iter().chain(listed).collect();
-            assert_eq!(listed, [$($point),*]);
-        }
-    };
+fn killed_at(point: &str) {
+    let it = stopped();
+    let args = ["abandon", it.handle.as_str(), "--purge", "--yes"];
+    let crash = it.sandbox.crash_point(point, 1);
+    let running = it.sandbox.piton(&args).crash_at(&crash).spawn();
+    kill9(crash.wait_hit());
+    running.wait();
+    let out = it.sandbox.piton(&args).output().success();
+    assert!(out.stdout.contains("purged"), "{out}");
+    it.assert_purged(point);
+    data(&it.sandbox, &["undo"]);
+    assert_eq!(it.sandbox.read(it.tree.join("late.txt")), "late\n");
 }
 
-killed! {
+/// Those of a clean-up that it passes too.
+const OF_CLEANING: [&str; 3] = ["clean.snapshot-kept", "clean.recorded", "clean.removed"];
+
+at_every_point! {
+    every_point_of_purging_has_its_test:
+        points_of(|point, who| who == Who::Purger || OF_CLEANING.contains(&point)), killed_at;
     killed_with_a_snapshot: "clean.snapshot-kept",
     killed_before_a_worktree_goes: "clean.recorded",
     killed_when_a_worktree_has_gone: "clean.removed",

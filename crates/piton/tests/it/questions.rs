@@ -4,22 +4,17 @@
 
 use piton_testkit::runs::{
     agent_step, command_step, completions, data, events, events_named, keeper, kept, lay_plan,
-    plan, refused, step, view, wait_event, why_not,
+    refused, step, view, wait_event, why_not,
 };
 use piton_testkit::{Sandbox, alive, kill9};
 use serde_json::{Value, json};
+
+use crate::sandbox_of;
 
 /// Asks the first time and ends; the second time it does what it was told.
 const ASKS: &str = "count {starts}; nth {starts} 2+: dump-prompt {prompt}; write work.txt precious; \
                     nth {starts} 1: sh piton ask 'Which \"Größe\"?' --choice JWT --choice 形式; \
                     nth {starts} 1: exit 3; write done.txt done";
-
-fn sandbox_of(steps: impl FnOnce(&Sandbox) -> Vec<String>) -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
-    let steps = steps(&sandbox);
-    lay_plan(&sandbox, &plan(&sandbox, &steps));
-    sandbox
-}
 
 /// One step, which asks.
 fn sandbox() -> Sandbox {
@@ -201,7 +196,7 @@ fn a_command_reads_its_answer_by_asking_again() {
 const OUTSIDE: &str = "[plan]\nname = 'hand'\n[[step]]\nid = 'work'\n";
 
 fn outside() -> (Sandbox, String) {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(&sandbox, OUTSIDE);
     let claimed = data(&sandbox, &["claim", "plan.toml", "--worktree", ".", "--lease", "1h"]);
     (sandbox, claimed["fence"].to_string())

@@ -11,8 +11,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use piton_testkit::Sandbox;
 use piton_testkit::runs::{events, lay_plan, why_not};
-use piton_testkit::{DEADLINE, Sandbox, now, wait_until};
 use serde_json::Value;
 
 fn full() -> bool {
@@ -35,7 +35,7 @@ struct Course {
 
 impl Course {
     fn new(steps: usize, trees: usize) -> Course {
-        let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+        let sandbox = crate::sandbox();
         let step = |n: usize| format!("[[step]]\nid = '{}'\n", name(n));
         let steps: String = (0..steps).map(step).collect();
         lay_plan(&sandbox, &format!("[plan]\nname = 'race'\n{steps}"));
@@ -388,64 +388,5 @@ fn release_against_heartbeat_leaves_no_lease_behind() {
         // A heartbeat that came too late has brought nothing back: everything can be had at once.
         let ready = say(course.piton("ready", &[]));
         assert_eq!(ready.ok()["ready"].as_array().map(Vec::len), Some(told.len()));
-    }
-}
-
-#[test]
-fn a_claim_against_a_heartbeat_at_the_end_of_a_lease_has_one_outcome() {
-    let _alone = the_track();
-    const AT_ONCE: usize = 12;
-    let rounds = if full() { 40 } else { 3 };
-    let course = Course::new(AT_ONCE * rounds, 2);
-    let mut won = [0, 0];
-    for round in 0..rounds {
-        let steps: Vec<String> = (0..AT_ONCE).map(|n| name(round * AT_ONCE + n)).collect();
-        let outcomes = std::thread::scope(|scope| {
-            let race = |(n, step): (i64, &String)| {
-                let (course, step) = (&course, step.clone());
-                // From far ahead to far behind: somewhere between them it is close.
-                let start = HeadStart { us: (2 * n - AT_ONCE as i64) * 2_000, ..HeadStart::new() };
-                scope.spawn(move || at_the_end(course, &step, &start))
-            };
-            let all: Vec<_> = (0..).zip(&steps).map(race).collect();
-            all.into_iter().map(|one| one.join().expect("a round")).collect::<Vec<First>>()
-        });
-        for first in outcomes {
-            won[usize::from(first == First::Right)] += 1;
-        }
-    }
-    assert!(won[0] > 0 && won[1] > 0, "a race that is always won by one is none: {won:?}");
-}
-
-/// One holder beats, and another claims, at the moment when the lease is over.
-fn at_the_end(course: &Course, step: &str, start: &HeadStart) -> First {
-    let first = say(course.claim(0, step, &["--lease", "1s"]));
-    let held = fence(&first).to_string();
-    let until = first.ok()["lease_expires"].as_str().expect("a time").to_owned();
-    let mut beat = course.piton("heartbeat", &[step, "--fence", &held, "--lease", "1h"]);
-    let mut claim = course.claim(1, step, &[]);
-    wait_until(DEADLINE, "the end of the lease", || now() >= until);
-    let (beat, claim) = start.race(&mut beat, &mut claim);
-    let answer = claim.ok();
-    let claimed_at = |nth: usize| {
-        let events = events(&course.sandbox);
-        let claims = events.iter().filter(|event| {
-            event["event"] == "claimed" && event["step"]["step"].as_str() == Some(step)
-        });
-        claims.skip(nth).map(|event| event["at"].as_str().expect("a time").to_owned()).next()
-    };
-    if answer["claimed"] == true {
-        assert_eq!(
-            (&answer["grounds"], &answer["reclaimed"]),
-            (&"lease_over".into(), &true.into())
-        );
-        beat.lost();
-        let at = claimed_at(1).expect("the second claim");
-        assert!(at >= until, "{at} is before {until}");
-        First::Right
-    } else {
-        assert_eq!(beat.ok()["beat"], "continue");
-        assert_eq!(claimed_at(1), None);
-        First::Left
     }
 }

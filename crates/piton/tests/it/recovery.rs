@@ -9,10 +9,12 @@ use std::process::{Child, Command, Stdio};
 use piton_testkit::processes::{freeze, session};
 use piton_testkit::runs::{
     OnDisk, agent_step, all_killed, at_work, attempt_folder, command_step, completions, events,
-    events_named, keeper, keepers, lay_plan, plan, step, view, wait_dead, wait_event,
+    events_named, keeper, keepers, step, view, wait_dead, wait_event,
 };
 use piton_testkit::{DEADLINE, Output, Sandbox, Signal, alive, kill9, shell_word, wait_until};
 use serde_json::{Value, json};
+
+use crate::sandbox_of;
 
 const RUN: [&str; 8] =
     ["run", "plan.toml", "--trust", "--auto-continue", "--grace", "300ms", "--lease", "1h"];
@@ -21,13 +23,6 @@ const RUN: [&str; 8] =
 const HANGS_ONCE: &str = "alone {lock}; count {starts}; pid {agent}; nth {starts} 2: dump-prompt \
                           {prompt}; nth {starts} 2: sh cp work.txt {seen}; write work.txt precious; \
                           print at work; touch {ready}; nth {starts} 1: hang; write done.txt done";
-
-fn sandbox_of(steps: impl FnOnce(&Sandbox) -> Vec<String>) -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
-    let steps = steps(&sandbox);
-    lay_plan(&sandbox, &plan(&sandbox, &steps));
-    sandbox
-}
 
 fn sandbox(script: &str) -> Sandbox {
     sandbox_of(|sandbox| vec![agent_step(sandbox, "work", script, "")])
@@ -178,7 +173,13 @@ fn a_killed_agent_is_an_interruption_and_costs_no_retry() {
     assert_eq!(interrupted.len(), 1);
     assert_eq!(interrupted[0]["cause"], "process_kill");
     assert_eq!(events_named(&sandbox, "claimed")[1]["entry"], "continue");
-    assert_eq!(step(&view(&sandbox), "work")["failures"], 0);
+    let work = step(&view(&sandbox), "work").clone();
+    assert_eq!(work["failures"], 0);
+    // What it printed and how it ended is kept.
+    let [first, second] = [0, 1].map(|n| attempt_folder(&sandbox, &work["attempts"][n]["attempt"]));
+    assert_eq!(sandbox.read(first.join("transcript.log")), "at work\n");
+    assert_eq!(sandbox.read_json(first.join("exit.json"))["exit"], json!({ "signal": 9 }));
+    assert_eq!(sandbox.read_json(second.join("exit.json"))["exit"], json!({ "code": 0 }));
     assert_finished(&sandbox, 2);
 }
 
@@ -323,22 +324,6 @@ impl Drop for Innocent {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-#[test]
-fn what_an_interrupted_attempt_printed_and_how_it_ended_is_kept() {
-    let sandbox = sandbox(HANGS_ONCE);
-    let (worker, agent) = at_work(&sandbox, &RUN);
-    kill9(agent);
-    worker.wait().success();
-    let attempts = step(&view(&sandbox), "work")["attempts"].clone();
-    let first = attempt_folder(&sandbox, &attempts[0]["attempt"]);
-    assert_eq!(sandbox.read(first.join("transcript.log")), "at work\n");
-    assert_eq!(sandbox.read_json(first.join("exit.json"))["exit"], json!({ "signal": 9 }));
-    let second = attempt_folder(&sandbox, &attempts[1]["attempt"]);
-    assert_eq!(sandbox.read_json(second.join("exit.json"))["exit"], json!({ "code": 0 }));
-    let log = sandbox.piton(&["log"]).output().success();
-    assert!(log.stdout.contains("at work"), "{log}");
 }
 
 /// Everything of the repository and its git directory, and every ref.

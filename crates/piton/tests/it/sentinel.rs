@@ -178,7 +178,7 @@ impl Traps<'_> {
 
 #[test]
 fn no_command_of_piton_runs_what_the_repository_defines() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let attributes = "*.x filter=evil diff=evil merge=evil\n*.cmd diff=cmd\n*.proc filter=proc\n";
     sandbox.write(".gitattributes", attributes);
     for name in ["a.x", "c.cmd"] {

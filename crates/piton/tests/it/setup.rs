@@ -5,27 +5,16 @@ use std::fs;
 use std::path::PathBuf;
 
 use piton_testkit::runs::{
-    agent_step, command_step, keeper, lay_plan, refused, step, view, wait_dead, worktree,
+    agent_step, command_step, keeper, landed_files, lay_plan, plan_with, refused, step, view,
+    wait_dead, worktree,
 };
 use piton_testkit::{Sandbox, Signal, kill9, toml_string};
 
-fn sandbox() -> Sandbox {
-    Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"))
-}
+use crate::sandbox;
 
 /// A plan with these lines in `[plan]`.
 fn lay(sandbox: &Sandbox, lines: &str, steps: &[String]) {
-    let program = toml_string(&sandbox.fake_agent().display().to_string());
-    let head = format!(
-        "[plan]\nname = 'test'\nagent = 'fake'\n{lines}\n\
-         [agent.fake]\ncommand = [{program}, '--prompt']\nprompt = 'file'\n"
-    );
-    lay_plan(sandbox, &(head + &steps.concat()));
-}
-
-fn landed(sandbox: &Sandbox) -> String {
-    let branch = view(sandbox)["branch"].as_str().expect("a branch").to_owned();
-    sandbox.git(&["ls-tree", "-r", "--name-only", &branch])
+    lay_plan(sandbox, &plan_with(sandbox, lines, steps));
 }
 
 fn setup(sandbox: &Sandbox, command: &str) -> String {
@@ -57,7 +46,7 @@ fn setup_runs_once_in_every_worktree_that_is_made() {
     fs::remove_dir_all(worktree(&sandbox)).expect("removable");
     sandbox.piton(&["resume"]).output().success();
     assert_eq!(sandbox.lines(sandbox.mark("setups")), 2, "the tree was made again");
-    let files = landed(&sandbox);
+    let files = landed_files(&sandbox);
     assert!(files.contains("half.txt") && !files.contains("tool.log"), "{files}");
 }
 
@@ -92,7 +81,7 @@ fn files_are_copied_and_folders_linked_and_neither_lands() {
         sandbox.write("app/.env", "inner");
         sandbox.write("node_modules/x", "x");
         sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
-        let files = landed(&sandbox);
+        let files = landed_files(&sandbox);
         assert!(files.contains("a.txt"), "{files}");
         assert!(!files.contains(".env") && !files.contains("node_modules"), "{files}");
         assert_eq!(sandbox.read(".env"), "secret", "the user's own is as it was");

@@ -11,7 +11,7 @@ use piton_testkit::{Sandbox, Signal};
 use serde_json::Value;
 
 fn sandbox_with(isolation: &str, steps: &[(&str, &str)]) -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let steps: Vec<String> =
         steps.iter().map(|(id, command)| command_step(&sandbox, id, command, "")).collect();
     let text = plan(&sandbox, &steps);
@@ -59,7 +59,7 @@ fn a_tree_that_somebody_works_in_is_passed_over() {
 
 #[test]
 fn whose_lease_is_over_gives_the_worktree_up_with_its_bytes_kept() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let wait = "test ! -e mine.txt && touch {ready}; cat {gate}";
     let steps = [command_step(&sandbox, "a", wait, ""), "[[step]]\nid = 'b'\n".to_owned()];
     lay_plan(&sandbox, &plan(&sandbox, &steps));
@@ -95,7 +95,7 @@ fn pipe(sandbox: &Sandbox) {
 
 #[test]
 fn a_run_whose_only_holder_has_lapsed_says_so() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let steps = [command_step(&sandbox, "a", "true", ""), "[[step]]\nid = 'hand'\n".to_owned()];
     lay_plan(&sandbox, &plan(&sandbox, &steps));
     data(&sandbox, &["open", "plan.toml"]);

@@ -7,11 +7,9 @@ use std::process::Stdio;
 use piton_testkit::processes::{freeze, has_pending, session};
 use piton_testkit::runs::{
     agent_step, at_work, attempt_folder, command_step, completions, events, events_named, keeper,
-    keepers, kept, lay_plan, plan, step, view, wait_dead, wait_event, worktree,
+    keepers, kept, lay_plan, orphaned, plan, step, view, wait_dead, wait_event, worktree,
 };
-use piton_testkit::{
-    DEADLINE, Output, Sandbox, Signal, Terminal, alive, kill9, signal, wait_until,
-};
+use piton_testkit::{DEADLINE, Output, Sandbox, Signal, Terminal, alive, signal, wait_until};
 use serde_json::Value;
 
 /// Works, hangs the first time it is started, and comes to its end the second time.
@@ -28,7 +26,7 @@ const RUN: [&str; 5] = ["run", "plan.toml", "--trust", "--grace", "300ms"];
 const RUN_WITH_MUCH_GRACE: [&str; 5] = ["run", "plan.toml", "--trust", "--grace", "10m"];
 
 fn sandbox(script: &str) -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let steps = [
         agent_step(&sandbox, "work", script, ""),
         command_step(&sandbox, "after", "cp work.txt copy.txt", "needs = ['work']"),
@@ -190,7 +188,7 @@ fn an_agent_that_ends_well_when_asked_to_stop_has_not_finished() {
 
 #[test]
 fn ctrl_c_during_verify_does_not_start_the_agent_again() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let script = "count {starts}; write work.txt precious; write done.txt done";
     let check = sandbox.fake(&piton_testkit::runs::marked(
         &sandbox,
@@ -336,9 +334,7 @@ fn stop_from_elsewhere_stops_the_run_until_somebody_resumes() {
 fn stop_ends_what_a_dead_keeper_left() {
     let sandbox = sandbox(HANGS_ONCE);
     let (worker, agent) = at_work(&sandbox, &RUN);
-    let keeper = keeper(&sandbox);
-    drop(worker.kill9());
-    kill9(keeper);
+    orphaned(&sandbox, worker);
     assert!(alive(agent), "nobody is behind it any more");
     let stopped = sandbox.piton(&["stop"]).output().success();
     assert!(stopped.stderr.contains(&format!("was ended: {agent}")), "{stopped}");

@@ -4,12 +4,12 @@
 use std::fs;
 use std::path::PathBuf;
 
+use piton_testkit::crash::points_of;
 use piton_testkit::runs::{
-    OnDisk, agent_step, command_step, data, events_named, keeper, kept, lay_plan, plan, refused,
+    OnDisk, agent_step, command_step, data, events_named, kept, lay_plan, orphaned, plan, refused,
     step, view, worktree,
 };
-use piton_testkit::{POINTS, Who};
-use piton_testkit::{Running, Sandbox, kill9};
+use piton_testkit::{Running, Sandbox, Who};
 use serde_json::Value;
 
 /// A run whose one step was stopped after it had gone through two states, each in a snapshot. In between
@@ -30,7 +30,7 @@ fn begun() -> (Sandbox, Running) {
 
 /// With settings of the repository.
 fn begun_with(settings: &str) -> (Sandbox, Running) {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     sandbox.write("piton.toml", settings);
     lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "a", SCRIPT, "")]));
     let run = sandbox.piton(&["run", "plan.toml", "--trust"]).env("PITON_SNAPSHOT_EVERY", "100ms");
@@ -231,17 +231,6 @@ fn a_worktree_goes_back_whole_and_forth_again() {
 }
 
 #[test]
-fn one_file_goes_back_and_the_rest_stays() {
-    let lab = Lab::new();
-    let committed = lab.head();
-    let done = lab.restore(&["--at", &lab.early, "sub/old", "one"]);
-    assert_eq!((&done["branch"], lab.head()), (&Value::Null, committed), "the branch stays");
-    assert_eq!(lab.read("one").as_deref(), Some("first\n"));
-    assert_eq!(lab.read("sub/old").as_deref(), Some("old\n"));
-    assert_eq!(lab.read("new").as_deref(), Some("fresh\n"));
-}
-
-#[test]
 fn newer_edits_are_listed_and_replaced_only_on_request() {
     let lab = Lab::new();
     lab.write("one", "by a person\n");
@@ -265,10 +254,7 @@ fn edits_after_a_crash_are_refused_however_often_it_is_said() {
     let (sandbox, run) = begun();
     let early =
         step(&view(&sandbox), "a")["snapshot"]["commit"].as_str().expect("an id").to_owned();
-    let keeper = keeper(&sandbox);
-    kill9(run.pid());
-    kill9(keeper);
-    drop(run);
+    orphaned(&sandbox, run);
     let tree = worktree(&sandbox);
     for path in ["one", "mine"] {
         fs::write(tree.join(path), "by a person\n").expect("writable");
@@ -295,7 +281,7 @@ fn edits_after_a_crash_are_refused_however_often_it_is_said() {
 
 #[test]
 fn a_repository_within_the_worktree_is_kept_and_told_as_not_landed() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let made = "git init -q vendor; cd vendor; echo a > a; git add a; \
         git -c user.name=x -c user.email=x commit -qm i; echo d > b; cd ..; \
         git init -q unborn; echo u > unborn/u; echo top > top";
@@ -329,10 +315,7 @@ fn whoever_works_there_is_not_disturbed() {
     let (exit, code, message) = refused(&sandbox, &["snapshot", "restore", "--yes"]);
     assert_eq!((exit, code.as_str()), (1, "E097"), "{message}");
     // A dead one is buried first, and what it left is kept.
-    let keeper = keeper(&sandbox);
-    kill9(run.pid());
-    kill9(keeper);
-    drop(run);
+    orphaned(&sandbox, run);
     let done = data(&sandbox, &["snapshot", "restore", "--yes"]);
     assert_eq!(done["removed"], serde_json::json!([]));
     assert_eq!(events_named(&sandbox, "interrupted").len(), 1);
@@ -422,7 +405,7 @@ fn killed_at(point: &str) {
 
 #[test]
 fn work_at_risk_is_told_while_it_runs_and_what_was_saved_afterwards() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let script = "write one first; write two second; touch {w1}; hang";
     lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "a", script, "")]));
     let run = sandbox.piton(&["run", "plan.toml", "--trust"]).env("PITON_SNAPSHOT_EVERY", "1h");
@@ -436,10 +419,7 @@ fn work_at_risk_is_told_while_it_runs_and_what_was_saved_afterwards() {
     assert!(text.contains("at risk: the last "), "{text}");
     assert!(events_named(&sandbox, "checkpointed").is_empty(), "the log does not grow by it");
 
-    let keeper = keeper(&sandbox);
-    kill9(run.pid());
-    kill9(keeper);
-    drop(run);
+    orphaned(&sandbox, run);
     // Found dead, and not yet recorded: since when no snapshot has the work is still known.
     let dead = view(&sandbox);
     assert_eq!(
@@ -515,35 +495,6 @@ fn a_merge_under_way_is_shown_with_how_to_go_on() {
     let told = "a merge was under way: MERGE_HEAD";
     assert!(text.stderr.contains(told) && text.stderr.contains("not begun again"), "{text}");
     assert!(text.stderr.contains("&& git commit -m"), "{text}");
-}
-
-#[test]
-fn a_snapshot_that_the_log_does_not_name_yet_counts_as_saved() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
-    let script = "write one first; touch {w1}; hang";
-    lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "a", script, "")]));
-    let run = sandbox.piton(&["run", "plan.toml", "--trust"]).env("PITON_SNAPSHOT_EVERY", "1h");
-    let run = run.spawn();
-    sandbox.wait_exists(sandbox.mark("w1"));
-    let keeper = keeper(&sandbox);
-    kill9(run.pid());
-    kill9(keeper);
-    drop(run);
-    let text = || sandbox.piton(&["status", "test"]).output().success().stdout;
-    assert!(text().contains("saved: nothing yet"), "{}", text());
-    // As if it had been killed between the two.
-    sandbox.write(worktree(&sandbox).join("two"), "second\n");
-    let tree = worktree(&sandbox);
-    sandbox.git_in(&tree, &["add", "-A"]);
-    sandbox.git_in(&tree, &["commit", "--quiet", "-m", "kept"]);
-    let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
-    let fence = step(&view(&sandbox), "a")["attempts"][0]["fence"].as_u64().expect("a fence");
-    let name = format!("refs/piton/{handle}/a/{fence}/1");
-    sandbox.git_in(&tree, &["update-ref", &name, "HEAD"]);
-    let saved = format!("by {handle}/a/{fence}/1");
-    assert!(text().contains("saved: 2 changed files at ") && text().contains(&saved), "{}", text());
-    assert!(events_named(&sandbox, "checkpointed").is_empty());
-    sandbox.piton(&["stop"]).output().success();
 }
 
 #[test]
@@ -682,25 +633,8 @@ fn a_restore_that_was_worked_on_since_is_not_undone_over_that() {
     assert_eq!(before.differences(&OnDisk::of(&lab.tree)), Vec::<PathBuf>::new());
 }
 
-macro_rules! killed_while_restoring {
-    ($($test:ident: $point:literal,)*) => {
-        $(
-            #[test]
-            fn $test() {
-                killed_at($point);
-            }
-        )*
-
-        #[test]
-        fn every_point_of_a_restore_has_its_test() {
-            let ours = POINTS.iter().filter(|(_, who)| *who == Who::Restorer);
-            let listed: Vec<&str> = ours.map(|(point, _)| *point).collect();
-            assert_eq!(listed, [$($point),*]);
-        }
-    };
-}
-
-killed_while_restoring! {
+at_every_point! {
+    every_point_of_a_restore_has_its_test: points_of(|_, who| who == Who::Restorer), killed_at;
     killed_at_kept: "restore.kept",
     killed_at_intended: "restore.intended",
     killed_at_file: "restore.file",

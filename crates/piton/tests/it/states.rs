@@ -11,7 +11,9 @@ mod pool;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use piton_testkit::runs::{agent_step, keepers, lay_plan, plan, step, view, wait_event};
+use piton_testkit::runs::{
+    agent_step, branch, keepers, landed, lay_plan, plan, step, view, wait_event,
+};
 use piton_testkit::{Output, Sandbox, kill9};
 use serde_json::Value;
 
@@ -41,7 +43,7 @@ impl Left {
 
     /// The same; the second agent then runs a script of its own.
     pub(crate) fn with(first: &str, second: &str, env: &[(&str, &Path)]) -> Left {
-        let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+        let sandbox = crate::sandbox();
         sandbox.write("theirs.txt", "base\n");
         sandbox.write(sandbox.mark("first.sh"), first);
         let found = "git status > \"$1.status\"; git status --porcelain > \"$1.paths\"; \
@@ -133,11 +135,16 @@ impl Left {
     pub(crate) fn assert_landed(&self, files: &[(&str, &str)]) {
         let run = view(&self.sandbox);
         assert_eq!(step(&run, "work")["status"], "completed", "{run:#}");
-        let branch = run["branch"].as_str().expect("a branch");
         for (file, text) in files {
-            assert_eq!(self.git(&["show", &format!("{branch}:{file}")]), *text, "{file}");
+            assert_eq!(landed(&self.sandbox, file), *text, "{file}");
         }
         self.sandbox.wait_no_processes();
+    }
+
+    /// The commit is in what the run has landed.
+    #[track_caller]
+    pub(crate) fn assert_lands(&self, commit: &str) {
+        self.git(&["merge-base", "--is-ancestor", commit, &branch(&self.sandbox)]);
     }
 }
 

@@ -22,7 +22,7 @@ needs = ['jwt']
 ";
 
 fn sandbox() -> (Sandbox, String, String) {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(&sandbox, PLAN);
     let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
     (sandbox, one, two)
@@ -124,7 +124,7 @@ fn what_nobody_works_on_is_not_said_to_be_stopped() {
 
 #[test]
 fn a_worker_that_waits_for_a_step_which_is_stopped_ends_and_goes_on_later() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(
         &sandbox,
         "[plan]\nname = 'mix'\n[[step]]\nid = 'jwt'\n[[step]]\nid = 'ship'\nneeds = ['jwt']\n\

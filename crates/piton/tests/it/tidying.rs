@@ -24,7 +24,7 @@ pub(crate) struct Lab {
 impl Lab {
     #[track_caller]
     pub(crate) fn new(steps: usize) -> Lab {
-        let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+        let sandbox = crate::sandbox();
         sandbox.write("src/.gitignore", "/build/\n*.tmp\n");
         sandbox.write("src/lib.txt", "a\nb\nc\n");
         sandbox.commit("something to work on");
@@ -191,7 +191,7 @@ pub(crate) fn assert_back(lab: &Lab, safe: &[PathBuf], prints: &[Print], why: &s
 /// A run that was stopped in the middle of a step.
 #[track_caller]
 pub(crate) fn stopped() -> (Lab, String) {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let (ready, gate) = (sandbox.mark("ready"), sandbox.mark("gate"));
     let wait = format!(
         "echo half > half.txt; touch {}; until test -e {}; do sleep 0.05; done",

@@ -2,20 +2,10 @@
 //! what an agent leaves behind when its keeper dies, a keeper that does not get ready. No step pays for
 //! it with a retry, nothing is lost, and a person is told what to do.
 
+use piton_testkit::runs::{branch, view};
 use piton_testkit::{Sandbox, Signal, toml_string};
-use serde_json::Value;
 
-fn sandbox() -> Sandbox {
-    Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"))
-}
-
-fn view(sandbox: &Sandbox) -> Value {
-    sandbox.piton(&["show", "--json"]).output().success().json()["data"]["run"].clone()
-}
-
-fn branch(sandbox: &Sandbox) -> String {
-    view(sandbox)["branch"].as_str().expect("a branch").to_owned()
-}
+use crate::sandbox;
 
 /// Two steps; the second waits for the mark `go` the first time it is started.
 fn interrupted_after_one_step(sandbox: &Sandbox) {

@@ -10,7 +10,7 @@ use piton_testkit::runs::{
 
 /// A plan whose first step leaves a mark and waits, and whose second leaves another.
 fn sandbox() -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let steps = [
         command_step(&sandbox, "a", "touch {ran-a}; until test -f {go}; do sleep 0.01; done", ""),
         command_step(&sandbox, "b", "touch {ran-b}", "needs = [\"a\"]"),
@@ -74,7 +74,7 @@ fn trust_that_is_withdrawn_between_two_attempts_ends_the_worker() {
 
 #[test]
 fn a_commit_is_not_verified_once_trust_is_withdrawn() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let verify = format!("touch '{}'", sandbox.mark("verified").display());
     let plan = format!("[plan]\nname = 'x'\n[[step]]\nid = 'jwt'\nverify = \"{verify}\"\n");
     lay_plan(&sandbox, &plan);

@@ -72,7 +72,7 @@ fn sh(dir: &Path, script: &str) {
 
 /// What the repository has before anything else: filters of the user, line ends, something to be sparse.
 fn ground() -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let config = sandbox.home().join(".gitconfig");
     let more = "[filter \"lfs\"]\n\tclean = tr a-z A-Z\n\tsmudge = tr A-Z a-z\n\trequired = true\n\
         [core]\n\tautocrlf = true\n[protocol \"file\"]\n\tallow = always\n";

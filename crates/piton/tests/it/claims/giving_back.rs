@@ -1,17 +1,17 @@
 //! Claims that are given back, and steps that are made pending again: what of their work stays and what is
 //! open once more.
 
+use piton_testkit::alive;
 use piton_testkit::runs::{
     agent_step, assert_fenced, data, events, lay_plan, plan, refused, step, tree, view,
 };
-use piton_testkit::{Sandbox, alive};
 use serde_json::Value;
 
 use super::{assert_kept_of_the_dead, claim, fence, sandbox, with_a_dead_keeper};
 
 #[test]
 fn release_by_force_ends_a_keeper_and_keeps_its_bytes() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let script = "write work.txt half; pid {agent}; touch {ready}; hang";
     lay_plan(&sandbox, &plan(&sandbox, &[agent_step(&sandbox, "jwt", script, "")]));
     let worker = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).spawn();

@@ -1,17 +1,16 @@
 //! What piton's variables answer inside an attempt, where no arguments are needed.
 
 use piton_testkit::runs::{
-    agent_step, command_step, data, events_named, lay_plan, plan, step, tree, view,
+    agent_step, command_step, events_named, lay_plan, plan, step, tree, view,
 };
 use piton_testkit::{Output, Sandbox};
-use serde_json::Value;
 
 use super::{claim, fence, sandbox};
 
 /// Runs a plan whose one agent says these things to piton.
 #[track_caller]
 fn inside(commands: &[&str], more: &str) -> (Sandbox, Output) {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let said: Vec<String> = commands.iter().map(|command| format!("sh {command}")).collect();
     let script = format!("write work.txt ähm; {}", said.join("; "));
     let steps =
@@ -64,28 +63,6 @@ fn inside_an_attempt_no_arguments_are_needed() {
     let own = reported.iter().find(|event| event["report"]["progress"] == 50).expect("the report");
     let name = own["snapshot"]["refname"].as_str().expect("its bytes are kept");
     assert_eq!(sandbox.git(&["cat-file", "blob", &format!("{name}:work.txt")]), "ähm");
-}
-
-#[test]
-fn what_is_claimed_inside_is_told_as_it_is_now() {
-    let sandbox = sandbox();
-    let elsewhere = sandbox.root().join("elsewhere").to_str().expect("text").to_owned();
-    std::fs::create_dir_all(&elsewhere).expect("a folder");
-    let inside = |claimed: &Value| {
-        let run = claimed["run"].as_str().expect("an id").to_owned();
-        let piton = sandbox.piton(&["claim", "--json"]).env("PITON_RUN", run);
-        let piton = piton.env("PITON_STEP", "jwt").env("PITON_FENCE", fence(claimed));
-        piton.output().success().json()["data"].clone()
-    };
-    let first = claim(&sandbox, &elsewhere, &["--lease", "1h"]);
-    assert_eq!((&inside(&first)["reclaimed"], &first["reclaimed"]), (&false.into(), &false.into()));
-    let again = claim(&sandbox, &elsewhere, &["--lease", "1h"]);
-    data(&sandbox, &["heartbeat", "plan.toml", "jwt", "--worktree", &elsewhere, "--lease", "5h"]);
-    let told = inside(&again);
-    assert_eq!(told["fence"], again["fence"]);
-    assert_eq!((&told["reclaimed"], &told["snapshots"]), (&true.into(), &false.into()), "{told}");
-    let until = |claim: &Value| claim["lease_expires"].as_str().expect("a time").to_owned();
-    assert!(until(&told) > until(&again), "the lease was renewed since: {told}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Completing that is killed, raced, overtaken or interrupted at each durable action.
 
+use piton_testkit::crash::points_of;
 use piton_testkit::runs::{events, events_named, lay_plan, told, view};
-use piton_testkit::{POINTS, Who};
-use piton_testkit::{Running, alive, kill9};
+use piton_testkit::{Running, Who, alive, kill9};
 use serde_json::Value;
 
 use super::{Lab, SNAPSHOT_KEPT};
@@ -42,32 +42,16 @@ fn killed_at(point: &str) {
     lab.sandbox.wait_no_processes();
 }
 
-macro_rules! killed_while_completing {
-    ($($test:ident: $point:literal,)*) => {
-        $(
-            #[test]
-            fn $test() {
-                killed_at($point);
-            }
-        )*
-
-        #[test]
-        fn every_point_of_a_holder_has_its_test() {
-            let passed = |(point, who): &&(&str, Who)| {
-                let elsewhere = [SNAPSHOT_KEPT, UNLANDED_KEPT].contains(point);
-                let shared = point.starts_with("land.") || point.starts_with("verify.");
-                !elsewhere && (*who == Who::Holder || shared)
-            };
-            let listed: Vec<&str> = POINTS.iter().filter(passed).map(|(point, _)| *point).collect();
-            assert_eq!(listed, [$($point),*]);
-        }
-    };
-}
-
 /// Passed only where something conflicts: see `conflicts.rs`.
 const UNLANDED_KEPT: &str = "land.unlanded-kept";
 
-killed_while_completing! {
+fn is_ours(point: &str, who: Who) -> bool {
+    let shared = point.starts_with("land.") || point.starts_with("verify.");
+    ![SNAPSHOT_KEPT, UNLANDED_KEPT].contains(&point) && (who == Who::Holder || shared)
+}
+
+at_every_point! {
+    every_point_of_a_holder_has_its_test: points_of(is_ours), killed_at;
     killed_at_verify_spawned: "verify.spawned",
     killed_at_land_intended: "land.intended",
     killed_at_land_ref_moved: "land.ref-moved",

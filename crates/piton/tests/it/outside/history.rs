@@ -1,9 +1,9 @@
 //! What is told afterwards: reports in the next prompt, who worked on a step, and how that ended.
 
+use piton_testkit::kill9;
 use piton_testkit::runs::{
     agent_step, attempt_folder, events_named, keeper, lay_plan, plan, step, view,
 };
-use piton_testkit::{Sandbox, kill9};
 use serde_json::Value;
 
 use super::Lab;
@@ -24,7 +24,7 @@ const REPORTED: [(&str, &str, &str); 10] = [
 
 #[test]
 fn what_was_reported_from_inside_reaches_the_next_prompt() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     sandbox.write(sandbox.mark("data"), r#"{ "related": ["a.ts"] }"#);
     let words: Vec<String> =
         REPORTED.iter().map(|(flag, value, _)| format!("{flag} '{value}'")).collect();
@@ -114,7 +114,7 @@ fn show_lists_who_worked_and_how_it_ended() {
 
 #[test]
 fn a_keeper_tells_its_process_and_commits() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let script = "write one 1; commit by the agent; write two 2; touch {ready}; await {go}";
     let steps = [agent_step(&sandbox, "a", script, "")];
     lay_plan(&sandbox, &plan(&sandbox, &steps));

@@ -3,8 +3,6 @@
 
 use std::fs;
 
-use piton_testkit::runs::view;
-
 use crate::states::Left;
 
 #[test]
@@ -17,8 +15,7 @@ fn a_deleted_branch_is_made_again_where_it_was() {
     assert!(row["then"].as_str().expect("text").contains(&was[..10]), "{row:#}");
     left.resume().success();
     left.assert_all_there();
-    let branch = view(&left.sandbox)["branch"].as_str().expect("a branch").to_owned();
-    left.git(&["merge-base", "--is-ancestor", &was, &branch]);
+    left.assert_lands(&was);
 }
 
 #[test]
@@ -31,8 +28,7 @@ fn a_branch_deleted_together_with_its_worktree_is_made_again() {
     left.assert_told("missing");
     left.resume().success();
     left.assert_all_there();
-    let branch = view(&left.sandbox)["branch"].as_str().expect("a branch").to_owned();
-    left.git(&["merge-base", "--is-ancestor", &was, &branch]);
+    left.assert_lands(&was);
 }
 
 /// Somebody moves the branch from elsewhere.
@@ -53,8 +49,7 @@ fn a_branch_that_was_moved_back_is_put_where_the_files_are() {
     let (left, was, _) = moved(|left| left.git(&["rev-parse", "main"]));
     left.resume().success();
     left.assert_all_there();
-    let branch = view(&left.sandbox)["branch"].as_str().expect("a branch").to_owned();
-    left.git(&["merge-base", "--is-ancestor", &was, &branch]);
+    left.assert_lands(&was);
 }
 
 #[test]
@@ -65,8 +60,7 @@ fn a_branch_that_was_moved_to_something_unrelated_is_put_back_and_that_is_kept()
     });
     left.resume().success();
     left.assert_all_there();
-    let branch = view(&left.sandbox)["branch"].as_str().expect("a branch").to_owned();
-    left.git(&["merge-base", "--is-ancestor", &was, &branch]);
+    left.assert_lands(&was);
     assert_ne!(left.git(&["for-each-ref", "--contains", &to, "refs/piton"]), "");
 }
 

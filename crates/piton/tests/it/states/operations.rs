@@ -1,7 +1,6 @@
 //! What git was in the middle of: an agent that continues finds it as it was and can go on with it; one
 //! that starts over loses none of its commits; and half an operation is never taken for a result.
 
-use piton_testkit::Sandbox;
 use piton_testkit::runs::{command_step, events_named, lay_plan, plan, view};
 
 use crate::states::Left;
@@ -134,14 +133,13 @@ fn a_merge_that_is_solved_and_not_committed_is_finished() {
     let left = Left::with(&merge.first(), SOLVE.trim_end_matches("; "), &[]);
     left.resume().success();
     left.assert_landed(&[("theirs.txt", "solved"), ("work.txt", "precious")]);
-    let branch = view(&left.sandbox)["branch"].as_str().expect("a branch").to_owned();
-    left.git(&["merge-base", "--is-ancestor", "other", &branch]);
+    left.assert_lands("other");
 }
 
 #[test]
 fn a_command_that_starts_over_loses_no_commit_of_it() {
     for operation in &OPERATIONS {
-        let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+        let sandbox = crate::sandbox();
         sandbox.write("theirs.txt", "base\n");
         sandbox.write(sandbox.mark("first.sh"), &operation.first());
         let command = "if test -e {again}; then git status > {status}; else touch {again}; \

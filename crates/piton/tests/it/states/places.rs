@@ -5,8 +5,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use piton_testkit::runs::{OnDisk, agent_step, events_named, keepers, lay_plan, plan, step, view};
-use piton_testkit::{Sandbox, Signal, kill9};
+use piton_testkit::Signal;
+use piton_testkit::runs::{
+    OnDisk, agent_step, all_killed, events_named, lay_plan, plan, step, view,
+};
 
 use crate::states::{Left, files};
 
@@ -35,19 +37,11 @@ fn a_worktree_that_even_git_has_forgotten_is_made_again() {
 
 #[test]
 fn what_was_lost_before_the_first_snapshot_is_not_called_kept() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let script = "pid {agent}; write work.txt precious; touch {ready}; once {hung}: hang";
     let text = plan(&sandbox, &[agent_step(&sandbox, "work", script, "")]);
     lay_plan(&sandbox, &text);
-    let start = sandbox.piton(&["run", "plan.toml", "--trust"]);
-    let worker = start.env("PITON_SNAPSHOT_EVERY", "1h").spawn();
-    sandbox.wait_exists(sandbox.mark("ready"));
-    let agent = sandbox.wait_pid(sandbox.mark("agent"));
-    let keepers = keepers(&sandbox);
-    drop(worker.kill9());
-    keepers.into_iter().for_each(kill9);
-    kill9(agent);
-    sandbox.wait_no_processes();
+    all_killed(&sandbox, &["run", "plan.toml", "--trust", "--snapshot-every", "1h"]);
     assert!(step(&view(&sandbox), "work")["snapshot"].is_null(), "nothing is kept");
     let place = sandbox.piton(&["worktree", "path", "plan.toml", "work"]).output().success();
     fs::remove_dir_all(place.stdout.trim()).expect("it can be removed");
@@ -276,24 +270,6 @@ fn a_phantom_of_another_place_that_holds_the_branch_is_in_nobodys_way() {
     left.assert_all_there();
     let listed = left.git(&["worktree", "list", "--porcelain"]);
     assert!(listed.contains("locked on a stick"), "it is somebody's: {listed}");
-}
-
-#[test]
-fn a_moved_repository_takes_its_worktrees_along() {
-    let left = Left::new();
-    let moved = left.sandbox.root().join("moved");
-    fs::rename(left.sandbox.repo(), &moved).expect("it can be moved");
-    let tree = moved.join(left.tree.strip_prefix(left.sandbox.repo()).expect("inside"));
-    let git = left.sandbox.command("git").current_dir(&tree).arg("status").output();
-    assert!(!git.expect("git").status.success(), "git does not find the repository");
-    let told = left.sandbox.piton(&["status", &left.handle, "--json"]).cwd(&moved).output();
-    assert_eq!(told.success().json()["data"]["worktrees"]["work"][0]["state"], "unlinked");
-    left.sandbox.piton(&["resume", "--trust"]).cwd(&moved).output().success();
-    assert_eq!(left.found("paths"), "AM staged.txt\n?? work.txt\n");
-    assert_eq!(left.found("work"), "precious\n");
-    // The sandbox looks where the repository was.
-    fs::rename(&moved, left.sandbox.repo()).expect("it can be moved back");
-    left.assert_landed(&[("mine.txt", "mine"), ("staged.txt", "staged\nmore")]);
 }
 
 #[test]

@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use piton_testkit::runs::{
-    OnDisk, agent_step, command_step, data, keepers, lay_plan, plan, pool_tree, step, tree, view,
-    worktree,
+    OnDisk, agent_step, command_step, data, keepers, landed, lay_plan, plan, pool_tree, step, tree,
+    view, worktree,
 };
 use piton_testkit::{CrashPoint, Running, Sandbox, Signal, kill9};
 use piton_testkit::{POINTS, Who};
@@ -33,7 +33,7 @@ const POINTS_OF_RESET: [(&str, u32); 8] = [
 /// Step `a` works, and then does this the first time; the second time it says what it finds. Step `b` says
 /// where it is.
 fn sandbox(first: &str, then: &str) -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     sandbox.write("kept.txt", "base\n");
     sandbox.write(sandbox.mark("first.sh"), first);
     let a = format!(
@@ -108,9 +108,8 @@ fn a_step_that_waits_keeps_its_tree_while_the_next_works_in_another() {
     sandbox.piton(&["resume", &handle]).output().success();
     assert_eq!(read(&sandbox, "a.pwd"), at(&sandbox, 1), "the same path");
     assert_eq!(read(&sandbox, "a.paths"), STATUS.replace("?? vendor", "?? person.txt\n?? vendor"));
-    let branch = view(&sandbox)["branch"].as_str().expect("a branch").to_owned();
     for (file, text) in [("work.txt", "precious"), ("person.txt", "a person's"), ("b.txt", "b")] {
-        assert_eq!(sandbox.git(&["show", &format!("{branch}:{file}")]), text, "{file}");
+        assert_eq!(landed(&sandbox, file), text, "{file}");
     }
     // What has all landed goes with the run; a repository of its own is nowhere else.
     sandbox.wait_no_processes();
@@ -135,15 +134,14 @@ fn a_step_that_was_stopped_goes_on_in_the_middle_of_its_rebase() {
     assert_eq!((read(&sandbox, "b.pwd"), read(&sandbox, "b.paths")), (at(&sandbox, 2), "".into()));
     sandbox.piton(&["resume"]).output().success();
     assert_eq!(read(&sandbox, "a.pwd"), at(&sandbox, 1));
-    let branch = view(&sandbox)["branch"].as_str().expect("a branch").to_owned();
-    assert_eq!(sandbox.git(&["show", &format!("{branch}:kept.txt")]), "solved");
+    assert_eq!(landed(&sandbox, "kept.txt"), "solved");
     sandbox.wait_no_processes();
     assert!(!worktree(&sandbox).exists(), "all of it has landed");
 }
 
 /// Two commands, one after the other; the first leaves what no snapshot can hold, and what is ignored.
 fn one_after_the_other() -> Sandbox {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     sandbox.write(".gitignore", "*.o\n");
     sandbox.git(&["add", ".gitignore"]);
     sandbox.git(&["commit", "-q", "-m", "ignored"]);

@@ -35,7 +35,7 @@ fn advice(sandbox: &Sandbox, args: &[&str]) -> String {
 }
 
 fn sandbox() -> (Sandbox, String, String) {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(&sandbox, PLAN);
     let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
     (sandbox, one, two)
@@ -152,7 +152,7 @@ fn what_is_told_about_a_changed_plan_can_be_pasted() {
 
 #[test]
 fn what_is_told_of_a_run_can_be_pasted() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let empty = data(&sandbox, &[]);
     let script = "count {starts}; nth {starts} 1: sh piton ask 'Which?'; exit 3";
     let steps = [agent_step(&sandbox, "jwt", script, "retries = 0")];
@@ -246,7 +246,7 @@ fn what_is_told_of_snapshots_can_be_pasted() {
 
 #[test]
 fn what_is_told_of_a_run_that_is_done_can_be_pasted() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let asks = "echo ignored > piton.toml; echo a > a.txt; piton ask 'Which port?' > b.txt";
     let text = format!("[plan]\nname = 'port'\n[[step]]\nid = 'a'\nrun = {asks:?}\n");
     lay_plan(&sandbox, &text);
@@ -267,7 +267,7 @@ fn what_is_told_of_a_run_that_is_done_can_be_pasted() {
 
 #[test]
 fn what_waits_beside_a_failure_is_told_and_can_be_pasted() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let text = "[plan]\nname = 'both'\n\
                 [[step]]\nid = 'asks'\nrun = 'piton ask Which?'\n\
                 [[step]]\nid = 'fails'\nrun = 'exit 3'\n\

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use piton_testkit::{POINTS, Who};
+use piton_testkit::Who;
+use piton_testkit::crash::points_of;
 
 use super::{assert_back, kill_at, small, stopped};
 
@@ -89,38 +90,31 @@ fn killed_while_reopening(point: &str, nth: u32) {
     assert_eq!(lab.status(&handle), "stopped");
 }
 
-macro_rules! killed {
-    ($($test:ident: $act:ident $point:literal,)*) => {
-        $(
-            #[test]
-            fn $test() {
-                // The first row, and one in the middle of the act.
-                let once = ["clean.done", "undo.intended", "undo.reopening"];
-                let once = |point: &str| once.contains(&point) || point.starts_with("abandon.");
-                for nth in if once($point) { 1..=1 } else { 1..=2 } {
-                    $act($point, nth);
-                }
-            }
-        )*
-
-        #[test]
-        fn every_point_of_cleaning_and_undoing_has_its_test() {
-            let ours = |(_, who): &&(&str, Who)| matches!(who, Who::Tidier | Who::Undoer);
-            let listed: Vec<&str> = POINTS.iter().filter(ours).map(|(point, _)| *point).collect();
-            assert_eq!(listed, [$($point),*]);
-        }
+fn killed_at(point: &str) {
+    let act = match point {
+        "undo.reopening" => killed_while_reopening,
+        _ if point.starts_with("clean.") => killed_while_cleaning,
+        _ if point.starts_with("abandon.") => killed_while_abandoning,
+        _ => killed_while_undoing,
     };
+    // The first row, and one in the middle of the act.
+    let once = ["clean.done", "undo.intended", "undo.reopening"].contains(&point);
+    for nth in if once || point.starts_with("abandon.") { 1..=1 } else { 1..=2 } {
+        act(point, nth);
+    }
 }
 
-killed! {
-    killed_at_clean_snapshot_kept: killed_while_cleaning "clean.snapshot-kept",
-    killed_at_clean_recorded: killed_while_cleaning "clean.recorded",
-    killed_at_clean_removed: killed_while_cleaning "clean.removed",
-    killed_at_clean_branch_gone: killed_while_cleaning "clean.branch-gone",
-    killed_at_clean_done: killed_while_cleaning "clean.done",
-    killed_at_abandon_recorded: killed_while_abandoning "abandon.recorded",
-    killed_at_abandon_abandoned: killed_while_abandoning "abandon.abandoned",
-    killed_at_undo_intended: killed_while_undoing "undo.intended",
-    killed_at_undo_tree_back: killed_while_undoing "undo.tree-back",
-    killed_at_undo_reopening: killed_while_reopening "undo.reopening",
+at_every_point! {
+    every_point_of_cleaning_and_undoing_has_its_test:
+        points_of(|_, who| matches!(who, Who::Tidier | Who::Undoer)), killed_at;
+    killed_at_clean_snapshot_kept: "clean.snapshot-kept",
+    killed_at_clean_recorded: "clean.recorded",
+    killed_at_clean_removed: "clean.removed",
+    killed_at_clean_branch_gone: "clean.branch-gone",
+    killed_at_clean_done: "clean.done",
+    killed_at_abandon_recorded: "abandon.recorded",
+    killed_at_abandon_abandoned: "abandon.abandoned",
+    killed_at_undo_intended: "undo.intended",
+    killed_at_undo_tree_back: "undo.tree-back",
+    killed_at_undo_reopening: "undo.reopening",
 }

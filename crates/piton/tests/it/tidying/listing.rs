@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use piton_testkit::Sandbox;
 use piton_testkit::runs::{command_step, lay_plan, plan, worktree};
 
 use super::{Lab, stopped};
@@ -65,7 +64,7 @@ fn a_worktree_that_is_gone_is_told_with_its_step_and_why_nobody_is_at_work() {
 
 #[test]
 fn a_worktree_that_is_being_made_is_not_called_missing() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     lay_plan(&sandbox, &plan(&sandbox, &[command_step(&sandbox, "only", "true", "")]));
     let lab = Lab { sandbox };
     let made = lab.sandbox.crash_point("tree.marked", 1);

@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use piton_testkit::Sandbox;
 use piton_testkit::runs::{OnDisk, command_step, lay_plan, plan, worktree};
 use serde_json::Value;
 
@@ -245,7 +244,7 @@ fn a_snapshot_that_only_a_ref_names_is_a_proof_too() {
 /// A run that was stopped in the middle of a step: its work is in a snapshot, and nowhere else.
 #[test]
 fn an_interrupted_worktree_goes_only_when_asked_for_and_snapshotted() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let script = "echo half > half.txt; touch \"$READY\"; sleep 1000";
     let ready = sandbox.mark("ready");
     let step = command_step(

@@ -1,13 +1,13 @@
 //! What becomes of an unfinished run: abandoned, continued, reviewed, merged or started afresh.
 
+use piton_testkit::Terminal;
 use piton_testkit::runs::{command_step, lay_plan, plan, view, why_not};
-use piton_testkit::{Sandbox, Terminal};
 
 use super::{Lab, stopped};
 
 #[test]
 fn abandoning_ends_what_lives_and_keeps_all_of_it() {
-    let sandbox = Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"));
+    let sandbox = crate::sandbox();
     let ready = sandbox.mark("ready");
     let wait = format!("echo half > half.txt; touch {}; sleep 1000", ready.display());
     let steps = [command_step(&sandbox, "build", &wait, ""), "[[step]]\nid = 'hand'\n".to_owned()];
