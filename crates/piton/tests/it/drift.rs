@@ -141,9 +141,7 @@ fn inputs_and_flags_are_recorded_and_reused() {
     assert!(shown.iter().any(|line| line.contains("grace")), "{shown:?}");
     let run = view(&sandbox);
     assert_eq!(run["inputs"]["focus"], "speed");
-    let claims = events_named(&sandbox, "claimed");
-    let (at, until) = (&claims[1]["at"], &claims[1]["until"]["wall"]);
-    assert_eq!(claims.len(), 3, "{at} {until}");
+    assert_eq!(events_named(&sandbox, "claimed").len(), 3);
     assert_finished(&sandbox, 2);
 }
 

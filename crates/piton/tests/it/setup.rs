@@ -151,9 +151,4 @@ fn git_takes_no_tree_away_under_somebody_at_work() {
     assert!(listed().contains("locked piton: at work"), "the lock of the dead is left behind");
     sandbox.piton(&["resume"]).output().success();
     assert!(!listed().contains("locked"), "{}", listed());
-    // One that a person has put there is theirs.
-    sandbox.git(&["worktree", "lock", "--reason", "mine", &text]);
-    lay(&sandbox, "", &[command_step(&sandbox, "b", "echo b > b.txt", "")]);
-    sandbox.git(&["worktree", "list", "--porcelain"]);
-    assert!(listed().contains("locked mine"), "{}", listed());
 }

@@ -98,8 +98,6 @@ fn spoil(lab: &Lab, kind: usize, id: &str, tree: &Path) -> (PathBuf, &'static st
             (here, "works in it")
         }
         16 => {
-            let fence = sandbox.root().join("fence");
-            fs::write(fence, "").expect("a file");
             symlink("/etc/passwd", tree.join("src/link")).expect("a link");
             (here, "1 file is in no snapshot")
         }
