@@ -14,7 +14,7 @@ use piton_git::file::private;
 use piton_git::merging::{self, MergeResult};
 use piton_git::repo::Moved;
 use piton_git::repo::keep::HELD;
-use piton_git::worktree::{Dirt, Stand, TreeState, Worktree};
+use piton_git::worktree::{Dirt, Stand, Worktree};
 
 use crate::error::EngineError;
 use crate::error::Unmerged;
@@ -166,11 +166,9 @@ fn branch(project: &Project, log: &Log, asked: Option<&str>) -> Result<String, E
         return Ok(base.to_owned());
     }
     for place in [project.git.here(), project.git.main_root()] {
-        match Worktree::at(&project.git, place).state()? {
-            TreeState::Present { branch: Some(branch), .. } if !branch.starts_with("piton/") => {
-                return Ok(branch);
-            }
-            _ => {}
+        let branch = Worktree::at(&project.git, place).head()?.and_then(|head| head.branch);
+        if let Some(branch) = branch.filter(|name| !name.starts_with("piton/")) {
+            return Ok(branch);
         }
     }
     let why =

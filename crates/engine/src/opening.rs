@@ -8,7 +8,7 @@ use piton_core::event::{Repository, RunOpened};
 use piton_core::ids::{Handle, Hash, Oid, RunId};
 use piton_core::plan::Plan;
 use piton_core::view::run_branch;
-use piton_git::worktree::{TreeState, Worktree};
+use piton_git::worktree::Worktree;
 use piton_store::{NewRun, RunRow, Runs, Store};
 
 use crate::config::Settings;
@@ -87,10 +87,8 @@ fn base_branch(project: &Project, plan: &Plan) -> Result<Option<String>, EngineE
     if let Some(base) = &plan.base {
         return Ok(project.git.ref_target(&format!("refs/heads/{base}"))?.map(|_| base.clone()));
     }
-    Ok(match Worktree::at(&project.git, project.git.here()).state()? {
-        TreeState::Present { branch, .. } => branch.filter(|name| !name.starts_with("piton/")),
-        TreeState::Missing | TreeState::Foreign { .. } => None,
-    })
+    let here = Worktree::at(&project.git, project.git.here()).head()?;
+    Ok(here.and_then(|head| head.branch).filter(|name| !name.starts_with("piton/")))
 }
 
 impl Opening {

@@ -114,7 +114,7 @@ pub fn take(tree: &Worktree, ask: &Ask, number: u64) -> Result<Option<Snapshot>,
     if is_unfinished(&dir) {
         return Ok(None);
     }
-    let (head, _) = tree.position(&dir)?;
+    let head = tree.head_in(&dir)?.commit;
     let mut failure = None;
     for turn in 0..TRIES {
         if let Some(current) = tree.git().ref_target(&refname)? {

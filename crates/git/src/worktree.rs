@@ -24,21 +24,20 @@ mod astray;
 mod branch;
 mod bring;
 mod create;
-mod link;
 mod listed;
 mod remove;
 mod scratch;
+mod state;
 mod underway;
 
 pub use advance::{Dirt, Stand};
 pub use aside::SetAside;
 pub(crate) use aside::{Aside, shift};
 pub use branch::Fate;
-pub use create::Made;
-pub use create::{is_unfinished, persons_lock};
-pub use link::{Link, link as link_of};
+pub use create::{Made, is_unfinished, persons_lock};
 pub use listed::{Listed, listed, obstacle_in};
 pub use scratch::Bench;
+pub use state::TreeState;
 pub use underway::Operation;
 pub(crate) use underway::underway;
 use underway::{MERGES, SEQUENCERS};
@@ -52,19 +51,13 @@ const BEING_RESET: &str = "piton-being-reset";
 /// How the row of a nested repository begins in git's raw diff.
 const GITLINK: &[u8] = b":160000 ";
 
-/// What is at a worktree's path.
+/// Where the HEAD of a worktree is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TreeState {
-    /// Nothing, an empty folder, or a worktree whose making or restoring was cut short; git may have it
-    /// in its list.
-    Missing,
-    /// Something that is not a worktree of this repository, or one that git cannot use.
-    Foreign { why: String },
-    Present {
-        head: Option<Oid>,
-        /// The branch's short name; `None` when HEAD is detached.
-        branch: Option<String>,
-    },
+pub struct Head {
+    /// Nothing where its branch has no commit yet.
+    pub commit: Option<Oid>,
+    /// The branch's short name; nothing when HEAD is detached.
+    pub branch: Option<String>,
 }
 
 /// A place for a worktree, whether it exists or not.
@@ -76,15 +69,15 @@ pub struct Worktree {
 
 impl Worktree {
     pub fn at(git: &Git, path: &Path) -> Worktree {
-        Worktree { git: git.clone(), path: link::real(path) }
+        Worktree { git: git.clone(), path: state::real(path) }
     }
 
     /// A place where only piton makes something. A link in its stead is somebody else's: it is seen as
     /// one, not followed.
     pub fn own_place(git: &Git, path: &Path) -> Worktree {
         let path = match (path.parent(), path.file_name()) {
-            (Some(folder), Some(name)) => link::real(folder).join(name),
-            _ => link::real(path),
+            (Some(folder), Some(name)) => state::real(folder).join(name),
+            _ => state::real(path),
         };
         Worktree { git: git.clone(), path }
     }
@@ -95,40 +88,6 @@ impl Worktree {
 
     pub fn git(&self) -> &Git {
         &self.git
-    }
-
-    /// Looks; writes nothing.
-    pub fn state(&self) -> Result<TreeState, GitError> {
-        match link::link(self)? {
-            Link::Nothing => Ok(TreeState::Missing),
-            Link::Foreign(why) | Link::Broken(why) => Ok(TreeState::Foreign { why }),
-            Link::Ours(dir) | Link::Moved(dir) if is_unfinished(&dir) => Ok(TreeState::Missing),
-            Link::Ours(dir) | Link::Moved(dir) => match self.position(&dir) {
-                Ok((head, branch)) => Ok(TreeState::Present { head, branch }),
-                Err(GitError::Failed { stderr, .. }) => Ok(TreeState::Foreign { why: stderr }),
-                Err(other) => Err(other),
-            },
-        }
-    }
-
-    /// What is there once nobody is making it: git writes what links a new worktree piece by piece, and
-    /// until the last one it looks like somebody else's.
-    pub fn settled(&self) -> Result<TreeState, GitError> {
-        match self.state()? {
-            TreeState::Foreign { .. } => {
-                let _alone = self.lock_list()?;
-                self.state()
-            }
-            known => Ok(known),
-        }
-    }
-
-    /// Whether there is a worktree of this repository, whatever it stands at: asks no git.
-    pub fn is_ours(&self) -> bool {
-        match link::link(self) {
-            Ok(Link::Ours(dir) | Link::Moved(dir)) => !is_unfinished(&dir),
-            Ok(Link::Nothing | Link::Foreign(_) | Link::Broken(_)) | Err(_) => false,
-        }
     }
 
     /// Anything that a reset would lose: changes of tracked files, untracked files.
@@ -336,27 +295,31 @@ impl Worktree {
         listed(&self.git).into_iter().find(other).map(|entry| entry.place)
     }
 
-    /// HEAD's commit and branch.
-    pub(crate) fn position(&self, dir: &Path) -> Result<(Option<Oid>, Option<String>), GitError> {
-        if let Some((head, name)) = plain::head(dir, self.git.common_dir()) {
-            let branch = name.and_then(|name| name.strip_prefix("refs/heads/").map(str::to_owned));
-            return Ok((Some(head), branch));
+    /// Where HEAD is; nothing where there is no worktree that can be worked in.
+    pub fn head(&self) -> Result<Option<Head>, GitError> {
+        let state = self.state()?;
+        state.dir().map(|dir| self.head_in(dir)).transpose()
+    }
+
+    pub(crate) fn head_in(&self, dir: &Path) -> Result<Head, GitError> {
+        let short = |name: &str| name.strip_prefix("refs/heads/").map(str::to_owned);
+        if let Some((commit, name)) = plain::head(dir, self.git.common_dir()) {
+            return Ok(Head { commit: Some(commit), branch: name.as_deref().and_then(short) });
         }
         let words = ["rev-parse", "HEAD", "--symbolic-full-name", "HEAD"];
-        let (head, name) = match self.call_in(dir).args(&words).run() {
+        match self.call_in(dir).args(&words).run() {
             Ok(answer) => {
-                let text = answer.text("git rev-parse")?;
-                let name = text.lines().nth(1).unwrap_or_default().to_owned();
-                (Some(oid(&answer.stdout, "git rev-parse")?), name)
+                let commit = Some(oid(&answer.stdout, "git rev-parse")?);
+                let name = answer.text("git rev-parse")?.lines().nth(1).unwrap_or_default();
+                Ok(Head { commit, branch: short(name) })
             }
             // HEAD names a branch without a commit, or nothing that git understands.
             Err(GitError::Failed { .. }) => {
-                let words = ["symbolic-ref", "--quiet", "HEAD"];
-                (None, self.call_in(dir).args(&words).line()?)
+                let name = self.call_in(dir).args(&["symbolic-ref", "--quiet", "HEAD"]).line()?;
+                Ok(Head { commit: None, branch: short(&name) })
             }
-            Err(other) => return Err(other),
-        };
-        Ok((head, name.strip_prefix("refs/heads/").map(str::to_owned)))
+            Err(other) => Err(other),
+        }
     }
 
     pub fn status(&self, depth: StatusDepth) -> Result<Status, GitError> {
@@ -367,10 +330,12 @@ impl Worktree {
 
     /// The worktree's own git directory.
     pub(crate) fn git_dir(&self) -> Result<PathBuf, GitError> {
-        match link::link(self)? {
-            Link::Ours(dir) | Link::Moved(dir) => Ok(dir),
-            Link::Nothing => Err(self.foreign("there is nothing")),
-            Link::Foreign(why) | Link::Broken(why) => Err(self.foreign(&why)),
+        match self.state()? {
+            TreeState::HalfMade { dir }
+            | TreeState::Present { dir }
+            | TreeState::Unlinked { dir } => Ok(dir),
+            TreeState::Missing => Err(self.foreign("there is nothing")),
+            TreeState::Foreign { why } => Err(self.foreign(&why)),
         }
     }
 
@@ -390,7 +355,7 @@ impl Worktree {
 
     /// Whether git's list has an entry for this path.
     pub fn is_listed(&self) -> bool {
-        link::entry_for(&self.git.common_dir().join("worktrees"), &self.path).is_some()
+        state::entry_for(&self.list(), &self.path).is_some()
     }
 
     /// What is left of a worktree whose folder is gone: the tip of its branch, or where its own git has
@@ -409,11 +374,10 @@ impl Worktree {
 
     /// Where HEAD is, when it is not on its branch.
     pub fn off_branch(&self, branch: &str) -> Option<String> {
-        match self.position(&self.git_dir().ok()?).ok()? {
-            (_, Some(on)) if on == branch => None,
-            (_, Some(on)) => Some(format!("on {on}")),
-            (Some(at), None) => Some(format!("detached at {}", at.short())),
-            (None, None) => None,
+        match self.head().ok()?? {
+            Head { branch: Some(on), .. } if on == branch => None,
+            Head { branch: Some(on), .. } => Some(format!("on {on}")),
+            Head { commit, branch: None } => Some(format!("detached at {}", commit?.short())),
         }
     }
 

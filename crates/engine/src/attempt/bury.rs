@@ -11,7 +11,7 @@ use piton_git::repo::chain;
 use piton_git::repo::commit_tree;
 use piton_git::repo::keep::{Name, keep};
 use piton_git::snapshot;
-use piton_git::worktree::{TreeState, Worktree, differing};
+use piton_git::worktree::{Worktree, differing};
 
 use crate::attempt::keeper::lock_reason;
 use crate::config::Settings;
@@ -124,7 +124,7 @@ fn keep_bytes(
         return Ok(());
     }
     let tree = home.clone().or_moved().unwrap_or_else(|| home.clone());
-    if !matches!(tree.state()?, TreeState::Present { .. }) {
+    if tree.state()?.dir().is_none() {
         return keep_commits(project, log, (step, fence), &home);
     }
     let Some((_, state)) = log.run().step(step) else { return Ok(()) };

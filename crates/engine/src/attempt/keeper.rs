@@ -24,7 +24,7 @@ use piton_core::view::step_branch;
 use piton_git::crash;
 use piton_git::repo::chain;
 use piton_git::snapshot;
-use piton_git::worktree::{TreeState, Worktree};
+use piton_git::worktree::Worktree;
 use piton_store::sqlite::Access;
 
 use crate::attempt::supervise::Supervisor;
@@ -296,7 +296,7 @@ impl Keeper {
 
     /// Takes a snapshot, if anything changed, and records it.
     fn keep_snapshot(&mut self, reason: SnapshotReason) -> Result<Option<Snapshot>, EngineError> {
-        if !matches!(self.tree.state()?, TreeState::Present { .. }) {
+        if self.tree.state()?.dir().is_none() {
             return Ok(None);
         }
         let ask = step_snapshot::ask(&self.log, (&self.step, self.fence), reason);

@@ -56,17 +56,14 @@ pub fn create(project: &Project, log: &Log, step: &StepRef) -> Result<Place, Eng
     tree.mend()?;
     let branch = step_branch(handle, step);
     let made = match tree.settled()? {
-        TreeState::Present { .. } => Made::Before,
+        TreeState::Present { .. } | TreeState::Unlinked { .. } => Made::Before,
         TreeState::Foreign { why } => return Err(GitError::Foreign { path, why }.into()),
-        TreeState::Missing => {
+        TreeState::Missing | TreeState::HalfMade { .. } => {
             let start = start(project, log, &branch)?;
             tree.create(&branch, &start)?
         }
     };
-    let branch = match tree.state()? {
-        TreeState::Present { branch, .. } => branch,
-        TreeState::Missing | TreeState::Foreign { .. } => None,
-    };
+    let branch = tree.head()?.and_then(|head| head.branch);
     Ok(Place { path: tree.path().to_owned(), branch, created: made == Made::Now })
 }
 

@@ -12,7 +12,7 @@ use piton_git::crash;
 use piton_git::repo::GitError;
 use piton_git::repo::chain;
 use piton_git::snapshot::{self, Ask};
-use piton_git::worktree::{TreeState, Worktree};
+use piton_git::worktree::Worktree;
 use serde::Serialize;
 
 use crate::error::EngineError;
@@ -144,11 +144,11 @@ fn is_at_risk(
     safe: Option<&Oid>,
 ) -> Result<bool, EngineError> {
     let tree = Worktree::at(&project.git, path);
-    let TreeState::Present { head, .. } = tree.state()? else { return Ok(false) };
+    let Some(head) = tree.head()? else { return Ok(false) };
     if tree.dirty()? {
         return Ok(true);
     }
-    let Some(head) = head else { return Ok(false) };
+    let Some(head) = head.commit else { return Ok(false) };
     let opened = &log.run().opened;
     let tip = project.git.ref_target(&format!("refs/heads/{}", run_branch(&opened.handle)))?;
     for known in tip.iter().chain([&opened.base]).chain(safe) {
@@ -175,7 +175,7 @@ fn keep_bytes(
     last: Option<Oid>,
 ) -> Result<Option<Snapshot>, EngineError> {
     let tree = Worktree::at(&project.git, keep.path);
-    if !matches!(tree.state()?, TreeState::Present { .. }) {
+    if tree.state()?.dir().is_none() {
         return Ok(None);
     }
     let Keep { step, fence, reason, .. } = *keep;
@@ -193,7 +193,7 @@ pub(crate) fn at_checkpoint(
     report: &Report,
 ) -> Result<Option<Snapshot>, EngineError> {
     let tree = Worktree::at(&project.git, path);
-    if !matches!(tree.state()?, TreeState::Present { .. }) {
+    if tree.state()?.dir().is_none() {
         return Ok(None);
     }
     let reason = SnapshotReason::Checkpoint;
@@ -226,7 +226,7 @@ fn base(project: &Project, log: &Log, step: &StepRef, tree: &Worktree) -> Result
 /// What a holder outside began with: where its history parts from that of the run.
 pub(crate) fn base_outside(project: &Project, log: &Log, tree: &Worktree) -> Result<Oid, GitError> {
     let opened = &log.run().opened;
-    let TreeState::Present { head: Some(head), .. } = tree.state()? else {
+    let Some(head) = tree.head()?.and_then(|head| head.commit) else {
         return Ok(opened.base.clone());
     };
     let tip = project.git.ref_target(&format!("refs/heads/{}", run_branch(&opened.handle)))?;

@@ -11,7 +11,7 @@ use piton_core::run::{Phase, Step};
 use piton_core::view::step_branch;
 use piton_git::repo::{is_missing, locks};
 use piton_git::shell;
-use piton_git::worktree::{Fate, Link, Worktree, is_unfinished, link_of, persons_lock};
+use piton_git::worktree::{Fate, TreeState, Worktree, persons_lock};
 use serde::Serialize;
 
 use crate::error::EngineError;
@@ -146,16 +146,16 @@ struct Look<'a> {
 impl Look<'_> {
     fn all(&self) -> Result<Vec<Condition>, EngineError> {
         let one = |condition| Ok(vec![condition]);
-        match link_of(self.tree)? {
-            Link::Nothing if self.has_begun() => Ok(self.gone()),
-            Link::Nothing => Ok(Vec::new()),
-            Link::Foreign(why) | Link::Broken(why) => one(self.foreign(&why)),
-            Link::Ours(dir) | Link::Moved(dir) if is_unfinished(&dir) => one(Look::condition(
+        match self.tree.state()? {
+            TreeState::Missing if self.has_begun() => Ok(self.gone()),
+            TreeState::Missing => Ok(Vec::new()),
+            TreeState::Foreign { why } => one(self.foreign(&why)),
+            TreeState::HalfMade { .. } => one(Look::condition(
                 TreeCondition::HalfMade,
                 "its worktree is half made or half restored".to_owned(),
                 "finishes it; nothing of it is only there".to_owned(),
             )),
-            Link::Moved(_) => match self.misplaced() {
+            TreeState::Unlinked { .. } => match self.misplaced() {
                 Some(why) => one(self.foreign(&why)),
                 None => one(Condition {
                     next: Some(format!("git worktree repair {}", self.word())),
@@ -169,7 +169,7 @@ impl Look<'_> {
                     )
                 }),
             },
-            Link::Ours(dir) => self.inside(&dir),
+            TreeState::Present { dir } => self.inside(&dir),
         }
     }
 

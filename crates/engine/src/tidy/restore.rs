@@ -85,13 +85,16 @@ pub(super) fn restore_into(
     refuse_in_use(project, log, tree)?;
     tree.mend()?;
     let branch = step_branch(&log.run().opened.handle, &kept.step);
-    let on = match tree.state()? {
+    match tree.state()? {
         TreeState::Foreign { why } => {
             return Err(GitError::Foreign { path: tree.path().to_owned(), why }.into());
         }
-        TreeState::Missing => return rebuilt(project, log, tree, kept, paths),
-        TreeState::Present { branch, .. } => branch,
-    };
+        TreeState::Missing | TreeState::HalfMade { .. } => {
+            return rebuilt(project, log, tree, kept, paths);
+        }
+        TreeState::Present { .. } | TreeState::Unlinked { .. } => {}
+    }
+    let on = tree.head()?.and_then(|head| head.branch);
     let whole = paths.is_empty() && on.as_ref() == Some(&branch);
     let to = kept.commit.clone();
     let branch = whole.then_some(branch);

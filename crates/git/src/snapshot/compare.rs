@@ -120,7 +120,7 @@ pub(super) fn on_top(
     sink: &Sink<'_>,
 ) -> Result<(Memory, Capture), GitError> {
     let dir = tree.git_dir()?;
-    let (head, _) = tree.position(&dir)?;
+    let head = tree.head_in(&dir)?.commit;
     let remembered = Memory::recall(tree);
     let known = Known::of(files_of(tree.call_in(&dir), snapshot)?, &remembered.known);
     let mut memory = Memory { known, ..Memory::default() };

@@ -33,7 +33,7 @@ pub enum Beyond {
 /// Compares a worktree with a snapshot that was taken of it.
 pub fn beyond(tree: &Worktree, snapshot: &Oid) -> Result<Beyond, GitError> {
     let header = Header::read(tree.git(), snapshot)?;
-    let (head, _) = tree.position(&tree.git_dir()?)?;
+    let head = tree.head_in(&tree.git_dir()?)?.commit;
     let (memory, capture) = on_top(tree, snapshot, &Sink::nowhere())?;
     let same_place = head.as_ref() == header.parents.first()
         && memory.staged.digest() == staged_in(tree, &header)?
@@ -49,7 +49,7 @@ pub fn beyond(tree: &Worktree, snapshot: &Oid) -> Result<Beyond, GitError> {
 /// A snapshot with a ref below `folder` that has exactly what is there: files, HEAD and index.
 pub fn held_by(tree: &Worktree, folder: &str) -> Result<Option<String>, GitError> {
     let git = tree.git();
-    let (head, _) = tree.position(&tree.git_dir()?)?;
+    let head = tree.head_in(&tree.git_dir()?)?.commit;
     let Some(head) = head else { return Ok(None) };
     let candidates = taken_at(tree, folder, &head)?;
     if candidates.is_empty() {
@@ -118,7 +118,7 @@ pub fn unsnapshotable(tree: &Worktree) -> Result<Option<Omission>, GitError> {
 /// Walks a worktree without reading its files.
 pub(super) fn look(tree: &Worktree) -> Result<(Staged, Seen), GitError> {
     let dir = tree.git_dir()?;
-    let (head, _) = tree.position(&dir)?;
+    let head = tree.head_in(&dir)?.commit;
     let mut staged = Staged::default();
     staged.refresh(tree, &dir, head.as_ref())?;
     let failed = |source| GitError::io("look into", tree.path(), source);

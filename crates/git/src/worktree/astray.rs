@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Worktree;
 use super::create::is_unfinished;
-use super::link::{Link, entry_for, link, place_of, pointed_to};
+use super::state::{TreeState, entry_for, place_of, pointed_to};
 
 /// A folder with more in it is no place where somebody would look, either.
 const LOOKED_AT_MAX: usize = 2000;
@@ -15,8 +15,8 @@ impl Worktree {
     /// The worktree itself; where its folder is gone, the place that it was moved to, if that is found.
     /// Nothing where there is neither.
     pub fn or_moved(self) -> Option<Worktree> {
-        match link(&self) {
-            Ok(Link::Nothing) => self.moved_to(),
+        match self.state() {
+            Ok(TreeState::Missing) => self.moved_to(),
             _ => Some(self),
         }
     }
@@ -24,8 +24,8 @@ impl Worktree {
     /// The place that the folder at this path belongs to, when somebody has moved it here from there. One
     /// whose repository was moved along has the same name in the same folder.
     pub fn moved_from(&self) -> Option<PathBuf> {
-        let Ok(Link::Moved(entry)) = link(self) else { return None };
-        let place = place_of(&entry)?;
+        let Ok(TreeState::Unlinked { dir }) = self.state() else { return None };
+        let place = place_of(&dir)?;
         let name = |path: &Path| {
             let folder = path.parent().and_then(Path::file_name);
             (folder.map(ToOwned::to_owned), path.file_name().map(ToOwned::to_owned))
@@ -35,8 +35,7 @@ impl Worktree {
 
     /// Where the folder of this worktree is now, when it is not at its place.
     pub fn moved_to(&self) -> Option<Worktree> {
-        let list = self.git.common_dir().join("worktrees");
-        let entry = entry_for(&list, &self.path).filter(|entry| !is_unfinished(entry))?;
+        let entry = entry_for(&self.list(), &self.path).filter(|entry| !is_unfinished(entry))?;
         let entry = entry.canonicalize().ok()?;
         let top = self.git.main_root().parent()?;
         let mut folders: Vec<&Path> = self.path.ancestors().skip(1).collect();
@@ -54,9 +53,7 @@ impl Worktree {
 fn beside(folder: &Path, entry: &Path) -> Option<PathBuf> {
     let within = fs::read_dir(folder).ok()?.flatten().take(LOOKED_AT_MAX);
     within.map(|found| found.path()).find(|path| {
-        let pointer = path.join(".git");
-        let is_file = fs::symlink_metadata(&pointer).is_ok_and(|found| found.is_file());
-        let target = if is_file { pointed_to(&pointer).ok().flatten() } else { None };
+        let target = pointed_to(path).ok().flatten();
         target.and_then(|target| target.canonicalize().ok()).is_some_and(|target| target == *entry)
     })
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use piton_core::ids::Oid;
 
-use super::Worktree;
+use super::{Head, Worktree};
 use crate::repo::GitError;
 
 /// How the reasons of piton's own moves begin in a reflog.
@@ -77,7 +77,9 @@ impl Worktree {
     /// Takes HEAD off its branch; commit, index and files stay.
     pub fn detach(&self) -> Result<(), GitError> {
         let dir = self.git_dir()?;
-        let (Some(head), Some(_)) = self.position(&dir)? else { return Ok(()) };
+        let Head { commit: Some(head), branch: Some(_) } = self.head_in(&dir)? else {
+            return Ok(());
+        };
         let call = self.git.without_hooks(self.call_in(&dir))?;
         let call = call.args(&["update-ref", "--no-deref", "-m", "piton: detached", "HEAD"]);
         call.arg(head.as_str()).run().map(drop)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use piton_core::ids::{Hash, Oid};
 
 use super::Worktree;
-use super::link::{Link, entry_for, link, place_of, pointed_to};
+use super::state::{TreeState, entry_for, place_of, pointed_to};
 use crate::crash;
 use crate::file::private;
 use crate::repo::{GitError, flush, locks};
@@ -63,10 +63,12 @@ impl Worktree {
 
     /// What git knows of this path, whether there is a folder or not.
     pub(super) fn entry(&self) -> Result<Option<PathBuf>, GitError> {
-        Ok(match link(self)? {
-            Link::Ours(entry) | Link::Moved(entry) => Some(entry),
-            Link::Nothing => entry_for(&self.git.common_dir().join("worktrees"), &self.path),
-            Link::Broken(_) | Link::Foreign(_) => None,
+        Ok(match self.state()? {
+            TreeState::Missing => entry_for(&self.list(), &self.path),
+            TreeState::HalfMade { dir }
+            | TreeState::Present { dir }
+            | TreeState::Unlinked { dir } => Some(dir),
+            TreeState::Foreign { .. } => None,
         })
     }
 
@@ -106,9 +108,9 @@ impl Worktree {
     /// A branch that somebody else has, before anything is made that would be in their way. What is at the
     /// path and not ours is told first.
     fn refuse_taken(&self, branch: &str) -> Result<(), GitError> {
-        match link(self)? {
-            Link::Foreign(_) | Link::Broken(_) => Ok(()),
-            Link::Nothing | Link::Ours(_) | Link::Moved(_) => self.refuse_elsewhere(branch),
+        match self.state()? {
+            TreeState::Foreign { .. } => Ok(()),
+            _ => self.refuse_elsewhere(branch),
         }
     }
 
@@ -116,31 +118,26 @@ impl Worktree {
     /// lock of the list: files may take long, and others have trees to make meanwhile.
     fn entered(&self, start: &Oid) -> Result<PathBuf, GitError> {
         let _alone = self.lock_list()?;
-        let entry = match link(self)? {
-            Link::Ours(entry) => self.usable(entry)?,
-            Link::Moved(_) => Some(self.relinked()?),
-            Link::Broken(why) => self.cleared(&why)?,
-            Link::Foreign(why) => return Err(self.foreign(&why)),
-            Link::Nothing => None,
+        let why = match self.state()? {
+            TreeState::Missing => return self.enter(start),
+            TreeState::Present { dir } | TreeState::Unlinked { dir } => return self.relinked(dir),
+            TreeState::HalfMade { dir } if is_whole(&dir) => return self.relinked(dir),
+            TreeState::HalfMade { .. } => "its entry in git's list is incomplete".to_owned(),
+            TreeState::Foreign { why } => why,
         };
-        entry.map_or_else(|| self.enter(start), Ok)
+        self.clear_unusable(&why)?;
+        self.enter(start)
     }
 
     /// Makes a worktree and a repository that was moved name each other again: git run by anybody
     /// else does not find the repository before that.
     pub fn mend(&self) -> Result<(), GitError> {
-        match link(self)? {
-            Link::Moved(_) => self.mend_alone(),
-            _ => Ok(()),
+        let unlinked = || self.git_dir().ok().filter(|dir| !self.is_linked(dir));
+        if unlinked().is_none() {
+            return Ok(());
         }
-    }
-
-    fn mend_alone(&self) -> Result<(), GitError> {
         let _alone = self.lock_list()?;
-        match link(self)? {
-            Link::Moved(_) => self.relinked().map(drop),
-            _ => Ok(()),
-        }
+        unlinked().map_or(Ok(()), |dir| self.relinked(dir).map(drop))
     }
 
     /// Keeps git from pruning or removing the worktree while somebody works in it. A lock that a person
@@ -155,10 +152,8 @@ impl Worktree {
 
     /// Takes that lock away, if it is still this one's.
     pub fn unlock(&self, by: &str) -> Result<(), GitError> {
-        match link(self)? {
-            Link::Ours(entry) | Link::Moved(entry) if is_at_work(&entry, by) => {
-                remove(&entry.join(LOCKED))
-            }
+        match self.git_dir() {
+            Ok(dir) if is_at_work(&dir, by) => remove(&dir.join(LOCKED)),
             _ => Ok(()),
         }
     }
@@ -206,8 +201,7 @@ impl Worktree {
 
     /// An entry of git's list that names this path although nothing is there.
     pub(super) fn stale_entry(&self) -> Result<Option<PathBuf>, GitError> {
-        let list = self.git.common_dir().join("worktrees");
-        for entry in fs::read_dir(list).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(self.list()).into_iter().flatten().flatten() {
             let entry = entry.path();
             match place_of(&entry).map(|place| place == self.path) {
                 Some(true) if is_whole(&entry) => return Ok(Some(entry)),
@@ -239,38 +233,32 @@ impl Worktree {
         Ok(entry)
     }
 
-    /// An entry that was left before it was complete is of no use.
-    fn usable(&self, entry: PathBuf) -> Result<Option<PathBuf>, GitError> {
-        if is_whole(&entry) {
-            return Ok(Some(entry));
+    /// The worktree's git directory, with folder and list naming each other.
+    fn relinked(&self, dir: PathBuf) -> Result<PathBuf, GitError> {
+        if self.is_linked(&dir) {
+            return Ok(dir);
         }
-        self.refuse_files("its entry in git's list is incomplete")?;
-        locks::set_aside(&self.git, &entry)?;
-        remove(&self.path.join(".git"))?;
-        Ok(None)
-    }
-
-    fn relinked(&self) -> Result<PathBuf, GitError> {
         let call = self.git.call_in(self.git.common_dir());
         call.args(&["worktree", "repair", "--"]).arg(&self.path).accept(&[0, 1]).run()?;
-        match link(self)? {
-            Link::Ours(entry) => Ok(entry),
-            _ => Err(self.foreign("git could not repair its link to the repository")),
+        match self.is_linked(&dir) {
+            true => Ok(dir),
+            false => Err(self.foreign("git could not repair its link to the repository")),
         }
     }
 
-    /// A folder whose entry is gone.
-    fn cleared(&self, why: &str) -> Result<Option<PathBuf>, GitError> {
-        let pointer = self.path.join(".git");
-        let target = pointed_to(&pointer).map_err(|e| GitError::io("read", &pointer, e))?;
+    /// Makes room where there is only a `.git` file with an entry that is gone, or was left before it was
+    /// complete.
+    fn clear_unusable(&self, why: &str) -> Result<(), GitError> {
+        let target = pointed_to(&self.path).ok().flatten();
+        let entry = target.map(|target| target.canonicalize().unwrap_or(target));
         // A pointer to somewhere else may be that of a repository which is not mounted.
-        let list = self.git.common_dir().join("worktrees");
-        if !target.is_some_and(|target| target.starts_with(list)) {
-            return Err(self.foreign(why));
-        }
+        let is_unusable = |entry: &PathBuf| entry.starts_with(self.list()) && !is_whole(entry);
+        let entry = entry.filter(is_unusable).ok_or_else(|| self.foreign(why))?;
         self.refuse_files(why)?;
-        remove(&pointer)?;
-        Ok(None)
+        if entry.exists() {
+            locks::set_aside(&self.git, &entry)?;
+        }
+        remove(&self.path.join(".git"))
     }
 
     /// A folder with nothing but its `.git` file holds nobody's work.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use piton_core::ids::Oid;
 
 use super::create::{BEING_MADE, LOCKED};
-use super::link::place_of;
+use super::state::place_of;
 use super::underway::{MERGES, underway};
 use crate::repo::{Git, plain};
 

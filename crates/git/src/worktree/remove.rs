@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use piton_core::ids::Oid;
 
-use super::link::place_of;
-use super::{TreeState, Worktree};
+use super::Worktree;
+use super::state::place_of;
 use crate::repo::{GitError, drivers, locks, names};
 
 impl Worktree {
@@ -19,7 +19,7 @@ impl Worktree {
         landed: &Oid,
         is_elsewhere: impl Fn(&Path) -> bool,
     ) -> Result<bool, GitError> {
-        let TreeState::Present { head: Some(head), .. } = self.state()? else { return Ok(false) };
+        let Some(head) = self.head()?.and_then(|head| head.commit) else { return Ok(false) };
         if !self.git.is_ancestor(&head, landed)? || self.dirty()? {
             return Ok(false);
         }
@@ -57,7 +57,7 @@ impl Worktree {
 
     /// Git's entry for this path, whole or not.
     pub fn listed_entry(&self) -> Option<PathBuf> {
-        let list = fs::read_dir(self.git.common_dir().join("worktrees"));
+        let list = fs::read_dir(self.list());
         let mut entries = list.into_iter().flatten().flatten().map(|entry| entry.path());
         entries.find(|entry| place_of(entry).is_some_and(|place| place == self.path))
     }

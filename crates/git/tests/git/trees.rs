@@ -4,17 +4,15 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use piton_core::ids::Oid;
 use piton_git::GitError;
-use piton_git::worktree::{TreeState, Worktree};
+use piton_git::worktree::{Head, TreeState, Worktree};
 
 use crate::lab::{BRANCH, Lab, files, kill_when, oid, put, read};
 
 #[track_caller]
 fn branch_of(tree: &Worktree) -> Option<String> {
-    match tree.state().expect("known") {
-        TreeState::Present { branch, .. } => branch,
-        other => panic!("{other:?}"),
-    }
+    tree.head().expect("known").expect("a worktree").branch
 }
 
 /// Finished: on its branch, with its files, and nothing that differs.
@@ -251,21 +249,20 @@ lab_test! {
 }
 
 lab_test! {
-    fn state_tells_branch_and_head(lab) {
+    fn a_worktree_has_a_branch_and_a_commit(lab) {
         let tree = lab.tree();
         let head = lab.head(&lab.repo());
-        let present = |branch: Option<&str>| TreeState::Present {
-            head: Some(head.clone()),
-            branch: branch.map(str::to_owned),
+        let check = |tree: &Worktree, commit: Option<&Oid>, branch: Option<&str>| {
+            let head = Head { commit: commit.cloned(), branch: branch.map(str::to_owned) };
+            assert!(matches!(tree.state(), Ok(TreeState::Present { .. })));
+            assert_eq!(tree.head().expect("known"), Some(head));
         };
-        assert_eq!(tree.state().expect("known"), present(Some(BRANCH)));
+        check(&tree, Some(&head), Some(BRANCH));
         lab.git_in(tree.path(), &["checkout", "-q", "--detach"]);
-        assert_eq!(tree.state().expect("known"), present(None));
+        check(&tree, Some(&head), None);
         lab.git_in(tree.path(), &["checkout", "-q", "--orphan", "new"]);
-        let unborn = TreeState::Present { head: None, branch: Some("new".into()) };
-        assert_eq!(tree.state().expect("known"), unborn);
-        let main = Worktree::at(&lab.found(), &lab.repo());
-        assert_eq!(main.state().expect("known"), present(Some("main")));
+        check(&tree, None, Some("new"));
+        check(&Worktree::at(&lab.found(), &lab.repo()), Some(&head), Some("main"));
     }
 }
 

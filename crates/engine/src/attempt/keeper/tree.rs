@@ -36,13 +36,13 @@ impl Keeper {
         self.take_place()?;
         match self.tree.settled()? {
             TreeState::Foreign { why } => return Err(self.foreign(&why)),
-            TreeState::Missing => {
+            TreeState::Missing | TreeState::HalfMade { .. } => {
                 self.keep_moved(SnapshotReason::Cadence)?;
                 let (start, kept) = self.start_of(&branch)?;
                 snapshot::rebuild(&self.tree, &branch, &start, kept.as_ref())?;
             }
             // Also when the agent went to a branch of its own: that is where its work is.
-            TreeState::Present { .. } => {
+            TreeState::Present { .. } | TreeState::Unlinked { .. } => {
                 let last =
                     self.state().resume_snapshot().and_then(|kept| kept.snapshot.head.clone());
                 let known = last.or_else(|| self.state().base.clone());
@@ -62,11 +62,13 @@ impl Keeper {
         self.take_branch()?;
         match self.tree.settled()? {
             TreeState::Foreign { why } => Err(self.foreign(&why)),
-            TreeState::Missing => self.keep_moved(SnapshotReason::Reset),
-            TreeState::Present { head, .. } => {
+            TreeState::Missing | TreeState::HalfMade { .. } => {
+                self.keep_moved(SnapshotReason::Reset)
+            }
+            TreeState::Present { .. } | TreeState::Unlinked { .. } => {
                 // Commits that the next start does not have are as much at risk as files.
-                let landed = match &head {
-                    Some(head) => self.project.git.is_ancestor(head, next)?,
+                let landed = match self.tree.head()?.and_then(|head| head.commit) {
+                    Some(head) => self.project.git.is_ancestor(&head, next)?,
                     None => true,
                 };
                 if !landed || self.tree.dirty()? || snapshot::has_omitted(&self.tree, next)? {

@@ -12,7 +12,7 @@ use piton_core::view::step_branch;
 use piton_git::crash;
 use piton_git::repo::{Git, GitError};
 use piton_git::snapshot::{self, Beyond};
-use piton_git::worktree::{TreeState, Worktree};
+use piton_git::worktree::{Head, TreeState, Worktree};
 use piton_store::Store;
 
 use super::{Proof, RemovedTree, TreeRow};
@@ -110,8 +110,8 @@ impl Removal<'_> {
             return Err(stays(path, "it is on no branch"));
         };
         let tree = Worktree::at(&self.project.git, path);
-        let there = TreeState::Present { head: Some(head.clone()), branch: Some(branch.clone()) };
-        if tree.state()? != there {
+        let there = Head { commit: Some(head.clone()), branch: Some(branch.clone()) };
+        if tree.head()? != Some(there) {
             return Err(stays(path, "it changed while it was looked at"));
         }
         let step = step_on(&self.log, &branch);
@@ -198,18 +198,17 @@ fn left(git: &Git, removed: &RemovedTree) -> Result<Left, EngineError> {
     if let Some(entry) = tree.listed_entry() {
         tree.repoint(&entry)?;
     }
-    Ok(match tree.state()? {
-        TreeState::Missing => Left::Gone,
-        TreeState::Present { head, branch }
-            if (head.as_ref(), branch.as_ref()) == (Some(&removed.head), Some(&removed.branch)) =>
-        {
-            match snapshot::beyond(&tree, &removed.snapshot)? {
-                Beyond::Nothing => Left::Whole,
-                Beyond::OnlyMissing => Left::Part,
-                Beyond::Newer => Left::Newer,
-            }
-        }
-        TreeState::Present { .. } | TreeState::Foreign { .. } => Left::Newer,
+    if let TreeState::Missing | TreeState::HalfMade { .. } = tree.state()? {
+        return Ok(Left::Gone);
+    }
+    let (head, branch) = (Some(removed.head.clone()), Some(removed.branch.clone()));
+    if tree.head()? != Some(Head { commit: head, branch }) {
+        return Ok(Left::Newer);
+    }
+    Ok(match snapshot::beyond(&tree, &removed.snapshot)? {
+        Beyond::Nothing => Left::Whole,
+        Beyond::OnlyMissing => Left::Part,
+        Beyond::Newer => Left::Newer,
     })
 }
 

@@ -19,7 +19,7 @@ use piton_core::view::{RunStatus, RunView, StepStatus};
 use piton_git::repo::names;
 use piton_git::repo::status::StatusDepth;
 use piton_git::shell;
-use piton_git::worktree::{Link, Listed, TreeState, Worktree, listed, obstacle_in};
+use piton_git::worktree::{Listed, TreeState, Worktree, listed, obstacle_in};
 use piton_store::{Runs, Store};
 
 use super::{Reason, TreeCounts, TreeRow, TreeStatus};
@@ -53,11 +53,9 @@ pub fn list(
     }
     let entries = listed(&project.git);
     let all = roots.iter().flat_map(|root| places(root));
-    let moved = all.filter_map(|place| {
-        match piton_git::worktree::link_of(&Worktree::at(&project.git, &place.path)) {
-            Ok(Link::Moved(dir)) => Some((name(&dir), place.path)),
-            _ => None,
-        }
+    let moved = all.filter_map(|place| match Worktree::at(&project.git, &place.path).state() {
+        Ok(TreeState::Unlinked { dir }) => Some((name(&dir), place.path)),
+        _ => None,
     });
     let moved = moved.collect();
     let at_work = machine::folders();
@@ -356,16 +354,21 @@ impl Present<'_> {
                 .and_then(|owner| owner.log.run().abandoned)
                 .and_then(|abandoned| abandoned.keep_until),
         };
-        match piton_git::worktree::link_of(&tree) {
-            Ok(Link::Ours(dir)) => self.look_inside(&tree, &dir, &mut row),
-            Ok(Link::Moved(_)) => {
+        match tree.state() {
+            Ok(TreeState::Present { dir }) => self.look_inside(&tree, &dir, &mut row),
+            Ok(TreeState::HalfMade { dir }) => {
+                row.entry = Some(name(&dir));
+                let remedy = row.handle.clone().map(|run| Remedy::Resume { run });
+                row.obstacle = Some(Reason { why: "it is half made".to_owned(), remedy });
+            }
+            Ok(TreeState::Unlinked { .. }) => {
                 row.obstacle = Some(Reason::with("it was moved", repair(owner, &path)));
             }
-            Ok(Link::Nothing) => {
+            Ok(TreeState::Missing) => {
                 row.status = TreeStatus::Foreign;
                 row.obstacle = Some("it is an empty folder".into());
             }
-            Ok(Link::Broken(why) | Link::Foreign(why)) => {
+            Ok(TreeState::Foreign { why }) => {
                 row.status = TreeStatus::Foreign;
                 let why = format!("it is not a worktree of this repository: {why}");
                 row.obstacle = Some(why.into());
@@ -383,16 +386,10 @@ impl Present<'_> {
         row.entry = Some(name(dir));
         let seen = machine::modified(&dir.join("HEAD")).max(machine::modified(&dir.join("index")));
         row.changed_at = row.changed_at.max(seen);
-        match tree.state() {
-            Ok(TreeState::Present { head, branch }) => (row.head, row.branch) = (head, branch),
-            Ok(TreeState::Missing) => {
-                let remedy = row.handle.clone().map(|run| Remedy::Resume { run });
-                row.obstacle = Some(Reason { why: "it is half made".to_owned(), remedy });
-                return;
-            }
-            Ok(TreeState::Foreign { why }) => {
-                row.status = TreeStatus::Foreign;
-                row.obstacle = Some(why.into());
+        match tree.head() {
+            Ok(Some(head)) => (row.head, row.branch) = (head.commit, head.branch),
+            Ok(None) => {
+                row.obstacle = Some("it changes while it is looked at".into());
                 return;
             }
             Err(error) => {

@@ -69,7 +69,7 @@ pub(crate) fn undo_restore(
         let is_known = |other: &&KnownSnapshot| is_of_work(other) || other.at <= act.at;
         let known: Vec<&KnownSnapshot> = all.iter().filter(is_known).collect();
         let looked = match tree.state()? {
-            TreeState::Missing => Ok(()),
+            TreeState::Missing | TreeState::HalfMade { .. } => Ok(()),
             _ => refuse_newer_edits(&tree, &known, &kept, &from.paths),
         };
         match looked {
@@ -124,8 +124,5 @@ fn refuse_used_since(
 
 /// What is checked out in a worktree.
 pub(super) fn branch_of(tree: &Worktree) -> Result<Option<String>, EngineError> {
-    Ok(match tree.state()? {
-        TreeState::Present { branch, .. } => branch,
-        TreeState::Missing | TreeState::Foreign { .. } => None,
-    })
+    Ok(tree.head()?.and_then(|head| head.branch))
 }
