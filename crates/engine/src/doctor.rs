@@ -35,6 +35,8 @@ pub struct Symptom {
     pub state: State,
     pub detail: String,
     pub remedy: Option<Remedy>,
+    /// What a worktree was found in, about which a run that goes on does something.
+    pub condition: Option<Condition>,
     /// The error that was met, which has remedies of its own.
     pub error: Option<EngineError>,
 }
@@ -89,7 +91,8 @@ pub fn examine(from: &Path) -> Vec<Symptom> {
 }
 
 fn symptom(what: impl Into<String>, state: State, detail: impl Into<String>) -> Symptom {
-    Symptom { what: what.into(), state, detail: detail.into(), remedy: None, error: None }
+    let (what, detail) = (what.into(), detail.into());
+    Symptom { what, state, detail, remedy: None, condition: None, error: None }
 }
 
 fn failed(what: impl Into<String>, error: EngineError) -> Symptom {
@@ -297,19 +300,15 @@ fn worktrees(project: &Project, log: &Log) -> Vec<Symptom> {
         Err(error) => return vec![failed(what, error)],
     };
     let told = |(step, condition): (StepRef, Condition)| {
-        let state = match condition.state.needs_person() {
-            true => State::Bad,
-            false => State::Note,
-        };
-        let Condition { found, then, next, .. } = condition;
-        let remedy = next.map(|command| Remedy::Shell { command });
-        let detail = format!("step {step}: {found}: resuming {then}");
-        Symptom { remedy, ..symptom(what.clone(), state, detail) }
+        let state = if condition.needs_person() { State::Bad } else { State::Note };
+        let (detail, remedy) =
+            (format!("step {step}: {}", condition.problem), condition.remedy.clone());
+        Symptom { remedy, condition: Some(condition), ..symptom(what.clone(), state, detail) }
     };
     let rows = found.into_iter().flat_map(|(step, conditions)| {
         conditions.into_iter().map(move |condition| (step.clone(), condition))
     });
-    rows.filter(|(_, condition)| !condition.state.is_fine()).take(LISTED).map(told).collect()
+    rows.filter(|(_, condition)| !condition.is_fine()).take(LISTED).map(told).collect()
 }
 
 /// Processes of attempts that are over.

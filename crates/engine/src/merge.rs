@@ -14,7 +14,9 @@ use piton_git::file::private;
 use piton_git::merging::{self, MergeResult};
 use piton_git::repo::Moved;
 use piton_git::repo::keep::HELD;
-use piton_git::worktree::{Dirt, Stand, Worktree};
+use piton_git::repo::names;
+use piton_git::repo::status::StatusDepth;
+use piton_git::worktree::{Stand, Worktree};
 
 use crate::error::EngineError;
 use crate::error::Unmerged;
@@ -179,10 +181,14 @@ fn branch(project: &Project, log: &Log, asked: Option<&str>) -> Result<String, E
 /// A checkout in which somebody has something that no commit has is left alone.
 fn refuse_unclean(tree: &Worktree, into: &str) -> Result<(), EngineError> {
     let (into, worktree) = (into.to_owned(), tree.path().to_owned());
-    match tree.dirt(NAMED_MAX)? {
-        Dirt::None => Ok(()),
-        Dirt::Paths(what) => Err(Unmerged::Dirty { into, worktree, what }.into()),
-        Dirt::Underway(what) => Err(Unmerged::Busy { into, worktree, what }.into()),
+    if let Some(underway) = tree.underway() {
+        return Err(Unmerged::Busy { into, worktree, what: underway.to_string() }.into());
+    }
+    let seen = tree.status(StatusDepth::Folders)?;
+    let what = seen.tracked.iter().take(NAMED_MAX).map(|entry| names::shown(&entry.path));
+    match what.collect::<Vec<String>>() {
+        what if what.is_empty() => Ok(()),
+        what => Err(Unmerged::Dirty { into, worktree, what }.into()),
     }
 }
 

@@ -38,6 +38,8 @@ pub enum Remedy {
     },
     /// A command of the shell or of git, the same on every surface.
     Shell { command: String },
+    /// Such a command, after which the run can go on.
+    ThenResume { command: String, run: Handle },
     /// What is to be changed in a file.
     Text { text: String },
 }

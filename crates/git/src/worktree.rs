@@ -25,22 +25,23 @@ mod branch;
 mod bring;
 mod create;
 mod listed;
+mod problems;
 mod remove;
 mod scratch;
 mod state;
 mod underway;
 
-pub use advance::{Dirt, Stand};
+pub use advance::Stand;
 pub use aside::SetAside;
 pub(crate) use aside::{Aside, shift};
-pub use branch::Fate;
-pub use create::{Made, is_unfinished, persons_lock};
-pub use listed::{Listed, listed, obstacle_in};
+pub use create::Made;
+pub(crate) use create::is_unfinished;
+pub use listed::{Listed, listed};
+pub use problems::TreeProblem;
 pub use scratch::Bench;
 pub use state::TreeState;
-pub use underway::Operation;
 pub(crate) use underway::underway;
-use underway::{MERGES, SEQUENCERS};
+pub use underway::{Operation, Underway};
 
 /// Commits listed in a brief: more would help nobody.
 const SUBJECTS_MAX: &str = "--max-count=1000";
@@ -353,11 +354,6 @@ impl Worktree {
         self.clear_locks(&self.git_dir()?)
     }
 
-    /// Whether git's list has an entry for this path.
-    pub fn is_listed(&self) -> bool {
-        state::entry_for(&self.list(), &self.path).is_some()
-    }
-
     /// What is left of a worktree whose folder is gone: the tip of its branch, or where its own git has
     /// last put HEAD.
     pub fn left_at(&self, branch: &str) -> Option<Oid> {
@@ -365,20 +361,6 @@ impl Worktree {
         let last = || branch::last_head(&self.entry().ok()??);
         let is_there = |last: &Oid| self.git.commit(last.as_str()).is_ok();
         tip.or_else(|| last().filter(is_there))
-    }
-
-    /// The reason of a lock that a person has put on it, whether there is a folder or not.
-    pub fn persons_lock(&self) -> Option<String> {
-        persons_lock(&self.entry().ok()??)
-    }
-
-    /// Where HEAD is, when it is not on its branch.
-    pub fn off_branch(&self, branch: &str) -> Option<String> {
-        match self.head().ok()?? {
-            Head { branch: Some(on), .. } if on == branch => None,
-            Head { branch: Some(on), .. } => Some(format!("on {on}")),
-            Head { commit, branch: None } => Some(format!("detached at {}", commit?.short())),
-        }
     }
 
     pub(crate) fn clear_locks(&self, dir: &Path) -> Result<(), GitError> {

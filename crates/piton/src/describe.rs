@@ -9,10 +9,12 @@ use piton_core::view::{
     AttemptView, ItemState, QuestionView, RunStatus, RunView, StepKind, StepStatus, StepView,
     WorkAtRisk,
 };
+use piton_engine::git::worktree::TreeProblem;
 use piton_engine::merge::{Merge, Way};
-use piton_engine::run::condition::Condition;
+use piton_engine::run::condition::{Condition, MadeFrom};
 
 use crate::hints;
+use crate::remedy::command;
 use crate::start::from_here;
 use crate::text::{TEXT_SHOWN, ago, bold, clipped, count, dim, green, plain, red, span, yellow};
 
@@ -305,12 +307,63 @@ fn reported_progress(step: &StepView) -> String {
 /// What a worktree was found in, what is done about it, and what a person can type: lines below a step.
 pub(crate) fn condition_lines(conditions: &[Condition]) -> Vec<String> {
     let mut lines = Vec::new();
-    for Condition { state, found, then, next } in conditions {
-        let found = format!("{}: `piton resume` {}", plain(found), plain(then));
-        lines.push(if state.is_fine() { found } else { yellow(&found) });
-        lines.extend(next.iter().map(|next| dim(&format!("  {}", plain(next)))));
+    for condition in conditions {
+        let found = plain(&condition.problem.to_string());
+        let found = format!("{found}: `piton resume` {}", done_about(condition));
+        lines.push(if condition.is_fine() { found } else { yellow(&found) });
+        let next = condition.remedy.as_ref().map(command);
+        lines.extend(next.map(|next| dim(&format!("  {}", plain(&next)))));
     }
     lines
+}
+
+/// What going on with the run does about a condition.
+pub(crate) fn done_about(condition: &Condition) -> String {
+    let text = match &condition.problem {
+        TreeProblem::Missing { .. } => {
+            return match &condition.from {
+                Some(MadeFrom::Snapshot(name)) => {
+                    format!("makes it again from its last snapshot {}", plain(name))
+                }
+                Some(MadeFrom::Commits) => "makes it again from the commits on its branch".into(),
+                Some(MadeFrom::Base) | None => {
+                    "makes it again from the step's base; there is no snapshot of it".into()
+                }
+            };
+        }
+        TreeProblem::BranchDeleted { was, .. } => {
+            let at = was.as_ref().map_or("its last snapshot", |was| was.short());
+            return format!("makes it again at {at} and goes on in the files as they are");
+        }
+        TreeProblem::Underway(underway) => {
+            let (on, back) = underway.operation.ways_out();
+            return format!(
+                "leaves it so for an attempt that continues, and tells it to go on with `{on}` or give it up with `{back}`; one that starts over keeps its commits below refs/piton/aside"
+            );
+        }
+        TreeProblem::Moved { .. } => {
+            "keeps the files from there and goes on with them at the old place; what was moved stays as it is"
+        }
+        TreeProblem::HalfMade => "finishes it; nothing of it is only there",
+        TreeProblem::Foreign { listed: true, .. } => {
+            "leaves it alone and asks; if the files are the step's work: `git worktree repair`"
+        }
+        TreeProblem::Foreign { listed: false, .. } => "leaves it alone and asks",
+        TreeProblem::Unlinked { .. } => "mends that and goes on in it",
+        TreeProblem::BranchMoved { .. } => {
+            "follows where it was only moved on and nothing is uncommitted; else it is put back, and what it was moved to is kept by a ref below refs/piton"
+        }
+        TreeProblem::BranchElsewhere { .. } => "moves no branch under somebody else and asks",
+        TreeProblem::OffBranch { .. } => {
+            "goes on from there; the step's branch is put there when it is done"
+        }
+        TreeProblem::LockLeft { holder: Some(_), .. } => "waits for it, then asks",
+        TreeProblem::LockLeft { holder: None, .. } => {
+            "moves it to .git/piton/aside once it has not changed for a while"
+        }
+        TreeProblem::Locked { .. } => "works in it, and leaves the lock",
+    };
+    text.to_owned()
 }
 
 /// Files of the user's checkout that changed while a step ran.
@@ -531,5 +584,69 @@ pub(crate) fn merge_line(handle: &str, done: &Merge, asked: MergeWords) -> Strin
             let id = commit.as_ref().map(|id| format!(" {}", id.short())).unwrap_or_default();
             format!("{handle}: {would}merged into {into} by {what}{id}{along}")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use piton_core::ids::Oid;
+    use piton_engine::git::worktree::{Operation, Underway};
+
+    use super::*;
+
+    /// Every condition, as it is told below a step.
+    #[test]
+    fn conditions_say_what_was_found_and_what_is_done_about_it() {
+        let place = || "/w/1".into();
+        let branch = || "piton/calm-otter/step/a".to_owned();
+        let oid = |digit: &str| Oid::new(digit.repeat(40)).expect("an id");
+        let lock =
+            |holder| TreeProblem::LockLeft { lock: "/g/index.lock".into(), holder, age: Some(3) };
+        let foreign = |listed| TreeProblem::Foreign {
+            place: place(),
+            why: "it is not a folder".to_owned(),
+            listed,
+        };
+        let problems = [
+            TreeProblem::Missing { place: place() },
+            TreeProblem::Moved { to: "/w/2".into() },
+            TreeProblem::HalfMade,
+            foreign(false),
+            foreign(true),
+            TreeProblem::Unlinked { place: place() },
+            TreeProblem::BranchDeleted { branch: branch(), was: Some(oid("a")) },
+            TreeProblem::BranchMoved { branch: branch(), was: oid("a"), now: oid("b") },
+            TreeProblem::BranchElsewhere { branch: branch(), place: "/w/2".into(), missing: false },
+            TreeProblem::BranchElsewhere { branch: branch(), place: "/w/2".into(), missing: true },
+            TreeProblem::OffBranch { on: Some("mine".to_owned()), at: None },
+            TreeProblem::OffBranch { on: None, at: Some(oid("a")) },
+            TreeProblem::Underway(Underway { operation: Operation::Rebase, at: Some((1, 3)) }),
+            lock(None),
+            lock(Some(17)),
+            TreeProblem::Locked { reason: "on a stick".to_owned() },
+        ];
+        let told = problems.map(|problem| {
+            let from = Some(MadeFrom::Snapshot("refs/piton/1".to_owned()));
+            let condition = Condition { problem, from, remedy: None };
+            format!("{}: {}", condition.problem, done_about(&condition))
+        });
+        insta::assert_snapshot!(told.join("\n"), @r"
+        its worktree /w/1 is gone: makes it again from its last snapshot refs/piton/1
+        its worktree was moved to /w/2: keeps the files from there and goes on with them at the old place; what was moved stays as it is
+        its worktree is half made or half restored: finishes it; nothing of it is only there
+        /w/1 is not its worktree (it is not a folder): leaves it alone and asks
+        /w/1 is not its worktree (it is not a folder): leaves it alone and asks; if the files are the step's work: `git worktree repair`
+        /w/1 and the repository do not name each other: one of them was moved, or its .git file is damaged: mends that and goes on in it
+        its branch piton/calm-otter/step/a was deleted: makes it again at aaaaaaaaaa and goes on in the files as they are
+        somebody has moved its branch piton/calm-otter/step/a from aaaaaaaaaa to bbbbbbbbbb; the files are still those of the former: follows where it was only moved on and nothing is uncommitted; else it is put back, and what it was moved to is kept by a ref below refs/piton
+        its branch piton/calm-otter/step/a is checked out in /w/2: moves no branch under somebody else and asks
+        its worktree is gone, and its branch piton/calm-otter/step/a is checked out in /w/2: moves no branch under somebody else and asks
+        HEAD is not on its branch, but on mine: goes on from there; the step's branch is put there when it is done
+        HEAD is not on its branch, but detached at aaaaaaaaaa: goes on from there; the step's branch is put there when it is done
+        git is in the middle of a rebase (at 1 of 3): leaves it so for an attempt that continues, and tells it to go on with `git rebase --continue` or give it up with `git rebase --abort`; one that starts over keeps its commits below refs/piton/aside
+        git's lock /g/index.lock is there, 3 s old; no process has it open: moves it to .git/piton/aside once it has not changed for a while
+        git's lock /g/index.lock is there, 3 s old; process 17 has it open: waits for it, then asks
+        somebody has locked it (git worktree lock): on a stick: works in it, and leaves the lock
+        ");
     }
 }

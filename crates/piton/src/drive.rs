@@ -7,8 +7,9 @@ use piton_core::limits::JOBS_MAX;
 use piton_core::plan::{Isolation, Plan};
 use piton_core::view::{QuestionView, RunView};
 use piton_engine::error::EngineError;
+use piton_engine::git::worktree::TreeProblem;
 use piton_engine::project::Project;
-use piton_engine::run::condition::{self, TreeCondition};
+use piton_engine::run::condition::{self, Condition};
 use piton_engine::run::log::Log;
 use piton_engine::run::observe::{Depth, look};
 use piton_engine::run::runs;
@@ -21,7 +22,7 @@ use crate::error::{Detail, Kind, Problem, interrupted};
 use crate::hints::{About, start_over_shown};
 use crate::next::next_commands;
 use crate::progress::Progress;
-use crate::remedy::trust_first;
+use crate::remedy::{trust_first, words};
 use crate::start::from_here;
 use crate::text::{bold, green, plain, span};
 use crate::ui::Ui;
@@ -191,14 +192,15 @@ fn obstacle_remedy(
         return Ok(Some(trust_first(&plan, run)));
     }
     let found = condition::of_step(project, log, step)?;
-    let next = |is_meant: fn(TreeCondition) -> bool| {
-        let row = found.iter().find(|row| is_meant(row.state))?;
-        row.next.as_ref()
+    let next = |is_meant: fn(&Condition) -> bool| {
+        let row = found.iter().find(|row| is_meant(row))?;
+        row.remedy.as_ref().map(words)
     };
-    Ok(Some(if let Some(way) = next(TreeCondition::needs_person) {
-        format!("`{way}`")
-    } else if let Some(look) = next(|state| state == TreeCondition::Underway) {
-        format!("`{look}` says how to finish it; then `piton resume {run}`")
+    let is_underway = |row: &Condition| matches!(row.problem, TreeProblem::Underway(_));
+    Ok(Some(if let Some(way) = next(Condition::needs_person) {
+        way
+    } else if let Some(look) = next(is_underway) {
+        format!("{look} says how to finish it; then `piton resume {run}`")
     } else {
         format!("once that is settled: `piton resume {run}`")
     }))

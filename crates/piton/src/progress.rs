@@ -21,11 +21,10 @@ use piton_core::time::Millis;
 use piton_engine::folder::{Folder, RiskRecord};
 use piton_engine::git::snapshot::moved_out;
 use piton_engine::project::Project;
-use piton_engine::run::condition::Condition;
 use piton_engine::run::snapshot_history::place_for;
 use piton_engine::worker::Notice;
 
-use crate::describe::{changed_meanwhile, omission};
+use crate::describe::{changed_meanwhile, done_about, omission};
 use crate::error::Kind;
 use crate::hints;
 use crate::text::{self, ago, bold, clipped, count, dim, green, now, plain, red, span, yellow};
@@ -94,8 +93,8 @@ impl<'a> Progress<'a> {
             Notice::Awaits { step, by } => self.awaits(run, &step, &by),
             Notice::Swept { step, ended, survivors } => self.swept(&step, &ended, &survivors),
             Notice::Found { step, condition } => {
-                let Condition { found, then, .. } = condition;
-                self.say(&step, "●", &format!("{}: piton {}", plain(&found), plain(&then)));
+                let found = plain(&condition.problem.to_string());
+                self.say(&step, "●", &format!("{found}: piton {}", done_about(&condition)));
             }
             Notice::Stopping { cause, haste } => self.stopping(cause, haste),
             Notice::Leaving => self.ui.talk("leaving; what was started goes on"),

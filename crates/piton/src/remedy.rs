@@ -252,7 +252,15 @@ fn missing_plan(path: &Path) -> String {
 
 /// A remedy as a command to paste.
 pub(crate) fn words(remedy: &Remedy) -> String {
-    let command = match remedy {
+    match remedy {
+        Remedy::Text { text } => text.clone(),
+        _ => format!("`{}`", command(remedy)),
+    }
+}
+
+/// The same without quotes, on a line of its own.
+pub(crate) fn command(remedy: &Remedy) -> String {
+    match remedy {
         Remedy::Resume { run } => format!("piton resume {run}"),
         Remedy::Stop { run, step } => format!("piton stop {run} {step}"),
         Remedy::Release { run, step } => format!("piton release {run} {step} --force"),
@@ -261,9 +269,9 @@ pub(crate) fn words(remedy: &Remedy) -> String {
             format!("piton claim {run} --step {step} --worktree {} --force", word(worktree))
         }
         Remedy::Shell { command } => command.clone(),
-        Remedy::Text { text } => return text.clone(),
-    };
-    format!("`{command}`")
+        Remedy::ThenResume { command, run } => format!("{command} && piton resume {run}"),
+        Remedy::Text { text } => text.clone(),
+    }
 }
 
 /// Why a step could not be had, with what can be done about it.

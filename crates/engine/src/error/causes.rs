@@ -75,8 +75,8 @@ pub enum Unmerged {
     Unrelated { branch: String, into: String },
     #[error("{into} is checked out in {} with work that is not committed: {}", worktree.display(), what.join(", "))]
     Dirty { into: String, worktree: PathBuf, what: Vec<String> },
-    #[error("{into} is checked out in {} in the middle of a {what}", worktree.display())]
-    Busy { into: String, worktree: PathBuf, what: &'static str },
+    #[error("{into} is checked out in {} in the middle of {what}", worktree.display())]
+    Busy { into: String, worktree: PathBuf, what: String },
     #[error("files that git does not know are in the way in {}: {}", worktree.display(), what.join(", "))]
     InTheWay { worktree: PathBuf, what: Vec<String> },
     #[error("{into} kept moving while this was merged")]

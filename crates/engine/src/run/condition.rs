@@ -1,95 +1,55 @@
-//! The condition of a step's worktree: what is not as an attempt would expect it, what `piton resume` does
-//! about it, and what a person can do. Everything that tells of a worktree asks here, and the keeper acts
-//! as this says; docs/worktrees.md has the table. Looks only: writes nothing, takes no lock.
+//! The condition of a step's worktree: the problems that git knows of it, with what the step has to go on
+//! from, and what a person can do, as data. Everything that tells of a worktree asks here, and the keeper
+//! acts accordingly; docs/worktrees.md has the table. Looks only: writes nothing, takes no lock.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use piton_core::ids::{Oid, StepRef};
+use piton_core::ids::{Handle, StepRef};
 use piton_core::observed::Sighting;
 use piton_core::run::{Phase, Step};
 use piton_core::view::step_branch;
-use piton_git::repo::{is_missing, locks};
 use piton_git::shell;
-use piton_git::worktree::{Fate, TreeState, Worktree, persons_lock};
+use piton_git::worktree::{TreeProblem, Worktree};
 use serde::Serialize;
 
 use crate::error::EngineError;
 use crate::project::Project;
+use crate::remedy::Remedy;
 use crate::run::log::Log;
 use crate::run::observe::{Depth, observe};
 use crate::run::runs::settings_of;
 
-/// Something about a worktree that is worth a word.
+/// A problem of a step's worktree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Condition {
-    pub state: TreeCondition,
-    /// What was found.
-    pub found: String,
-    /// What `piton resume` does about it.
-    pub then: String,
-    /// What a person can type.
+    #[serde(flatten)]
+    pub problem: TreeProblem,
+    /// What a worktree that is gone is made again from.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
+    pub from: Option<MadeFrom>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<Remedy>,
 }
 
-/// The conditions that a worktree is found in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// What a worktree is made from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TreeCondition {
-    /// Nothing is at its place.
-    Missing,
-    /// Its files are at another place.
-    Moved,
-    /// Its making or restoring was cut short.
-    HalfMade,
-    /// Something else is at its place.
-    Foreign,
-    /// Folder and repository do not name each other.
-    Unlinked,
-    /// Its branch is gone.
-    BranchDeleted,
-    /// Somebody has moved its branch.
-    BranchMoved,
-    /// Somebody else has its branch checked out.
-    BranchElsewhere,
-    /// HEAD is not on its branch.
-    OffBranch,
-    /// Git is in the middle of something.
-    Underway,
-    /// A lock file of git's is there.
-    LockLeft,
-    /// A person has locked it.
-    Locked,
+pub enum MadeFrom {
+    /// The step's last snapshot, by its ref.
+    Snapshot(String),
+    /// The commits on the step's branch.
+    Commits,
+    /// What the step began with.
+    Base,
 }
 
-impl TreeCondition {
-    /// As `--json` spells it.
-    pub fn word(self) -> &'static str {
-        match self {
-            TreeCondition::Missing => "missing",
-            TreeCondition::Moved => "moved",
-            TreeCondition::HalfMade => "half_made",
-            TreeCondition::Foreign => "foreign",
-            TreeCondition::Unlinked => "unlinked",
-            TreeCondition::BranchDeleted => "branch_deleted",
-            TreeCondition::BranchMoved => "branch_moved",
-            TreeCondition::BranchElsewhere => "branch_elsewhere",
-            TreeCondition::OffBranch => "off_branch",
-            TreeCondition::Underway => "underway",
-            TreeCondition::LockLeft => "lock_left",
-            TreeCondition::Locked => "locked",
-        }
-    }
-
+impl Condition {
     /// Whether nothing goes on before a person has done something.
-    pub fn needs_person(self) -> bool {
-        matches!(self, TreeCondition::Foreign | TreeCondition::BranchElsewhere)
+    pub fn needs_person(&self) -> bool {
+        matches!(self.problem, TreeProblem::Foreign { .. } | TreeProblem::BranchElsewhere { .. })
     }
 
     /// Whether it is as it should be, and only worth knowing.
-    pub fn is_fine(self) -> bool {
-        matches!(self, TreeCondition::Locked | TreeCondition::OffBranch)
+    pub fn is_fine(&self) -> bool {
+        matches!(self.problem, TreeProblem::Locked { .. } | TreeProblem::OffBranch { .. })
     }
 }
 
@@ -109,8 +69,19 @@ pub fn of_step(
     let Some(path) = project.tree_of(&root, run, step) else { return Ok(Vec::new()) };
     let tree = Worktree::own_place(&project.git, &path);
     let branch = step_branch(&run.opened.handle, step);
+    let mut problems = tree.problems(&branch)?;
+    // Without any work of the step in it, only what would be in its way is told.
     let has_work = run.trees().has_work(&project.host, step);
-    Look { log, state, tree: &tree, branch: &branch, has_work }.all()
+    if !has_work || matches!(state.phase, Phase::Pending { .. }) {
+        problems.retain(is_in_the_way);
+    }
+    let condition = |problem: TreeProblem| {
+        let is_missing = matches!(problem, TreeProblem::Missing { .. });
+        let from = is_missing.then(|| made_from(&tree, &branch, state));
+        let remedy = remedy(&problem, &tree, &run.opened.handle);
+        Condition { problem, from, remedy }
+    };
+    Ok(problems.into_iter().map(condition).collect())
 }
 
 /// The same for every step of a run that was begun and that nobody is at work on, where there is anything
@@ -133,250 +104,49 @@ pub fn of_run(project: &Project, log: &Log) -> Result<Vec<(StepRef, Vec<Conditio
     Ok(found)
 }
 
-/// A step's worktree being looked at.
-struct Look<'a> {
-    log: &'a Log,
-    state: &'a Step,
-    tree: &'a Worktree,
-    branch: &'a str,
-    /// The newest work of the step is in it.
-    has_work: bool,
+fn is_in_the_way(problem: &TreeProblem) -> bool {
+    matches!(
+        problem,
+        TreeProblem::Foreign { .. }
+            | TreeProblem::Unlinked { .. }
+            | TreeProblem::HalfMade
+            | TreeProblem::Locked { .. }
+    )
 }
 
-impl Look<'_> {
-    fn all(&self) -> Result<Vec<Condition>, EngineError> {
-        let one = |condition| Ok(vec![condition]);
-        match self.tree.state()? {
-            TreeState::Missing if self.has_begun() => Ok(self.gone()),
-            TreeState::Missing => Ok(Vec::new()),
-            TreeState::Foreign { why } => one(self.foreign(&why)),
-            TreeState::HalfMade { .. } => one(Look::condition(
-                TreeCondition::HalfMade,
-                "its worktree is half made or half restored".to_owned(),
-                "finishes it; nothing of it is only there".to_owned(),
-            )),
-            TreeState::Unlinked { .. } => match self.misplaced() {
-                Some(why) => one(self.foreign(&why)),
-                None => one(Condition {
-                    next: Some(format!("git worktree repair {}", self.word())),
-                    ..Look::condition(
-                        TreeCondition::Unlinked,
-                        format!(
-                            "{} and the repository do not name each other: one of them was moved, or its .git file is damaged",
-                            self.place()
-                        ),
-                        "mends that and goes on in it".to_owned(),
-                    )
-                }),
-            },
-            TreeState::Present { dir } => self.inside(&dir),
-        }
+fn made_from(tree: &Worktree, branch: &str, state: &Step) -> MadeFrom {
+    let left_at = || tree.left_at(branch).filter(|left| Some(left) != state.base.as_ref());
+    match state.resume_snapshot() {
+        Some(kept) => MadeFrom::Snapshot(kept.snapshot.refname.clone()),
+        None if left_at().is_some() => MadeFrom::Commits,
+        None => MadeFrom::Base,
     }
+}
 
-    /// Whether an attempt may have left something.
-    fn has_begun(&self) -> bool {
-        self.has_work && !matches!(self.state.phase, Phase::Pending { .. })
-    }
-
-    fn place(&self) -> String {
-        self.tree.path().display().to_string()
-    }
-
-    /// The same, to be pasted.
-    fn word(&self) -> String {
-        shell::path(self.tree.path())
-    }
-
-    fn condition(state: TreeCondition, found: String, then: String) -> Condition {
-        Condition { state, found, then, next: None }
-    }
-
-    fn foreign(&self, why: &str) -> Condition {
-        let place = self.place();
-        let handle = &self.log.run().opened.handle;
-        // The list has an entry for this path: the files may be the work, and only the link is lost.
-        let then = match self.tree.is_listed() && self.tree.path().is_dir() {
-            true => {
-                "leaves it alone and asks; if the files are the step's work: `git worktree repair`"
-            }
-            false => "leaves it alone and asks",
-        };
-        Condition {
-            state: TreeCondition::Foreign,
-            found: format!("{place} is not its worktree ({why})"),
-            then: then.to_owned(),
-            next: Some(format!("{} && piton resume {handle}", shell::mv_aside(self.tree.path()))),
+fn remedy(problem: &TreeProblem, tree: &Worktree, run: &Handle) -> Option<Remedy> {
+    let place = shell::path(tree.path());
+    let then_resume = |command| Remedy::ThenResume { command, run: run.clone() };
+    let command = match problem {
+        TreeProblem::Foreign { place, .. } => return Some(then_resume(shell::mv_aside(place))),
+        TreeProblem::BranchElsewhere { place: other, missing, .. } => {
+            let other = shell::path(other);
+            return Some(then_resume(match missing {
+                true => format!("git worktree move {other} {place}"),
+                false => format!("git -C {other} switch --detach"),
+            }));
         }
-    }
-
-    /// Why a worktree of this repository is not the one that belongs here.
-    fn misplaced(&self) -> Option<String> {
-        let other = self.tree.moved_from()?;
-        Some(format!("it is the worktree of {}", other.display()))
-    }
-
-    fn gone(&self) -> Vec<Condition> {
-        let place = self.place();
-        if let Some(moved) = self.tree.moved_to() {
-            let to = moved.path().display();
-            return vec![Condition {
-                next: Some(format!("mv {} {}", shell::path(moved.path()), self.word())),
-                ..Look::condition(
-                    TreeCondition::Moved,
-                    format!("its worktree was moved to {to}"),
-                    format!(
-                        "keeps the files from there and goes on with them in {place}; {to} stays as it is"
-                    ),
-                )
-            }];
+        TreeProblem::Moved { to } => format!("mv {} {place}", shell::path(to)),
+        TreeProblem::Unlinked { .. } => format!("git worktree repair {place}"),
+        TreeProblem::BranchMoved { was, now, .. } => {
+            format!("git log --oneline --graph {} {}", was.short(), now.short())
         }
-        let mut found = Vec::new();
-        if let Some(lock) = self.tree.persons_lock() {
-            found.push(self.locked(&lock));
-        }
-        match self.tree.elsewhere(self.branch) {
-            Some(other) => found.push(self.elsewhere("its worktree is gone, and its", &other)),
-            None => found.push(Look::condition(
-                TreeCondition::Missing,
-                format!("its worktree {place} is gone"),
-                format!("makes it again {}", self.source()),
-            )),
-        }
-        found
-    }
-
-    fn source(&self) -> String {
-        match self.state.resume_snapshot() {
-            Some(kept) => format!("from its last snapshot {}", kept.snapshot.refname),
-            None if self.left_at().is_some() => "from the commits on its branch".to_owned(),
-            None => "from the step's base; there is no snapshot of it".to_owned(),
-        }
-    }
-
-    fn left_at(&self) -> Option<Oid> {
-        self.tree.left_at(self.branch).filter(|left| Some(left) != self.state.base.as_ref())
-    }
-
-    fn elsewhere(&self, what: &str, other: &Path) -> Condition {
-        let (place, from) = (shell::path(self.tree.path()), shell::path(other));
-        let way = match !self.tree.path().exists() {
-            true => format!("git worktree move {from} {place}"),
-            false => format!("git -C {from} switch --detach"),
-        };
-        let other = other.display();
-        let handle = &self.log.run().opened.handle;
-        Condition {
-            state: TreeCondition::BranchElsewhere,
-            found: format!("{what} branch {} is checked out in {other}", self.branch),
-            then: "moves no branch under somebody else and asks".to_owned(),
-            next: Some(format!("{way} && piton resume {handle}")),
-        }
-    }
-
-    fn locked(&self, reason: &str) -> Condition {
-        let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-        Condition {
-            next: Some(format!("git worktree unlock {}", self.word())),
-            ..Look::condition(
-                TreeCondition::Locked,
-                format!("somebody has locked it (git worktree lock){reason}"),
-                "works in it, and leaves the lock".to_owned(),
-            )
-        }
-    }
-
-    /// In a worktree that is where it belongs.
-    fn inside(&self, dir: &Path) -> Result<Vec<Condition>, EngineError> {
-        let mut found = Vec::new();
-        if let Some(lock) = persons_lock(dir) {
-            found.push(self.locked(&lock));
-        }
-        if !self.has_begun() {
-            return Ok(found);
-        }
-        found.extend(self.locks(dir));
-        match self.tree.fate_of(self.branch)? {
-            Fate::Kept => {}
-            Fate::Deleted { was } => {
-                let at = was.map_or("its last snapshot".to_owned(), |was| was.short().to_owned());
-                found.push(Look::condition(
-                    TreeCondition::BranchDeleted,
-                    format!("its branch {} was deleted", self.branch),
-                    format!("makes it again at {at} and goes on in the files as they are"),
-                ));
-            }
-            Fate::Moved { was, now } => found.push(self.moved_branch(&was, &now)),
-        }
-        if let Some(other) = self.tree.elsewhere(self.branch) {
-            found.push(self.elsewhere("its", &other));
-        }
-        if let Some(underway) = self.tree.underway() {
-            let (on, back) = underway.operation.ways_out();
-            found.push(Condition {
-                next: Some(format!("git -C {} status", self.word())),
-                ..Look::condition(
-                    TreeCondition::Underway,
-                    format!("git is in the middle of {underway}"),
-                    format!("leaves it so for an attempt that continues, and tells it to go on with `{on}` or give it up with `{back}`; one that starts over keeps its commits below refs/piton/aside"),
-                )
-            });
-        } else if let Some(at) = self.tree.off_branch(self.branch) {
-            found.push(Look::condition(
-                TreeCondition::OffBranch,
-                format!("HEAD is not on its branch, but {at}"),
-                "goes on from there; the step's branch is put there when it is done".to_owned(),
-            ));
-        }
-        Ok(found)
-    }
-
-    fn moved_branch(&self, was: &Oid, now: &Oid) -> Condition {
-        Condition {
-            next: Some(format!("git log --oneline --graph {} {}", was.short(), now.short())),
-            ..Look::condition(
-                TreeCondition::BranchMoved,
-                format!(
-                    "somebody has moved its branch {} from {} to {}; the files are still those of the former",
-                    self.branch,
-                    was.short(),
-                    now.short()
-                ),
-                "follows where it was only moved on and nothing is uncommitted; else it is put back, and what it was moved to is kept by a ref below refs/piton".to_owned(),
-            )
-        }
-    }
-
-    /// Git's own locks, with what is known of who holds them.
-    fn locks(&self, dir: &Path) -> Vec<Condition> {
-        let common = self.tree.git().common_dir();
-        let branch = common.join("refs/heads").join(self.branch);
-        let of_branch = branch.with_file_name(format!(
-            "{}.lock",
-            branch.file_name().map(|name| name.to_string_lossy()).unwrap_or_default()
-        ));
-        let of_refs = common.join("packed-refs.lock");
-        let all = [dir.join("index.lock"), dir.join("HEAD.lock"), of_branch, of_refs];
-        let there = |path: &&PathBuf| match fs::symlink_metadata(path) {
-            Ok(_) => true,
-            Err(error) => !is_missing(&error),
-        };
-        let told = |path: &PathBuf| {
-            let shown = path.display();
-            let (held, then) = match locks::holder(path) {
-                Some(pid) => (format!("process {pid} has it open"), "waits for it, then asks"),
-                None => (
-                    "no process has it open".to_owned(),
-                    "moves it to .git/piton/aside once it has not changed for a while",
-                ),
-            };
-            let age = locks::age(path).map(|age| format!(", {} s old", age.as_secs()));
-            let age = age.unwrap_or_default();
-            Look::condition(
-                TreeCondition::LockLeft,
-                format!("git's lock {shown} is there{age}; {held}"),
-                then.to_owned(),
-            )
-        };
-        all.iter().filter(there).map(told).collect()
-    }
+        TreeProblem::Underway(_) => format!("git -C {place} status"),
+        TreeProblem::Locked { .. } => format!("git worktree unlock {place}"),
+        TreeProblem::Missing { .. }
+        | TreeProblem::HalfMade
+        | TreeProblem::BranchDeleted { .. }
+        | TreeProblem::OffBranch { .. }
+        | TreeProblem::LockLeft { .. } => return None,
+    };
+    Some(Remedy::Shell { command })
 }

@@ -51,9 +51,9 @@ pub struct TreeRow {
     /// Why nobody may touch it, whatever is in it.
     #[serde(skip)]
     obstacle: Option<Reason>,
-    /// The name of its entry in git's list.
+    /// Git's list has it at its place.
     #[serde(skip)]
-    entry: Option<String>,
+    is_listed: bool,
     /// When the run that was abandoned leaves the attic.
     #[serde(skip)]
     attic_until: Option<Millis>,
@@ -289,7 +289,7 @@ pub(crate) fn doomed(
     let mut rows = list(project, Some(store), root)?;
     let other =
         |row: &TreeRow| matches!(row.status, TreeStatus::Foreign | TreeStatus::Missing { .. });
-    rows.retain(|row| row.run == Some(run) && row.entry.is_some() && !other(row));
+    rows.retain(|row| row.run == Some(run) && row.is_listed && !other(row));
     let ask = CleanAsk { completed: true, interrupted: true, older_than: None };
     let (mut doomed, mut in_use) = (Vec::new(), Vec::new());
     for JudgedTree { row, verdict } in proof::judge_all(project, Some(store), rows, ask)? {

@@ -7,19 +7,8 @@ use std::path::{Path, PathBuf};
 
 use piton_core::ids::Oid;
 
-use super::{Aside, MERGES, SEQUENCERS, Worktree, differing};
-use crate::repo::status::StatusDepth;
+use super::{Aside, Worktree, differing};
 use crate::repo::{Call, GitError, drivers, names};
-
-/// What keeps a checkout from being brought along.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Dirt {
-    None,
-    /// Tracked files that are not as HEAD has them.
-    Paths(Vec<String>),
-    /// An operation that git would go on with.
-    Underway(&'static str),
-}
 
 /// Where a checkout is on the way between two commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,24 +19,6 @@ pub enum Stand {
 }
 
 impl Worktree {
-    /// Whether anything of a checkout is in no commit; files that git does not know do not count.
-    pub fn dirt(&self, named: usize) -> Result<Dirt, GitError> {
-        let dir = self.git_dir()?;
-        let underway = |names: &[&str]| names.iter().any(|name| dir.join(name).exists());
-        if underway(SEQUENCERS) {
-            return Ok(Dirt::Underway("rebase, cherry-pick or bisect"));
-        }
-        if underway(MERGES) {
-            return Ok(Dirt::Underway("merge"));
-        }
-        let seen = self.status(StatusDepth::Folders)?;
-        let paths = seen.tracked.iter().take(named).map(|entry| names::shown(&entry.path));
-        Ok(match paths.collect::<Vec<_>>() {
-            paths if paths.is_empty() => Dirt::None,
-            paths => Dirt::Paths(paths),
-        })
-    }
-
     /// Files that are there, that `from` does not have and `to` would bring.
     pub fn in_the_way(&self, from: &Oid, to: &Oid, named: usize) -> Result<Vec<String>, GitError> {
         let new = self.between("--diff-filter=A", from, to)?;

@@ -7,70 +7,34 @@ use std::path::Path;
 
 use piton_core::ids::Oid;
 
-use super::{Head, Worktree};
-use crate::repo::GitError;
+use super::{Head, TreeProblem, Worktree};
+use crate::repo::{Git, GitError};
 
 /// How the reasons of piton's own moves begin in a reflog.
 const OURS: &str = "piton: ";
 const WHY: &str = "piton: back to what its worktree has";
 
-/// What became of a worktree's branch while nobody looked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
-    /// It is where the worktree has put it.
-    Kept,
-    /// There is none; it was at this commit.
-    Deleted { was: Option<Oid> },
-    /// Somebody has moved it from one commit to another.
-    Moved { was: Oid, now: Oid },
-}
-
 impl Worktree {
-    /// What has become of `branch`, if HEAD is on it. Looks only.
-    pub fn fate_of(&self, branch: &str) -> Result<Fate, GitError> {
-        let dir = self.git_dir()?;
-        let refname = format!("refs/heads/{branch}");
-        let head = fs::read_to_string(dir.join("HEAD")).unwrap_or_default();
-        if head.trim_end().strip_prefix("ref: ") != Some(refname.as_str()) {
-            return Ok(Fate::Kept);
-        }
-        let was = last_head(&dir);
-        Ok(match (self.git.ref_target(&refname)?, was) {
-            (None, was) => Fate::Deleted { was },
-            (Some(now), Some(was)) if now != was && !self.was_moved_by_us(&refname) => {
-                Fate::Moved { was, now }
-            }
-            (Some(_), _) => Fate::Kept,
-        })
-    }
-
-    /// piton moves a branch without the worktree's HEAD hearing of it.
-    fn was_moved_by_us(&self, refname: &str) -> bool {
-        let log = self.git.common_dir().join("logs").join(refname);
-        let last = last_row(&log);
-        last.is_some_and(|(_, why)| why.starts_with(OURS))
-    }
-
     /// Makes a deleted branch again, or puts a moved one back, so that it is the commit that files and
     /// index stand on. Where the branch was only moved on and nothing here is uncommitted, the files
     /// follow it. The commit that it was moved to is kept by name. `or` is where it is made when nothing
     /// else is known.
     pub fn settle(&self, branch: &str, or: Option<&Oid>) -> Result<(), GitError> {
         let refname = format!("refs/heads/{branch}");
-        match self.fate_of(branch)? {
-            Fate::Kept => Ok(()),
-            Fate::Deleted { was } => {
+        match self.branch_problem(branch)? {
+            Some(TreeProblem::BranchDeleted { was, .. }) => {
                 let known = was.filter(|was| self.git.commit(was.as_str()).is_ok());
                 let Some(to) = known.as_ref().or(or) else { return Ok(()) };
                 self.move_branch(&refname, to, None, WHY)
             }
-            Fate::Moved { was, now } => {
+            Some(TreeProblem::BranchMoved { was, now, .. }) => {
                 if self.git.commit(was.as_str()).is_err() || self.follow(&was, &now)? {
                     return Ok(());
                 }
                 self.keep_commits(branch, BTreeSet::from([now.clone()]), &was)?;
                 self.move_branch(&refname, &was, Some(&now), WHY)
             }
+            _ => Ok(()),
         }
     }
 
@@ -104,6 +68,12 @@ impl Worktree {
             Err(error) => Err(error),
         }
     }
+}
+
+/// piton moves a branch without the worktree's HEAD hearing of it.
+pub(super) fn moved_by_us(git: &Git, refname: &str) -> bool {
+    let last = last_row(&git.common_dir().join("logs").join(refname));
+    last.is_some_and(|(_, why)| why.starts_with(OURS))
 }
 
 /// The commit that a worktree's own git has last put its HEAD at, where a reflog is kept.

@@ -14,8 +14,8 @@ use crate::file::private;
 use crate::repo::{GitError, flush, locks};
 
 /// The reason in git's own `locked` file while a worktree is being made.
-pub(super) const BEING_MADE: &str = "piton: being made";
-pub(super) const LOCKED: &str = "locked";
+const BEING_MADE: &str = "piton: being made";
+const LOCKED: &str = "locked";
 /// How the reason begins while an attempt works in the worktree.
 const AT_WORK: &str = "piton: at work: ";
 /// A file in a worktree's git directory that names the setup which has passed there.
@@ -273,12 +273,12 @@ impl Worktree {
 }
 
 /// Whether a worktree is half made, or half restored.
-pub fn is_unfinished(entry: &Path) -> bool {
+pub(crate) fn is_unfinished(entry: &Path) -> bool {
     is_being_made(entry) || fs::symlink_metadata(entry.join(BEING_RESTORED)).is_ok()
 }
 
 /// The reason of a lock that a person has put on a worktree, which may be empty.
-pub fn persons_lock(entry: &Path) -> Option<String> {
+pub(super) fn persons_lock(entry: &Path) -> Option<String> {
     let reason = fs::read_to_string(entry.join(LOCKED)).ok()?;
     let ours = reason.starts_with(BEING_MADE) || reason.starts_with(AT_WORK);
     (!ours).then(|| reason.trim().to_owned())

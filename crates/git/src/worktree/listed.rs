@@ -1,14 +1,12 @@
 //! The repository's own list of worktrees, read from its files: asking git would have it look at every
-//! one of them. And what in a worktree's git directory says that somebody is in the middle of something.
+//! one of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use piton_core::ids::Oid;
 
-use super::create::{BEING_MADE, LOCKED};
 use super::state::place_of;
-use super::underway::{MERGES, underway};
 use crate::repo::{Git, plain};
 
 /// An entry of the list.
@@ -58,29 +56,4 @@ fn at(git: &Git, dir: &Path, name: String, place: PathBuf) -> Listed {
     };
     let branch = branch.and_then(|name| name.strip_prefix("refs/heads/").map(str::to_owned));
     Listed { name, place, head, branch }
-}
-
-/// Why a worktree must be left alone, by its git directory: somebody locked it, git is at work in it, or
-/// an operation was begun and not ended.
-pub fn obstacle_in(dir: &Path) -> Option<String> {
-    if let Ok(reason) = fs::read_to_string(dir.join(LOCKED)) {
-        let reason = reason.trim();
-        // piton's own lock says that somebody is at work: whoever that is, is known by better signs.
-        if !reason.starts_with("piton: ") || reason.starts_with(BEING_MADE) {
-            return Some(match reason {
-                "" => "it is locked (git worktree lock)".to_owned(),
-                reason => format!("it is locked (git worktree lock): {reason}"),
-            });
-        }
-    }
-    let is_there = |name: &&str| fs::symlink_metadata(dir.join(name)).is_ok();
-    if let Some(lock) = ["index.lock", "HEAD.lock"].into_iter().find(is_there) {
-        return Some(format!("git is at work in it ({lock})"));
-    }
-    let begun = match underway(dir) {
-        Some(underway) => underway.to_string(),
-        None if MERGES.iter().any(is_there) => "a merge".to_owned(),
-        None => return None,
-    };
-    Some(format!("{begun} was begun in it and is not ended"))
 }

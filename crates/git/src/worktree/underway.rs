@@ -13,7 +13,7 @@ use super::Worktree;
 use crate::repo::{GitError, locks};
 
 /// States of an operation that git would go on with. Folders and files of a worktree's git directory.
-pub(super) const SEQUENCERS: &[&str] = &["rebase-merge", "rebase-apply", "sequencer", "BISECT_LOG"];
+const SEQUENCERS: &[&str] = &["rebase-merge", "rebase-apply", "sequencer", "BISECT_LOG"];
 pub(super) const MERGES: &[&str] =
     &["MERGE_HEAD", "MERGE_MODE", "MERGE_MSG", "CHERRY_PICK_HEAD", "REVERT_HEAD"];
 
@@ -87,11 +87,11 @@ impl Operation {
 }
 
 /// An operation, and how far it has come.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Underway {
     pub operation: Operation,
     /// The number of the commit that it stands at, and of all.
-    pub(crate) at: Option<(u64, u64)>,
+    pub at: Option<(u64, u64)>,
 }
 
 impl std::fmt::Display for Underway {

@@ -3,6 +3,7 @@
 use piton_engine::doctor::{State, Symptom, examine};
 use serde_json::json;
 
+use crate::describe::done_about;
 use crate::error::{Kind, Problem};
 use crate::exit::ExitStatus;
 use crate::remedy;
@@ -27,8 +28,9 @@ pub(crate) fn run(_args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         State::Note => yellow("! note"),
         State::Bad | State::Damaged => red("✗ bad"),
     };
-    let row =
-        |symptom: &Symptom| vec![sign(symptom.state), symptom.what.clone(), plain(&symptom.detail)];
+    let row = |symptom: &Symptom| {
+        vec![sign(symptom.state), symptom.what.clone(), plain(&detail(symptom))]
+    };
     for line in table(&symptoms.iter().map(row).collect::<Vec<_>>()) {
         ui.line(line)?;
     }
@@ -45,13 +47,24 @@ pub(crate) fn run(_args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     };
     if ui.is_json() {
         for bad in symptoms.iter().filter(|symptom| symptom.state >= State::Bad) {
-            let message = format!("{}: {}", bad.what, bad.detail);
+            let message = format!("{}: {}", bad.what, detail(bad));
             ui.report(&Problem::new(Kind::Unwell, message).hinted(next(bad)));
         }
     }
-    let row = |Symptom { what, state, detail, .. }: &Symptom, next| json!({ "what": what, "state": state, "detail": detail, "next": next });
-    let rows: Vec<_> = symptoms.iter().map(|symptom| row(symptom, next(symptom))).collect();
+    let row = |symptom: &Symptom| {
+        let Symptom { what, state, .. } = symptom;
+        json!({ "what": what, "state": state, "detail": detail(symptom), "next": next(symptom) })
+    };
+    let rows: Vec<_> = symptoms.iter().map(row).collect();
     Ok(Answer::new(json!({ "symptoms": rows })).exiting(exit))
+}
+
+/// What was found, and what a run that goes on does about it.
+fn detail(Symptom { detail, condition, .. }: &Symptom) -> String {
+    match condition {
+        Some(condition) => format!("{detail}: resuming {}", done_about(condition)),
+        None => detail.clone(),
+    }
 }
 
 /// What can be done about a symptom. Its reader has asked the doctor already.

@@ -1,6 +1,5 @@
-//! Finds the worktrees: where runs of this store have theirs, what else stands under the same roots, and
-//! piton's branches that are checked out elsewhere. Looks only: no lock of git's is taken, no file
-//! written.
+//! Finds the worktrees: git's own list, the places where runs of this store have theirs, and what else
+//! stands there. Looks only: no lock of git's is taken, no file written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,7 +18,7 @@ use piton_core::view::{RunStatus, RunView, StepStatus};
 use piton_git::repo::names;
 use piton_git::repo::status::StatusDepth;
 use piton_git::shell;
-use piton_git::worktree::{Listed, TreeState, Worktree, listed, obstacle_in};
+use piton_git::worktree::{Listed, TreeProblem, TreeState, Worktree, listed};
 use piton_store::{Runs, Store};
 
 use super::{Reason, TreeCounts, TreeRow, TreeStatus};
@@ -41,7 +40,7 @@ pub fn list(
     store: Option<&Arc<dyn Store>>,
     root: &str,
 ) -> Result<Vec<TreeRow>, EngineError> {
-    let mut known = Vec::new();
+    let mut owners = Vec::new();
     let mut roots = BTreeSet::from([real(&project.git.main_root().join(root))]);
     for log in store.map(|store| runs::list(store, &Runs::All)).transpose()?.unwrap_or_default() {
         // What cannot be read is nobody's to judge: its worktrees are unknown to this store.
@@ -49,105 +48,62 @@ pub fn list(
         let Ok(settings) = settings_of(&log) else { continue };
         let root = real(&project.git.main_root().join(settings.worktree_root));
         roots.insert(root.clone());
-        known.push(Owner::of(project, log, root)?);
+        owners.push(Owner::of(project, log, root)?);
     }
     let entries = listed(&project.git);
-    let all = roots.iter().flat_map(|root| places(root));
-    let moved = all.filter_map(|place| match Worktree::at(&project.git, &place.path).state() {
-        Ok(TreeState::Unlinked { dir }) => Some((name(&dir), place.path)),
+    let mut places: BTreeSet<PathBuf> = roots.iter().flat_map(|root| places(root)).collect();
+    let unlinked = |path: &PathBuf| match Worktree::own_place(&project.git, path).state() {
+        Ok(TreeState::Unlinked { dir }) => Some((name(&dir), path.clone())),
         _ => None,
+    };
+    let moved = places.iter().filter_map(unlinked).collect();
+    // The folder of a run whose worktrees are gone: there is nothing to say about it alone.
+    places.retain(|path| !owners.iter().any(|owner| owner.folder() == *path) || !is_empty(path));
+    let main = real(project.git.main_root());
+    let ours = entries.iter().filter(|entry| {
+        let is_inside = roots.iter().any(|root| entry.place.starts_with(root));
+        let has_branch = entry.branch.as_ref().is_some_and(|name| name.starts_with("piton/"));
+        (is_inside || has_branch) && entry.place != main
     });
-    let moved = moved.collect();
-    let at_work = machine::folders();
-    let present = Present { project, owners: &known, entries: &entries, at_work, moved };
-    let mut rows: BTreeMap<PathBuf, TreeRow> = BTreeMap::new();
-    for root in &roots {
-        for place in places(root) {
-            if place.is_left_by(&known) {
-                continue;
-            }
-            rows.insert(place.path.clone(), present.row(root, place)?);
-        }
-    }
-    for entry in &entries {
-        let inside = roots.iter().any(|root| entry.place.starts_with(root));
-        let ours = entry.branch.as_deref().is_some_and(|name| name.starts_with("piton/"));
-        let is_main = entry.place == real(project.git.main_root());
-        if (inside || ours) && !is_main && !rows.contains_key(&entry.place) {
-            rows.insert(entry.place.clone(), present.astray(entry));
-        }
-    }
-    for owner in &known {
-        for (step, conditions) in condition::of_run(project, &owner.log)? {
+    places.extend(ours.map(|entry| entry.place.clone()));
+    let mut conditions = BTreeMap::new();
+    for owner in &owners {
+        for (step, found) in condition::of_run(project, &owner.log)? {
             let root = owner.root.to_string_lossy();
-            let path = project.tree_of(&root, owner.log.run(), &step);
-            let Some(path) = path else { continue };
-            let path = Worktree::own_place(&project.git, &path).path().to_owned();
-            let row = rows.entry(path.clone()).or_insert_with(|| owner.gone(path, &step));
-            row.conditions.extend(conditions);
+            let Some(path) = project.tree_of(&root, owner.log.run(), &step) else { continue };
+            conditions.insert(Worktree::own_place(&project.git, &path).path().to_owned(), found);
         }
     }
-    Ok(rows.into_values().collect())
+    places.extend(conditions.keys().cloned());
+    let survey = Survey { project, owners, roots, entries, at_work: machine::folders(), moved };
+    let row = |path: PathBuf| {
+        let conditions = conditions.remove(&path).unwrap_or_default();
+        TreeRow { conditions, ..survey.row(path) }
+    };
+    Ok(places.into_iter().map(row).collect())
 }
 
-/// A place where a worktree of piton's would be.
-struct PlaceFound {
-    path: PathBuf,
-    handle: String,
-    /// What it is called below its run's folder.
-    part: Part,
-}
-
-impl PlaceFound {
-    /// The folder of a run whose worktree is gone: there is nothing to say about it alone.
-    fn is_left_by(&self, known: &[Owner]) -> bool {
-        let is_own = |owner: &Owner| owner.root.join(owner.handle().as_str()) == self.path;
-        let is_empty = || fs::read_dir(&self.path).is_ok_and(|mut list| list.next().is_none());
-        matches!(self.part, Part::Other) && known.iter().any(is_own) && is_empty()
-    }
-}
-
-enum Part {
-    Tree(TreeNo),
-    Step(String),
-    Other,
-}
-
-/// The folders of a root: `<run>/<number>`, `<run>/step/<id>`, and what else is there.
-fn places(root: &Path) -> Vec<PlaceFound> {
-    let mut found = Vec::new();
-    for run in folders(root) {
-        let handle = name(&run);
-        let place = |path: PathBuf, part: Part| PlaceFound { path, handle: handle.clone(), part };
-        let mut parts = 0;
-        for part in folders(&run) {
-            parts += 1;
-            let number = name(&part).parse().map(TreeNo);
-            match name(&part).as_str() {
-                "step" => found.extend(folders(&part).into_iter().map(|step| {
-                    let id = name(&step);
-                    place(step, Part::Step(id))
-                })),
-                _ => found.push(place(part, number.map_or(Part::Other, Part::Tree))),
-            }
-        }
-        if parts == 0 {
-            found.push(place(run, Part::Other));
-        }
-    }
-    found
+/// The folders of a root where worktrees would be: `<run>/<number>` and `<run>/step/<id>`.
+fn places(root: &Path) -> Vec<PathBuf> {
+    let of_steps = |path: PathBuf| match path.ends_with("step") {
+        true => folders(&path),
+        false => vec![path],
+    };
+    let of_run = |path: PathBuf| match folders(&path) {
+        within if within.is_empty() => vec![path],
+        within => within.into_iter().flat_map(of_steps).collect(),
+    };
+    folders(root).into_iter().flat_map(of_run).collect()
 }
 
 fn folders(within: &Path) -> Vec<PathBuf> {
+    let is_dir = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
     let entries = fs::read_dir(within).into_iter().flatten().flatten();
-    let mut found: Vec<PathBuf> =
-        entries.map(|entry| entry.path()).filter(|path| is_dir(path)).collect();
-    found.sort();
-    found
+    entries.map(|entry| entry.path()).filter(is_dir).collect()
 }
 
-fn is_dir(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut list| list.next().is_none())
 }
 
 fn name(path: &Path) -> String {
@@ -186,28 +142,20 @@ impl Owner {
         !matches!(self.view.status, RunStatus::Completed | RunStatus::Abandoned { .. })
     }
 
-    /// A worktree that even git has forgotten.
-    fn gone(&self, path: PathBuf, step: &StepRef) -> TreeRow {
-        TreeRow {
-            path,
-            run: Some(self.log.run().opened.run),
-            handle: Some(self.handle().clone()),
-            step: Some(step.step.clone()),
-            branch: None,
-            head: None,
-            status: TreeStatus::Missing { cause: self.cause(Some(&step.step)) },
-            changed_at: Some(self.changed_at(Some(&step.step))),
-            counts: None,
-            conditions: Vec::new(),
-            obstacle: Some("there is nothing".into()),
-            entry: None,
-            attic_until: None,
-        }
+    fn folder(&self) -> PathBuf {
+        self.root.join(self.handle().as_str())
     }
 
-    /// The step that a tree of the pool belongs to.
-    fn owner_of(&self, project: &Project, tree: TreeNo) -> Option<StepId> {
-        self.log.run().trees().owner(&project.host, tree).map(|step| step.step.clone())
+    /// The step whose worktree has this place below the run's folder; no step where the tree is free.
+    fn part(&self, project: &Project, part: &Path) -> Option<Option<StepId>> {
+        let part = part.to_str()?;
+        match part.parse() {
+            Ok(number) => {
+                let owner = self.log.run().trees().owner(&project.host, TreeNo(number));
+                Some(owner.map(|step| step.step.clone()))
+            }
+            Err(_) => step_named(self, part.strip_prefix("step/")?).map(Some),
+        }
     }
 
     /// What speaks for somebody being at work in a worktree, and whether they are believed.
@@ -312,57 +260,58 @@ enum Held {
 }
 
 /// What is known when a place is looked at.
-struct Present<'a> {
+struct Survey<'a> {
     project: &'a Project,
-    owners: &'a [Owner],
-    entries: &'a [Listed],
+    owners: Vec<Owner>,
+    roots: BTreeSet<PathBuf>,
+    /// Git's own list.
+    entries: Vec<Listed>,
     /// Processes and the folders they work in.
     at_work: Vec<(i32, PathBuf)>,
     /// Entries of git's list that name another place than the worktree is in, and where it is.
     moved: BTreeMap<String, PathBuf>,
 }
 
-impl Present<'_> {
-    fn row(&self, root: &Path, place: PlaceFound) -> Result<TreeRow, EngineError> {
-        let PlaceFound { path, handle, part } = place;
-        let path = real(&path);
-        let of = |owner: &&Owner| owner.root == root && owner.handle().as_str() == handle;
-        let owner = self.owners.iter().find(of);
-        let (owner, step) = match (owner, part) {
-            (Some(owner), Part::Tree(tree)) => (Some(owner), owner.owner_of(self.project, tree)),
-            (Some(owner), Part::Step(id)) => match step_named(owner, &id) {
-                Some(step) => (Some(owner), Some(step)),
-                None => (None, None),
-            },
-            (_, _) => (None, None),
-        };
-        let tree = Worktree::at(&self.project.git, &path);
+impl Survey<'_> {
+    fn row(&self, path: PathBuf) -> TreeRow {
+        let entry = self.entries.iter().find(|entry| entry.place == path);
+        let is_gone = fs::symlink_metadata(&path).is_err();
+        let is_inside = self.roots.iter().any(|root| path.starts_with(root));
+        let branch = entry.filter(|_| is_gone || !is_inside).and_then(|e| e.branch.clone());
+        let (owner, step) = self.whose(&path, branch.as_deref()).unzip();
+        let (owner, step) = (owner, step.flatten());
+        let abandoned = owner.and_then(|owner| owner.log.run().abandoned);
         let mut row = TreeRow {
-            path: path.clone(),
             run: owner.map(|owner| owner.log.run().opened.run),
             handle: owner.map(|owner| owner.handle().clone()),
-            step: step.clone(),
-            branch: None,
-            head: None,
+            branch,
+            head: entry.filter(|_| is_gone || !is_inside).and_then(|e| e.head.clone()),
             status: owner.map_or(TreeStatus::Unknown, |owner| owner.status(step.as_ref())),
             changed_at: owner.map(|owner| owner.changed_at(step.as_ref())),
             counts: None,
             conditions: Vec::new(),
             obstacle: None,
-            entry: None,
-            attic_until: owner
-                .and_then(|owner| owner.log.run().abandoned)
-                .and_then(|abandoned| abandoned.keep_until),
+            is_listed: entry.is_some(),
+            attic_until: abandoned.and_then(|abandoned| abandoned.keep_until),
+            path,
+            step,
         };
+        let tree = Worktree::own_place(&self.project.git, &row.path);
         match tree.state() {
+            _ if is_gone => self.look_for_folder(entry, owner, &mut row),
+            _ if !is_inside => {
+                row.status = TreeStatus::Unknown;
+                row.obstacle = Some("it is not where piton has its worktrees".into());
+                return row;
+            }
             Ok(TreeState::Present { dir }) => self.look_inside(&tree, &dir, &mut row),
-            Ok(TreeState::HalfMade { dir }) => {
-                row.entry = Some(name(&dir));
+            Ok(TreeState::HalfMade { .. }) => {
                 let remedy = row.handle.clone().map(|run| Remedy::Resume { run });
                 row.obstacle = Some(Reason { why: "it is half made".to_owned(), remedy });
             }
             Ok(TreeState::Unlinked { .. }) => {
-                row.obstacle = Some(Reason::with("it was moved", repair(owner, &path)));
+                row.is_listed = false;
+                row.obstacle = Some(Reason::with("it was moved", repair(owner, &row.path)));
             }
             Ok(TreeState::Missing) => {
                 row.status = TreeStatus::Foreign;
@@ -378,12 +327,24 @@ impl Present<'_> {
         if let Some(owner) = owner {
             self.look_for_holders(owner, &mut row);
         }
-        Ok(row)
+        row
+    }
+
+    /// Whose a worktree is, and of which step: by its place, else by the branch that git's list has for it.
+    fn whose(&self, path: &Path, branch: Option<&str>) -> Option<(&Owner, Option<StepId>)> {
+        self.owners.iter().find_map(|owner| {
+            let part = |part: &Path| owner.part(self.project, part);
+            let placed = path.strip_prefix(owner.folder()).ok().and_then(part);
+            let named = || {
+                let rest = branch?.strip_prefix("piton/")?.strip_prefix(owner.handle().as_str())?;
+                Some(part(Path::new(rest.strip_prefix('/')?)).flatten())
+            };
+            Some((owner, placed.or_else(named)?))
+        })
     }
 
     /// Whatever is in the way comes first: nothing else is said about such a worktree.
     fn look_inside(&self, tree: &Worktree, dir: &Path, row: &mut TreeRow) {
-        row.entry = Some(name(dir));
         let seen = machine::modified(&dir.join("HEAD")).max(machine::modified(&dir.join("index")));
         row.changed_at = row.changed_at.max(seen);
         match tree.head() {
@@ -401,18 +362,56 @@ impl Present<'_> {
             Ok(counts) => row.counts = Some(counts),
             Err(error) => row.obstacle = Some(error.into()),
         }
-        let elsewhere = |entry: &&Listed| entry.branch == row.branch && entry.place != row.path;
-        let shared = self.entries.iter().find(elsewhere).filter(|_| row.branch.is_some());
-        let busy = self.at_work.iter().find(|(_, folder)| folder.starts_with(&row.path));
-        let obstacle = match (obstacle_in(dir), busy, shared) {
-            (Some(why), _, _) => Some(why),
-            (None, Some((pid, _)), _) => Some(format!("process {pid} works in it")),
-            (None, None, Some(other)) => {
-                Some(format!("its branch is also checked out in {}", other.place.display()))
-            }
-            (None, None, None) => None,
+        if row.obstacle.is_none() {
+            row.obstacle = self.obstacle(tree, dir, row);
+        }
+    }
+
+    /// Why a worktree must be left alone, whosever it is.
+    fn obstacle(&self, tree: &Worktree, dir: &Path, row: &TreeRow) -> Option<Reason> {
+        let problems = match tree.problems(row.branch.as_deref().unwrap_or_default()) {
+            Ok(problems) => problems,
+            Err(error) => return Some(error.into()),
         };
-        row.obstacle = row.obstacle.take().or(obstacle.map(Reason::from));
+        let is_in_the_way = |problem: &TreeProblem| match problem {
+            TreeProblem::LockLeft { lock, .. } => lock.starts_with(dir),
+            TreeProblem::Locked { .. }
+            | TreeProblem::Underway(_)
+            | TreeProblem::BranchElsewhere { .. } => true,
+            _ => false,
+        };
+        let busy = self.at_work.iter().find(|(_, folder)| folder.starts_with(&row.path));
+        // Also where that worktree has no folder any more.
+        let shares = |entry: &&Listed| entry.branch == row.branch && entry.place != row.path;
+        let shared = self.entries.iter().find(shares).filter(|_| row.branch.is_some());
+        let found = problems.into_iter().find(is_in_the_way).map(Reason::from);
+        found.or_else(|| busy.map(|(pid, _)| format!("process {pid} works in it").into())).or_else(
+            || {
+                let place = shared?.place.display();
+                Some(format!("its branch is also checked out in {place}").into())
+            },
+        )
+    }
+
+    /// Git's list or a run has it, and there is no folder.
+    fn look_for_folder(&self, entry: Option<&Listed>, owner: Option<&Owner>, row: &mut TreeRow) {
+        row.status =
+            TreeStatus::Missing { cause: owner.and_then(|owner| owner.cause(row.step.as_ref())) };
+        let moved = entry.and_then(|entry| self.moved.get(&entry.name));
+        row.obstacle = Some(match (moved, owner.filter(|owner| owner.is_open())) {
+            // To forget it would break what is only to be repaired.
+            (Some(to), _) => {
+                Reason::with(format!("it is in {} by now", to.display()), repair(owner, to))
+            }
+            (None, Some(owner)) => {
+                let remedy = Remedy::Resume { run: owner.handle().clone() };
+                Reason::with("there is nothing", remedy)
+            }
+            (None, None) => {
+                let command = "git worktree prune".to_owned();
+                Reason::with("there is nothing", Remedy::Shell { command })
+            }
+        });
     }
 
     fn look_for_holders(&self, owner: &Owner, row: &mut TreeRow) {
@@ -448,66 +447,6 @@ impl Present<'_> {
                 }
             }
         }
-    }
-
-    /// An entry of git's list that is not where a worktree of piton's would be, or has no folder.
-    fn astray(&self, entry: &Listed) -> TreeRow {
-        let gone = fs::symlink_metadata(&entry.place).is_err();
-        let (owner, of) = self.whose(entry);
-        let cause = owner.and_then(|owner| owner.cause(of.as_ref()));
-        let (status, why) = match (gone, self.moved.get(&entry.name), owner) {
-            (true, Some(to), _) => {
-                // To forget it would break what is only to be repaired.
-                let why = format!("it is in {} by now", to.display());
-                (TreeStatus::Missing { cause }, Reason::with(why, repair(owner, to)))
-            }
-            (true, None, Some(owner)) if owner.is_open() => {
-                let remedy = Remedy::Resume { run: owner.handle().clone() };
-                (TreeStatus::Missing { cause }, Reason::with("there is nothing", remedy))
-            }
-            (true, None, _) => {
-                let remedy = Remedy::Shell { command: "git worktree prune".to_owned() };
-                (TreeStatus::Missing { cause }, Reason::with("there is nothing", remedy))
-            }
-            (false, ..) => (TreeStatus::Unknown, "it is not where piton has its worktrees".into()),
-        };
-        let mut row = TreeRow {
-            path: entry.place.clone(),
-            run: owner.map(|owner| owner.log.run().opened.run),
-            handle: owner.map(|owner| owner.handle().clone()),
-            step: of.clone(),
-            branch: entry.branch.clone(),
-            head: entry.head.clone(),
-            status,
-            changed_at: owner.map(|owner| owner.changed_at(of.as_ref())),
-            counts: None,
-            conditions: Vec::new(),
-            obstacle: Some(why),
-            entry: Some(entry.name.clone()),
-            attic_until: None,
-        };
-        // Somebody may be about to make it.
-        if let Some(owner) = owner.filter(|_| gone) {
-            self.look_for_holders(owner, &mut row);
-        }
-        row
-    }
-
-    /// Whose an entry of git's list is: by its place, else by its branch.
-    fn whose(&self, entry: &Listed) -> (Option<&Owner>, Option<StepId>) {
-        let branch = entry.branch.as_deref().unwrap_or_default();
-        let found = self.owners.iter().find_map(|owner| {
-            let handle = owner.handle().as_str();
-            let placed = entry.place.strip_prefix(owner.root.join(handle)).ok();
-            let named = || branch.strip_prefix("piton/")?.strip_prefix(handle)?.strip_prefix('/');
-            Some((owner, placed.and_then(Path::to_str).or_else(named)?))
-        });
-        let Some((owner, part)) = found else { return (None, None) };
-        let step = match part.parse() {
-            Ok(number) => owner.owner_of(self.project, TreeNo(number)),
-            Err(_) => part.strip_prefix("step/").and_then(|id| step_named(owner, id)),
-        };
-        (Some(owner), step)
     }
 }
 

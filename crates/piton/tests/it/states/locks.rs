@@ -17,8 +17,8 @@ fn a_lock_that_a_killed_git_left_on_the_index_is_moved_aside() {
     let blocked = left.sandbox.command("git").current_dir(&left.tree).args(["add", "."]).output();
     assert!(!blocked.expect("git").status.success(), "git is kept from working");
     let row = left.assert_told("lock_left");
-    let found = row["found"].as_str().expect("text");
-    assert!(found.contains("index.lock") && found.contains("no process has it"), "{row:#}");
+    assert!(row["holder"].is_null(), "{row:#}");
+    assert_eq!(row["lock"], lock.to_str().expect("text"), "{row:#}");
     left.resume().success();
     left.assert_all_there();
     let aside = crate::states::files(&left.sandbox.path(".git/piton/aside"));
@@ -42,7 +42,7 @@ fn a_lock_that_somebody_holds_is_waited_for() {
     assert!(alive(holder.id()));
     let row = left.assert_told("lock_left");
     let by = format!("process {} has it open", holder.id());
-    assert!(row["found"].as_str().expect("text").contains(&by), "{row:#}");
+    assert_eq!(row["holder"], holder.id(), "{row:#}");
     let resume = left.sandbox.piton(&["resume"]).spawn();
     left.sandbox.wait_until("word of it", || resume.stderr().contains(&by));
     assert!(lock.exists(), "it is theirs");
@@ -62,7 +62,7 @@ fn locks_on_the_branch_and_on_the_configuration_are_in_nobodys_way() {
     let refname = format!("refs/heads/{}", left.branch);
     assert!(left.sandbox.try_git(&["update-ref", &refname, "main"]).is_err(), "it blocks");
     let row = left.assert_told("lock_left");
-    assert!(row["found"].as_str().expect("text").contains("work.lock"), "{row:#}");
+    assert!(row["lock"].as_str().expect("text").ends_with("/work.lock"), "{row:#}");
     left.resume().success();
     left.assert_all_there();
     assert!(on_config.exists(), "nothing of piton's needs it, nothing touches it");
@@ -77,7 +77,7 @@ fn a_lock_on_all_refs_that_a_killed_git_left_is_moved_aside() {
     let blocked = left.sandbox.try_git(&["branch", "-d", "mine"]);
     assert!(blocked.is_err_and(|said| said.contains("packed-refs.lock")), "it blocks");
     let row = left.assert_told("lock_left");
-    assert!(row["found"].as_str().expect("text").contains("packed-refs.lock"), "{row:#}");
+    assert!(row["lock"].as_str().expect("text").ends_with("/packed-refs.lock"), "{row:#}");
     left.resume().success();
     left.assert_all_there();
     left.git(&["branch", "-d", "mine"]);
@@ -95,7 +95,7 @@ fn a_lock_of_a_person_survives_whatever_piton_does() {
     left.git(&["worktree", "unlock", place]);
     left.git(&["worktree", "lock", "--reason", "mine, on a stick", place]);
     let row = left.assert_told("locked");
-    assert!(row["found"].as_str().expect("text").contains("mine, on a stick"), "{row:#}");
+    assert_eq!(row["reason"], "mine, on a stick", "{row:#}");
     // The stick was pulled: the folder is gone, the entry is a phantom, locked.
     fs::remove_dir_all(&left.tree).expect("removed");
     left.git(&["worktree", "prune"]);

@@ -18,7 +18,7 @@ fn a_deleted_worktree_is_made_again_from_its_snapshot() {
     fs::remove_dir_all(&left.tree).expect("it can be removed");
     assert!(left.git(&["worktree", "list"]).contains(&left.handle), "git still knows it");
     let row = left.assert_told("missing");
-    assert!(row["then"].as_str().expect("text").contains("from its last snapshot"), "{row:#}");
+    assert!(row["from"]["snapshot"].is_string(), "{row:#}");
     left.resume().success();
     left.assert_all_there();
 }
@@ -95,7 +95,7 @@ fn a_moved_worktree_is_found_and_its_files_kept_from_there() {
     fs::write(moved.join("work.txt"), "precious\nand newer\n").expect("written");
     let before = OnDisk::of(&moved);
     let row = left.assert_told("moved");
-    assert!(row["found"].as_str().expect("text").contains("put-aside"), "{row:#}");
+    assert_eq!(row["to"], moved.to_str().expect("text"), "{row:#}");
     let told = left.resume().success();
     assert!(told.stderr.contains("put-aside"), "{told}");
     assert_eq!(left.found("work"), "precious\nand newer\n");
@@ -113,8 +113,7 @@ fn a_worktree_that_git_has_moved_is_asked_for() {
     left.git(&["worktree", "move", from, to]);
     assert!(left.git(&["worktree", "list"]).contains("put-aside"));
     let row = left.assert_told("branch_elsewhere");
-    let next = row["next"].as_str().expect("a command");
-    assert!(next.starts_with(&format!("git worktree move {to} {from}")), "{next}");
+    assert_eq!(row["remedy"]["command"], format!("git worktree move {to} {from}"), "{row:#}");
     let told = left.resume().expect_code(4);
     assert!(told.stderr.contains(to), "{told}");
     assert_eq!(left.sandbox.read(Path::new(to).join("work.txt")), "precious\n");
@@ -130,8 +129,7 @@ fn foreign(make: impl Fn(&Left)) {
     make(&left);
     let place = left.tree.display().to_string();
     let row = left.assert_told("foreign");
-    let next = row["next"].as_str().expect("a command").to_owned();
-    assert!(next.starts_with(&format!("mv {place} {place}.aside && piton resume")), "{next}");
+    assert_eq!(row["remedy"]["command"], format!("mv {place} {place}.aside"), "{row:#}");
     let before = left.tree.is_dir().then(|| OnDisk::of(&left.tree));
     let checkout = files(&left.sandbox.path("theirs.txt").with_file_name("src-of-user"));
     let told = left.resume().expect_code(4);
@@ -246,7 +244,7 @@ fn a_worktree_that_lost_its_git_file_is_asked_about_and_can_be_repaired() {
     let left = Left::new();
     fs::remove_file(left.tree.join(".git")).expect("removed");
     let row = left.assert_told("foreign");
-    assert!(row["then"].as_str().expect("text").contains("`git worktree repair`"), "{row:#}");
+    assert_eq!(row["listed"], true, "{row:#}");
     left.resume().expect_code(4);
     assert_eq!(left.sandbox.read(left.tree.join("work.txt")), "precious\n", "untouched");
     left.git(&["worktree", "repair"]);
@@ -313,7 +311,7 @@ fn the_worktree_of_another_run_is_left_alone() {
     assert!(left.git_there(&["status"]).contains("theirs-alone.txt"), "a good worktree");
     let row = left.assert_told("foreign");
     let place = theirs.to_str().expect("text");
-    assert!(row["found"].as_str().expect("text").contains(place), "{row:#}");
+    assert!(row["why"].as_str().expect("text").contains(place), "{row:#}");
     let before = OnDisk::of(&left.tree);
     let told = sandbox.piton(&["resume", &left.handle]).output().expect_code(4);
     assert!(told.stderr.contains(place), "{told}");

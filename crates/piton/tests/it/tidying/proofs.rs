@@ -79,7 +79,7 @@ fn spoil(lab: &Lab, kind: usize, id: &str, tree: &Path) -> (PathBuf, &'static st
             let other = sandbox.root().join(format!("other-{id}"));
             let other = other.to_str().expect("text");
             sandbox.git(&["worktree", "add", "--quiet", "--force", other, &branch]);
-            (here, "also checked out")
+            (here, "is checked out in")
         }
         13 => {
             git(&["checkout", "--quiet", "-b", &format!("mine-{id}")]);
@@ -107,7 +107,7 @@ fn spoil(lab: &Lab, kind: usize, id: &str, tree: &Path) -> (PathBuf, &'static st
                 "",
             )
             .expect("a lock");
-            (here, "git is at work in it")
+            (here, "index.lock is there")
         }
         other => unreachable!("there is no kind {other}"),
     }
