@@ -20,11 +20,11 @@ use crate::repo::{
 
 mod advance;
 mod aside;
-mod astray;
 mod branch;
-mod bring;
+mod copy_in;
 mod create;
 mod listed;
+mod moved;
 mod problems;
 mod remove;
 mod scratch;

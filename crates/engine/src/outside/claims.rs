@@ -29,20 +29,20 @@ use crate::run::observe::{Depth, observe, place_at};
 use crate::run::runs::settings_of;
 
 mod answer;
-mod giving_back;
+mod claim_writes;
 mod owner;
-mod under;
+mod release;
 
 pub use answer::{
     ClaimAnswer, ClaimView, ReadyAnswer, ReadyStep, Remaining, Unclaimable, ready_steps,
 };
-pub use giving_back::{ReleaseAnswer, ResetAnswer, release, reset};
-pub use owner::{ClaimName, claim_of, lost};
-pub use under::{
+pub use claim_writes::{
     Pulse, add_item, checkpoint, complete, complete_substep, fail, heartbeat, mark_items, start,
     why_unkept,
 };
-pub(crate) use under::{stale, submit};
+pub(crate) use claim_writes::{stale, submit};
+pub use owner::{ClaimName, claim_of, lost};
+pub use release::{ReleaseAnswer, ResetAnswer, release, reset};
 
 /// What `claim` asks for.
 pub struct ClaimAsk<'a> {

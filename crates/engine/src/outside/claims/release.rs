@@ -7,7 +7,7 @@ use piton_core::ids::{Fence, RunId, StepId, StepRef};
 use piton_core::view::shown;
 use serde::Serialize;
 
-use super::under::submit;
+use super::claim_writes::submit;
 use super::{bury_the_dead, end};
 use crate::error::EngineError;
 use crate::outside::outside_snapshots::{self, Kept};
