@@ -181,8 +181,8 @@ fn branch(project: &Project, log: &Log, asked: Option<&str>) -> Result<String, E
 /// A checkout in which somebody has something that no commit has is left alone.
 fn refuse_unclean(tree: &Worktree, into: &str) -> Result<(), EngineError> {
     let (into, worktree) = (into.to_owned(), tree.path().to_owned());
-    if let Some(underway) = tree.underway() {
-        return Err(Unmerged::Busy { into, worktree, what: underway.to_string() }.into());
+    if let Some(begun) = tree.in_progress() {
+        return Err(Unmerged::Busy { into, worktree, what: begun.to_string() }.into());
     }
     let seen = tree.status(StatusDepth::Folders)?;
     let what = seen.tracked.iter().take(NAMED_MAX).map(|entry| names::shown(&entry.path));

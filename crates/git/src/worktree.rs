@@ -23,25 +23,25 @@ mod aside;
 mod branch;
 mod copy_in;
 mod create;
+mod git_operation;
 mod listed;
 mod moved;
 mod problems;
 mod remove;
 mod scratch;
 mod state;
-mod underway;
 
 pub use advance::Stand;
 pub use aside::SetAside;
 pub(crate) use aside::{Aside, shift};
 pub use create::Made;
 pub(crate) use create::is_unfinished;
+pub(crate) use git_operation::in_progress;
+pub use git_operation::{InProgress, Operation};
 pub use listed::{Listed, listed};
 pub use problems::TreeProblem;
 pub use scratch::Bench;
 pub use state::TreeState;
-pub(crate) use underway::underway;
-pub use underway::{Operation, Underway};
 
 /// Commits listed in a brief: more would help nobody.
 const SUBJECTS_MAX: &str = "--max-count=1000";
@@ -133,9 +133,9 @@ impl Worktree {
                 _ => Vec::new(),
             },
             uncommitted: uncommitted.iter().map(|path| lossy(path)).collect(),
-            underway: self.underway().map(|underway| {
-                let (on, back) = underway.operation.ways_out();
-                format!("{underway}: go on with `{on}`, or give it up with `{back}`")
+            underway: self.in_progress().map(|begun| {
+                let (on, back) = begun.operation.ways_out();
+                format!("{begun}: go on with `{on}`, or give it up with `{back}`")
             }),
         })
     }

@@ -335,8 +335,8 @@ pub(crate) fn done_about(condition: &Condition) -> String {
             let at = was.as_ref().map_or("its last snapshot", |was| was.short());
             return format!("makes it again at {at} and goes on in the files as they are");
         }
-        TreeProblem::Underway(underway) => {
-            let (on, back) = underway.operation.ways_out();
+        TreeProblem::InProgress(begun) => {
+            let (on, back) = begun.operation.ways_out();
             return format!(
                 "leaves it so for an attempt that continues, and tells it to go on with `{on}` or give it up with `{back}`; one that starts over keeps its commits below refs/piton/aside"
             );
@@ -590,7 +590,7 @@ pub(crate) fn merge_line(handle: &str, done: &Merge, asked: MergeWords) -> Strin
 #[cfg(test)]
 mod tests {
     use piton_core::ids::Oid;
-    use piton_engine::git::worktree::{Operation, Underway};
+    use piton_engine::git::worktree::{InProgress, Operation};
 
     use super::*;
 
@@ -620,7 +620,7 @@ mod tests {
             TreeProblem::BranchElsewhere { branch: branch(), place: "/w/2".into(), missing: true },
             TreeProblem::OffBranch { on: Some("mine".to_owned()), at: None },
             TreeProblem::OffBranch { on: None, at: Some(oid("a")) },
-            TreeProblem::Underway(Underway { operation: Operation::Rebase, at: Some((1, 3)) }),
+            TreeProblem::InProgress(InProgress { operation: Operation::Rebase, at: Some((1, 3)) }),
             lock(None),
             lock(Some(17)),
             TreeProblem::Locked { reason: "on a stick".to_owned() },

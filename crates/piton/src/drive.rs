@@ -196,10 +196,10 @@ fn obstacle_remedy(
         let row = found.iter().find(|row| is_meant(row))?;
         row.remedy.as_ref().map(words)
     };
-    let is_underway = |row: &Condition| matches!(row.problem, TreeProblem::Underway(_));
+    let is_in_progress = |row: &Condition| matches!(row.problem, TreeProblem::InProgress(_));
     Ok(Some(if let Some(way) = next(Condition::needs_person) {
         way
-    } else if let Some(look) = next(is_underway) {
+    } else if let Some(look) = next(is_in_progress) {
         format!("{look} says how to finish it; then `piton resume {run}`")
     } else {
         format!("once that is settled: `piton resume {run}`")

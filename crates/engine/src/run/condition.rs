@@ -140,7 +140,7 @@ fn remedy(problem: &TreeProblem, tree: &Worktree, run: &Handle) -> Option<Remedy
         TreeProblem::BranchMoved { was, now, .. } => {
             format!("git log --oneline --graph {} {}", was.short(), now.short())
         }
-        TreeProblem::Underway(_) => format!("git -C {place} status"),
+        TreeProblem::InProgress(_) => format!("git -C {place} status"),
         TreeProblem::Locked { .. } => format!("git worktree unlock {place}"),
         TreeProblem::Missing { .. }
         | TreeProblem::HalfMade

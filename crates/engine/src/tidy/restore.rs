@@ -65,7 +65,7 @@ pub fn restore(
     let journal = Journal::lock(project)?;
     let all = (among, kept);
     let restored = restore_into(project, log, &tree, all, (paths, edits), Some(&journal))?;
-    let begun = match restored.branch.is_some() && tree.underway().is_none() {
+    let begun = match restored.branch.is_some() && tree.in_progress().is_none() {
         true => snapshot::operation(&project.git, &kept.commit)?,
         false => None,
     };

@@ -10,7 +10,7 @@ use piton_core::ids::Oid;
 use serde::Serialize;
 
 use crate::repo::Git;
-use crate::worktree::{Operation, underway};
+use crate::worktree::{Operation, in_progress};
 
 /// The trailer of a snapshot's message.
 const TRAILER: &str = "Piton-Operation";
@@ -36,7 +36,7 @@ pub struct Begun {
 impl Begun {
     /// What is under way, by a worktree's git directory.
     pub(super) fn in_dir(dir: &Path) -> Option<Begun> {
-        let what = underway(dir)?.operation;
+        let what = in_progress(dir)?.operation;
         let there = |name: &&str| fs::symlink_metadata(dir.join(name)).is_ok();
         let rebase = ["rebase-merge", "rebase-apply"].into_iter().find(there);
         let files: Vec<(&str, String)> = match (what, rebase) {

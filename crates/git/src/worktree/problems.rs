@@ -10,8 +10,8 @@ use piton_core::ids::Oid;
 use serde::{Serialize, Serializer};
 
 use super::create::persons_lock;
+use super::git_operation::{InProgress, MERGES, Operation, in_progress};
 use super::state::{TreeState, entry_for};
-use super::underway::{MERGES, Operation, Underway, underway};
 use super::{Head, Worktree, branch};
 use crate::repo::{GitError, is_missing, locks};
 
@@ -59,7 +59,7 @@ pub enum TreeProblem {
     /// HEAD is on another branch, or on none.
     OffBranch { on: Option<String>, at: Option<Oid> },
     /// Git is in the middle of something.
-    Underway(Underway),
+    InProgress(InProgress),
     /// A lock file of git's is there.
     LockLeft {
         #[serde(serialize_with = "shown")]
@@ -113,7 +113,7 @@ impl fmt::Display for TreeProblem {
                 let at = at.as_ref().map_or("nothing", |at| at.short());
                 write!(f, "HEAD is not on its branch, but detached at {at}")
             }
-            TreeProblem::Underway(underway) => write!(f, "git is in the middle of {underway}"),
+            TreeProblem::InProgress(begun) => write!(f, "git is in the middle of {begun}"),
             TreeProblem::LockLeft { lock, holder, age } => {
                 write!(f, "git's lock {} is there", lock.display())?;
                 if let Some(age) = age {
@@ -174,10 +174,10 @@ impl Worktree {
         found.extend(self.taken_elsewhere(branch));
         // What a merge has left can be all that is known of it.
         let is_there = |name: &&str| fs::symlink_metadata(dir.join(name)).is_ok();
-        let merge = Underway { operation: Operation::Merge, at: None };
+        let merge = InProgress { operation: Operation::Merge, at: None };
         let left = || MERGES.iter().any(is_there).then_some(merge);
-        if let Some(underway) = underway(dir).or_else(left) {
-            found.push(TreeProblem::Underway(underway));
+        if let Some(begun) = in_progress(dir).or_else(left) {
+            found.push(TreeProblem::InProgress(begun));
             return Ok(found);
         }
         match self.head_in(dir)? {

@@ -265,7 +265,7 @@ impl Keeper {
     /// Commits what the agent left, runs the verify command on that commit, records both.
     fn verify(&mut self, trusted: &Trusted) -> Result<(), End> {
         self.stop_before(Stage::Verify)?;
-        self.refuse_underway()?;
+        self.refuse_unfinished()?;
         let handle = &self.log.run().opened.handle;
         let message =
             format!("{}\n\nPiton-Run: {handle}\nPiton-Step: {}\n", self.plan.title, self.step);
@@ -297,18 +297,18 @@ impl Keeper {
 
     /// What somebody has begun and not finished is not committed for them: half a rebase lacks the other
     /// half, and a file with both sides of a conflict is nobody's work. A merge that is solved is finished.
-    fn refuse_underway(&self) -> Result<(), End> {
+    fn refuse_unfinished(&self) -> Result<(), End> {
         let (shown, place) = (self.tree.path().display(), shell::path(self.tree.path()));
         let unmerged = self.tree.unmerged()?;
-        let underway = self.tree.underway();
-        let operation = underway.as_ref().map(|underway| underway.operation);
+        let begun = self.tree.in_progress();
+        let operation = begun.as_ref().map(|begun| begun.operation);
         let asked = |question: &Question| question.about.is_some() && question.is_unread();
         let asked = self.state().questions.iter().any(asked);
         let is_merge = matches!(operation, None | Some(Operation::Merge));
         if is_merge && !self.tree.has_conflict_marks(&unmerged) && (unmerged.is_empty() || !asked) {
             return Ok(());
         }
-        let what = underway.map_or("a merge".to_owned(), |underway| underway.to_string());
+        let what = begun.map_or("a merge".to_owned(), |begun| begun.to_string());
         let (on, back) = operation.unwrap_or(Operation::Merge).ways_out();
         let paths = match unmerged.is_empty() {
             true => String::new(),

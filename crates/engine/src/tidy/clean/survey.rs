@@ -376,7 +376,7 @@ impl Survey<'_> {
         let is_in_the_way = |problem: &TreeProblem| match problem {
             TreeProblem::LockLeft { lock, .. } => lock.starts_with(dir),
             TreeProblem::Locked { .. }
-            | TreeProblem::Underway(_)
+            | TreeProblem::InProgress(_)
             | TreeProblem::BranchElsewhere { .. } => true,
             _ => false,
         };

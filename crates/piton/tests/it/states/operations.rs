@@ -90,7 +90,7 @@ fn an_agent_that_continues_goes_on_in_what_git_was_in_the_middle_of() {
         let left = Left::with(&operation.first(), &operation.second(), &[]);
         let status = left.git_there(&["status"]);
         assert!(status.contains(operation.status), "{}: {status}", operation.name);
-        let row = left.assert_told("underway");
+        let row = left.assert_told("in_progress");
         assert!(operation.name.contains(row["operation"].as_str().expect("text")), "{row:#}");
         left.resume().success();
         let status = left.found("status");

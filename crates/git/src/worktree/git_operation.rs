@@ -88,13 +88,13 @@ impl Operation {
 
 /// An operation, and how far it has come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Underway {
+pub struct InProgress {
     pub operation: Operation,
     /// The number of the commit that it stands at, and of all.
     pub at: Option<(u64, u64)>,
 }
 
-impl std::fmt::Display for Underway {
+impl std::fmt::Display for InProgress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.operation.named())?;
         match self.at {
@@ -104,21 +104,21 @@ impl std::fmt::Display for Underway {
     }
 }
 
-/// What is underway in a worktree, by its git directory. A rebase stands before what it does on its way.
-pub(crate) fn underway(dir: &Path) -> Option<Underway> {
+/// What git is in the middle of in a worktree, by its git directory. A rebase stands before what it does on its way.
+pub(crate) fn in_progress(dir: &Path) -> Option<InProgress> {
     let has = |name: &str| fs::symlink_metadata(dir.join(name)).is_ok();
     let number = |name: &str| fs::read_to_string(dir.join(name)).ok()?.trim().parse().ok();
     let progress = |at: &str, of: &str| Some((number(at)?, number(of)?));
-    let plain = |operation| Some(Underway { operation, at: None });
+    let plain = |operation| Some(InProgress { operation, at: None });
     if has("rebase-merge") {
         let at = progress("rebase-merge/msgnum", "rebase-merge/end");
-        return Some(Underway { operation: Operation::Rebase, at });
+        return Some(InProgress { operation: Operation::Rebase, at });
     }
     if has("rebase-apply") {
         let am = has("rebase-apply/applying");
         let operation = if am { Operation::Am } else { Operation::Rebase };
         let at = progress("rebase-apply/next", "rebase-apply/last");
-        return Some(Underway { operation, at });
+        return Some(InProgress { operation, at });
     }
     if has("MERGE_HEAD") {
         return plain(Operation::Merge);
@@ -135,8 +135,8 @@ pub(crate) fn underway(dir: &Path) -> Option<Underway> {
 
 impl Worktree {
     /// What git is in the middle of here, if there is a worktree.
-    pub fn underway(&self) -> Option<Underway> {
-        underway(&self.git_dir().ok()?)
+    pub fn in_progress(&self) -> Option<InProgress> {
+        in_progress(&self.git_dir().ok()?)
     }
 
     /// Whether one of these files has the marks that a conflict leaves.
