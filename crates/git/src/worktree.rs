@@ -19,7 +19,6 @@ use crate::repo::{
 };
 
 mod advance;
-mod aside;
 mod branch;
 mod copy_in;
 mod create;
@@ -27,19 +26,20 @@ mod git_operation;
 mod listed;
 mod moved;
 mod problems;
+mod quarantine;
 mod remove;
 mod scratch;
 mod state;
 
 pub use advance::Stand;
-pub use aside::SetAside;
-pub(crate) use aside::{Aside, shift};
 pub use create::Made;
 pub(crate) use create::is_unfinished;
 pub(crate) use git_operation::in_progress;
 pub use git_operation::{InProgress, Operation};
 pub use listed::{Listed, listed};
 pub use problems::TreeProblem;
+pub use quarantine::Quarantined;
+pub(crate) use quarantine::{Quarantine, shift};
 pub use scratch::Bench;
 pub use state::TreeState;
 
@@ -151,13 +151,13 @@ impl Worktree {
     /// it, untracked files are gone, merges and rebases ended. Ignored files stay; what was ignored and is
     /// not any more, or is in the way, is moved aside and returned. Whoever calls this has taken a
     /// snapshot, and moved out what that cannot hold.
-    pub fn reset_to(&self, branch: &str, start: &Oid) -> Result<Vec<SetAside>, GitError> {
+    pub fn reset_to(&self, branch: &str, start: &Oid) -> Result<Vec<Quarantined>, GitError> {
         let dir = self.git_dir()?;
         self.clear_locks(&dir)?;
         self.keep_named(&dir, branch, start)?;
         self.end_merges(&dir)?;
         let drivers = drivers::overrides(self.call_in(&dir))?;
-        let (mark, mut aside) = (dir.join(BEING_RESET), Aside::default());
+        let (mark, mut aside) = (dir.join(BEING_RESET), Quarantine::default());
         if fs::symlink_metadata(&mark).is_ok() {
             // A reset was cut short: the rules may be gone by which something is ignored, and nothing
             // is removed any more.
@@ -391,7 +391,7 @@ impl Worktree {
         &self,
         dir: &Path,
         start: &Oid,
-        aside: &mut Aside,
+        aside: &mut Quarantine,
     ) -> Result<(), GitError> {
         let words = ["diff-index", "--cached", "--raw", "-z", "--no-renames", "--diff-filter=D"];
         let answer = self.call_in(dir).args(&words).args(&[start.as_str(), "--"]).run()?;
@@ -404,7 +404,7 @@ impl Worktree {
 
     /// What earlier ignore rules covered and the present ones do not would be taken for new work of
     /// whoever comes next: it is moved out of the worktree, and kept.
-    fn set_strays_aside(&self, dir: &Path, aside: &mut Aside) -> Result<(), GitError> {
+    fn set_strays_aside(&self, dir: &Path, aside: &mut Quarantine) -> Result<(), GitError> {
         let words = ["ls-files", "--others", "--exclude-standard", "--directory", "-z"];
         let answer = self.call_in(dir).args(&words).arg("--no-empty-directory").run()?;
         let strays: Vec<PathBuf> = answer.parts().map(names::path).collect();

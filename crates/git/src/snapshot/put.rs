@@ -22,7 +22,7 @@ use crate::repo::chain;
 use crate::repo::hash::{Format, Id};
 use crate::repo::pack::Mode;
 use crate::repo::{GitError, Moved, flush, is_missing, locks, names};
-use crate::worktree::{Aside, Worktree};
+use crate::worktree::{Quarantine, Worktree};
 
 const JOURNAL: &str = "piton-restoring.json";
 const VERSION: u32 = 1;
@@ -134,7 +134,7 @@ struct Putter<'a> {
     changes: BTreeMap<Vec<u8>, (PutEntry, PutEntry)>,
     whole: bool,
     format: Format,
-    aside: Aside,
+    aside: Quarantine,
     done: PutBack,
 }
 
@@ -163,7 +163,7 @@ impl Putter<'_> {
             changes,
             whole: putting.paths.is_empty(),
             format: Format::of(&putting.to),
-            aside: Aside::default(),
+            aside: Quarantine::default(),
             done: PutBack::default(),
         })
     }

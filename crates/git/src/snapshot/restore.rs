@@ -18,7 +18,7 @@ use super::{EMPTY_FOLDER, LEFT_OUT};
 use crate::repo::hash::Format;
 use crate::repo::pack::Mode;
 use crate::repo::{Git, GitError, drivers, locks, names};
-use crate::worktree::{Aside, Worktree};
+use crate::worktree::{Quarantine, Worktree};
 
 /// Reads a snapshot back from disk: its ref, its commits, its trees and every file that HEAD does not
 /// have, each compared with its id.
@@ -162,7 +162,7 @@ fn put_back(tree: &Worktree, head: &Oid, snapshot: &Oid) -> Result<(), GitError>
     };
     let paths: Vec<Vec<u8>> = wanted.keys().filter(missing).cloned().collect();
     let differing = differing_on_disk(&root, &paths, &wanted, Format::of(snapshot));
-    let mut aside = Aside::default();
+    let mut aside = Quarantine::default();
     for (path, ..) in &differing {
         // The reset wrote what HEAD has, or left what stands there.
         if !at_head.contains_key(*path) || !is_file(&root, path) {

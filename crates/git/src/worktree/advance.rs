@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use piton_core::ids::Oid;
 
-use super::{Aside, Worktree, differing};
+use super::{Quarantine, Worktree, differing};
 use crate::repo::{Call, GitError, drivers, names};
 
 /// Where a checkout is on the way between two commits.
@@ -78,7 +78,7 @@ impl Worktree {
     pub fn force_between(&self, from: &Oid, to: &Oid) -> Result<Option<PathBuf>, GitError> {
         let dir = self.git_dir()?;
         self.clear_locks(&dir)?;
-        let mut aside = Aside::default();
+        let mut aside = Quarantine::default();
         for path in differing(self.git.call(), from, to)? {
             if let Some(there) = self.in_place_of(&names::path(&path)) {
                 aside.put(self, &there)?;

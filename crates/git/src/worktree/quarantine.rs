@@ -28,19 +28,19 @@ impl Worktree {
 
 /// A path that was moved out of a worktree, and where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SetAside {
+pub struct Quarantined {
     pub path: PathBuf,
     pub place: PathBuf,
 }
 
 /// A new folder in piton's own, made when the first path is moved there.
 #[derive(Default)]
-pub(crate) struct Aside {
+pub(crate) struct Quarantine {
     folder: Option<PathBuf>,
-    pub(super) moved: Vec<SetAside>,
+    pub(super) moved: Vec<Quarantined>,
 }
 
-impl Aside {
+impl Quarantine {
     /// Where the paths are, if there were any.
     pub(crate) fn place(&self) -> Option<&Path> {
         self.folder.as_deref()
@@ -55,7 +55,7 @@ impl Aside {
             }
         };
         let place = carry(&tree.path, path, into)?;
-        self.moved.push(SetAside { path: path.components().collect(), place });
+        self.moved.push(Quarantined { path: path.components().collect(), place });
         Ok(())
     }
 
