@@ -431,8 +431,19 @@ pub struct Committed {
 
 /// The paths that differ between two commits or trees.
 pub fn differing(call: Call, from: &Oid, to: &Oid) -> Result<Vec<Vec<u8>>, GitError> {
+    differing_by(call, &[], from, to)
+}
+
+/// Those that differ in one way.
+fn differing_by(
+    call: Call,
+    filter: &[&str],
+    from: &Oid,
+    to: &Oid,
+) -> Result<Vec<Vec<u8>>, GitError> {
     let words = ["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff"];
-    let asked = call.args(&words).args(&["--no-textconv", from.as_str(), to.as_str(), "--"]);
+    let asked = call.args(&words).arg("--no-textconv").args(filter);
+    let asked = asked.args(&[from.as_str(), to.as_str(), "--"]);
     Ok(asked.run()?.parts().map(<[u8]>::to_vec).collect())
 }
 

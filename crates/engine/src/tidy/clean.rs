@@ -10,11 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use piton_core::event::Cause;
-use piton_core::ids::{Handle, Oid, RunId, StepId};
+use piton_core::event::{Cause, Holder};
+use piton_core::ids::{Handle, Oid, RunId, StepId, StepRef};
+use piton_core::run::Attempt;
 use piton_core::time::Millis;
 use piton_git::crash;
 use piton_git::repo::chain;
+use piton_git::worktree::Worktree;
 use piton_store::Store;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,7 @@ use crate::error::EngineError;
 use crate::project::Project;
 use crate::remedy::Remedy;
 use crate::run::condition::Condition;
+use crate::run::log::Log;
 use crate::tidy::purge;
 use crate::tidy::undo::{Act, ActStage, Deed, Journal};
 
@@ -331,6 +334,22 @@ pub(crate) fn take_all(
     });
     end(journal, act)?;
     taken
+}
+
+/// A claim whose holder works in a worktree of a run with this root.
+fn held_at<'a>(
+    project: &Project,
+    log: &'a Log,
+    root: &str,
+    path: &Path,
+) -> Option<(StepRef, &'a Attempt)> {
+    log.run().held().find(|(_, attempt)| {
+        let place = project.place_of(root, log.run(), attempt);
+        place.is_some_and(|place| match &attempt.holder {
+            Holder::External { .. } => place.starts_with(path),
+            Holder::Keeper { .. } => Worktree::own_place(&project.git, &place).path() == path,
+        })
+    })
 }
 
 /// Writes down that a clean-up is over; says which act undoes it.

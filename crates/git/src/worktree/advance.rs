@@ -2,12 +2,11 @@
 //! clean, and so that a killed one can be finished. What stands in the way is moved aside, never
 //! overwritten.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use piton_core::ids::Oid;
 
-use super::{Quarantine, Worktree, differing};
+use super::{Quarantine, Worktree, differing, differing_by};
 use crate::repo::{Call, GitError, drivers, names};
 
 /// Where a checkout is on the way between two commits.
@@ -21,23 +20,9 @@ pub enum Stand {
 impl Worktree {
     /// Files that are there, that `from` does not have and `to` would bring.
     pub fn in_the_way(&self, from: &Oid, to: &Oid, named: usize) -> Result<Vec<String>, GitError> {
-        let new = self.between("--diff-filter=A", from, to)?;
-        let there = new.iter().filter_map(|path| self.in_place_of(&names::path(path)));
-        Ok(there.take(named).map(|path| path.display().to_string()).collect())
-    }
-
-    /// What stands where a file is to come: at its path, or a file where one of its folders has to be.
-    fn in_place_of(&self, path: &Path) -> Option<PathBuf> {
-        let mut place = PathBuf::new();
-        for part in path.components() {
-            place.push(part);
-            match fs::symlink_metadata(self.path.join(&place)) {
-                Ok(found) if found.is_dir() && place != path => {}
-                Ok(_) => return Some(place),
-                Err(_) => return None,
-            }
-        }
-        None
+        let new = differing_by(self.git.call(), &["--diff-filter=A"], from, to)?;
+        let there = new.iter().filter_map(|path| self.in_place_of(&names::path(path)).transpose());
+        there.take(named).map(|path| Ok(path?.display().to_string())).collect()
     }
 
     /// Index and files go from one commit to another; git refuses where that would lose anything. HEAD
@@ -64,9 +49,9 @@ impl Worktree {
             let words = ["diff-index", "--cached", "--name-only", "-z", "--no-renames"];
             let index = self.call_in(&dir).args(&words).args(&[at.as_str(), "--"]).run()?;
             let staged = index.parts().any(|path| ways.iter().any(|way| way == path));
-            let gone = self.between("--diff-filter=D", other, at)?;
-            let left = gone.iter().any(|path| self.in_place_of(&names::path(path)).is_some());
-            if !staged && !left {
+            let gone = differing_by(self.git.call(), &["--diff-filter=D"], other, at)?;
+            let mut left = gone.iter().map(|path| self.in_place_of(&names::path(path)));
+            if !staged && left.all(|left| matches!(left, Ok(None))) {
                 return Ok(stand);
             }
         }
@@ -80,12 +65,10 @@ impl Worktree {
         self.clear_locks(&dir)?;
         let mut aside = Quarantine::default();
         for path in differing(self.git.call(), from, to)? {
-            if let Some(there) = self.in_place_of(&names::path(&path)) {
-                aside.put(self, &there)?;
-            }
+            aside.clear(self, &names::path(&path))?;
         }
         self.filtered(&dir)?.args(&["read-tree", "--reset", to.as_str()]).run()?;
-        let mut input = self.between("--diff-filter=d", from, to)?.join(&0);
+        let mut input = differing_by(self.git.call(), &["--diff-filter=d"], from, to)?.join(&0);
         input.push(0);
         let call = self.filtered(&dir)?.args(&["checkout-index", "-f", "-q", "-z", "--stdin"]);
         call.input(input).run()?;
@@ -97,14 +80,6 @@ impl Worktree {
     fn refresh(&self, dir: &Path) -> Result<(), GitError> {
         let call = self.filtered(dir)?.args(&["update-index", "-q", "--refresh"]);
         call.accept(&[0, 1]).run().map(drop)
-    }
-
-    /// The paths that differ in one way.
-    fn between(&self, filter: &str, from: &Oid, to: &Oid) -> Result<Vec<Vec<u8>>, GitError> {
-        let words = ["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--no-ext-diff"];
-        let call = self.git.call().args(&words).args(&["--no-textconv", filter]);
-        let answer = call.args(&[from.as_str(), to.as_str(), "--"]).run()?;
-        Ok(answer.parts().map(<[u8]>::to_vec).collect())
     }
 
     /// A call that may write files: with the user's own filters, and no others.

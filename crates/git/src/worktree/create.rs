@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use piton_core::ids::{Hash, Oid};
 
 use super::Worktree;
-use super::state::{TreeState, entry_for, place_of, pointed_to};
+use super::state::{TreeState, place_of, pointed_to};
 use crate::crash;
 use crate::file::private;
 use crate::repo::{GitError, flush, locks};
@@ -64,7 +64,7 @@ impl Worktree {
     /// What git knows of this path, whether there is a folder or not.
     pub(super) fn entry(&self) -> Result<Option<PathBuf>, GitError> {
         Ok(match self.state()? {
-            TreeState::Missing => entry_for(&self.list(), &self.path),
+            TreeState::Missing => self.listed_entry(),
             TreeState::HalfMade { dir }
             | TreeState::Present { dir }
             | TreeState::Unlinked { dir } => Some(dir),
@@ -172,17 +172,13 @@ impl Worktree {
     fn lock_making(&self) -> Result<File, GitError> {
         let folder = self.git.state_dir().join("making");
         locks::private_dir(&folder)?;
-        let path = folder.join(Hash::of(self.path.as_os_str().as_encoded_bytes()).to_string());
-        let locked = private(&path).and_then(|file| file.lock().map(|()| file));
-        locked.map_err(|source| GitError::io("lock", &path, source))
+        lock(&folder.join(Hash::of(self.path.as_os_str().as_encoded_bytes()).to_string()))
     }
 
     /// Git's own adding is not safe against another one at the same time.
     pub(crate) fn lock_list(&self) -> Result<File, GitError> {
         locks::private_dir(&self.git.state_dir())?;
-        let path = self.git.state_dir().join("worktrees.lock");
-        let locked = private(&path).and_then(|file| file.lock().map(|()| file));
-        locked.map_err(|source| GitError::io("lock", &path, source))
+        lock(&self.git.state_dir().join("worktrees.lock"))
     }
 
     /// Gets the path into git's list and a `.git` file into its folder, marked, without files.
@@ -226,10 +222,7 @@ impl Worktree {
         remove(&entry.join(SET_UP))?;
         let made = fs::create_dir_all(&self.path);
         made.map_err(|source| GitError::io("make", &self.path, source))?;
-        let mut line = b"gitdir: ".to_vec();
-        line.extend_from_slice(entry.as_os_str().as_encoded_bytes());
-        line.push(b'\n');
-        write(&self.path.join(".git"), line)?;
+        self.point_to(&entry)?;
         Ok(entry)
     }
 
@@ -309,6 +302,12 @@ fn unmark(entry: &Path) -> Result<(), GitError> {
 pub(super) fn is_whole(entry: &Path) -> bool {
     let filled = |name: &str| fs::metadata(entry.join(name)).is_ok_and(|found| found.len() > 0);
     entry.join("objects").is_dir() || ["gitdir", "commondir", "HEAD"].into_iter().all(filled)
+}
+
+/// A lock file, locked until it is dropped.
+fn lock(path: &Path) -> Result<File, GitError> {
+    let locked = private(path).and_then(|file| file.lock().map(|()| file));
+    locked.map_err(|source| GitError::io("lock", path, source))
 }
 
 fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), GitError> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Worktree;
 use super::create::is_unfinished;
-use super::state::{TreeState, entry_for, place_of, pointed_to};
+use super::state::{TreeState, place_of, pointed_to};
 
 /// A folder with more in it is no place where somebody would look, either.
 const LOOKED_AT_MAX: usize = 2000;
@@ -35,7 +35,7 @@ impl Worktree {
 
     /// Where the folder of this worktree is now, when it is not at its place.
     pub fn moved_to(&self) -> Option<Worktree> {
-        let entry = entry_for(&self.list(), &self.path).filter(|entry| !is_unfinished(entry))?;
+        let entry = self.listed_entry().filter(|entry| !is_unfinished(entry))?;
         let entry = entry.canonicalize().ok()?;
         let top = self.git.main_root().parent()?;
         let mut folders: Vec<&Path> = self.path.ancestors().skip(1).collect();

@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 
 use super::create::persons_lock;
 use super::git_operation::{InProgress, MERGES, Operation, in_progress};
-use super::state::{TreeState, entry_for};
+use super::state::TreeState;
 use super::{Head, Worktree, branch};
 use crate::repo::{GitError, is_missing, locks};
 
@@ -140,7 +140,7 @@ impl Worktree {
             TreeState::Missing => self.missing(branch),
             TreeState::HalfMade { .. } => vec![TreeProblem::HalfMade],
             TreeState::Foreign { why } => {
-                let listed = self.path.is_dir() && entry_for(&self.list(), &self.path).is_some();
+                let listed = self.path.is_dir() && self.listed_entry().is_some();
                 vec![TreeProblem::Foreign { place, why, listed }]
             }
             TreeState::Unlinked { .. } => vec![match self.moved_from() {
@@ -158,8 +158,7 @@ impl Worktree {
         if let Some(moved) = self.moved_to() {
             return vec![TreeProblem::Moved { to: moved.path }];
         }
-        let entry = entry_for(&self.list(), &self.path);
-        let locked = entry.and_then(|entry| persons_lock(&entry));
+        let locked = self.listed_entry().and_then(|entry| persons_lock(&entry));
         let locked = locked.map(|reason| TreeProblem::Locked { reason });
         let gone = || TreeProblem::Missing { place: self.path.clone() };
         let gone = self.taken_elsewhere(branch).unwrap_or_else(gone);

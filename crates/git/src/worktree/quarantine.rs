@@ -24,6 +24,21 @@ impl Worktree {
         let own = usual.strip_prefix(self.git.state_dir()).unwrap_or(Path::new("omitted"));
         self.path.with_file_name("kept").join(own)
     }
+
+    /// What stands where a file is to come: at its path, or a file where one of its folders has to be.
+    pub(super) fn in_place_of(&self, path: &Path) -> Result<Option<PathBuf>, GitError> {
+        let mut place = PathBuf::new();
+        for part in path.components() {
+            place.push(part);
+            match fs::symlink_metadata(self.path.join(&place)) {
+                Ok(found) if found.is_dir() && place != path => {}
+                Ok(_) => return Ok(Some(place)),
+                Err(error) if is_missing(&error) => return Ok(None),
+                Err(source) => return Err(GitError::io("look at", &place, source)),
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// A path that was moved out of a worktree, and where it is.
@@ -61,17 +76,10 @@ impl Quarantine {
 
     /// Moves away what stands where a file is to come: at its path, or at that of one of its folders.
     pub(crate) fn clear(&mut self, tree: &Worktree, path: &Path) -> Result<(), GitError> {
-        let mut place = PathBuf::new();
-        for part in path.components() {
-            place.push(part);
-            match fs::symlink_metadata(tree.path.join(&place)) {
-                Ok(found) if found.is_dir() && place != path => {}
-                Ok(_) => return self.put(tree, &place),
-                Err(error) if is_missing(&error) => return Ok(()),
-                Err(source) => return Err(GitError::io("look at", &place, source)),
-            }
+        match tree.in_place_of(path)? {
+            Some(place) => self.put(tree, &place),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

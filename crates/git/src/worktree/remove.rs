@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use piton_core::ids::Oid;
 
 use super::Worktree;
-use super::state::place_of;
 use crate::repo::{GitError, drivers, locks, names};
 
 impl Worktree {
@@ -42,8 +41,7 @@ impl Worktree {
     /// worth it is kept elsewhere, and nothing may run in it.
     pub fn remove(&self) -> Result<(), GitError> {
         let _alone = self.lock_list()?;
-        let Some(entry) = self.listed_entry() else { return Ok(()) };
-        self.repoint(&entry)?;
+        let Some(entry) = self.repoint()? else { return Ok(()) };
         let call = self.git.without_hooks(self.git.call_in(self.git.common_dir()))?;
         let call = call.args(&["worktree", "remove", "--force", "--"]);
         match call.arg(self.path()).run() {
@@ -55,21 +53,14 @@ impl Worktree {
         }
     }
 
-    /// Git's entry for this path, whole or not.
-    pub fn listed_entry(&self) -> Option<PathBuf> {
-        let list = fs::read_dir(self.list());
-        let mut entries = list.into_iter().flatten().flatten().map(|entry| entry.path());
-        entries.find(|entry| place_of(entry).is_some_and(|place| place == self.path))
-    }
-
-    /// A git that was killed while it removed the worktree may have taken the `.git` file first.
-    pub fn repoint(&self, entry: &Path) -> Result<(), GitError> {
-        let pointer = self.path.join(".git");
-        if !self.path.is_dir() || fs::symlink_metadata(&pointer).is_ok() {
-            return Ok(());
+    /// The worktree's entry in git's list, whole or not. A git that was killed while it removed the worktree
+    /// may have taken the `.git` file first: then it is written again.
+    pub fn repoint(&self) -> Result<Option<PathBuf>, GitError> {
+        let Some(entry) = self.entries().next() else { return Ok(None) };
+        if self.path.is_dir() && fs::symlink_metadata(self.path.join(".git")).is_err() {
+            self.point_to(&entry)?;
         }
-        let line = [b"gitdir: ", names::bytes(entry), b"\n"].concat();
-        fs::write(&pointer, line).map_err(|source| GitError::io("write", &pointer, source))
+        Ok(Some(entry))
     }
 
     /// Ignored files are in no commit and in no snapshot.

@@ -120,7 +120,7 @@ impl Worktree {
     fn follow_pointer(&self, is_empty: bool) -> io::Result<Found> {
         let list = self.list();
         // The repository's own entry for this very path: then the file alone was lost.
-        let or_foreign = |why: String| match entry_for(&list, &self.path) {
+        let or_foreign = |why: String| match self.listed_entry() {
             Some(entry) => Found::Dir(entry),
             None => Found::Foreign(why),
         };
@@ -163,19 +163,31 @@ impl Worktree {
     pub(super) fn list(&self) -> PathBuf {
         self.git.common_dir().join("worktrees")
     }
+
+    /// The entries of the list that name this path, whole or not.
+    pub(super) fn entries(&self) -> impl Iterator<Item = PathBuf> {
+        let all = fs::read_dir(self.list()).into_iter().flatten().flatten();
+        let names = |entry: &PathBuf| place_of(entry).is_some_and(|place| place == self.path);
+        all.map(|entry| entry.path()).filter(names)
+    }
+
+    /// The one that git can use.
+    pub(super) fn listed_entry(&self) -> Option<PathBuf> {
+        self.entries().find(|entry| is_whole(entry))
+    }
+
+    /// Has the folder's `.git` file name an entry.
+    pub(super) fn point_to(&self, entry: &Path) -> Result<(), GitError> {
+        let pointer = self.path.join(".git");
+        let line = [b"gitdir: ", names::bytes(entry), b"\n"].concat();
+        fs::write(&pointer, line).map_err(|source| GitError::io("write", &pointer, source))
+    }
 }
 
 /// Whether a git directory's HEAD is one.
 fn has_head(dir: &Path) -> bool {
     let text = fs::read_to_string(dir.join("HEAD")).unwrap_or_default();
     text.starts_with("ref: ") || Oid::new(text.trim_end()).is_ok()
-}
-
-/// The entry of a list that names a path, when git can use it.
-pub(super) fn entry_for(list: &Path, path: &Path) -> Option<PathBuf> {
-    let entries = fs::read_dir(list).into_iter().flatten().flatten().map(|entry| entry.path());
-    let names = |entry: &PathBuf| place_of(entry).is_some_and(|place| place == path);
-    entries.filter(names).find(|entry| is_whole(entry))
 }
 
 /// Whether an entry names a path, or a folder where no worktree is any more.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use piton_core::event::{Holder, Snapshot, SnapshotReason};
+use piton_core::event::{Snapshot, SnapshotReason};
 use piton_core::ids::{Fence, StepRef};
 use piton_core::view::step_branch;
 use piton_git::crash;
@@ -15,7 +15,7 @@ use piton_git::snapshot::{self, Beyond};
 use piton_git::worktree::{Head, TreeState, Worktree};
 use piton_store::Store;
 
-use super::{Proof, RemovedTree, TreeRow};
+use super::{Proof, RemovedTree, TreeRow, held_at};
 use crate::error::EngineError;
 use crate::error::NotUndone;
 use crate::machine;
@@ -157,14 +157,7 @@ impl Removal<'_> {
         }
         let log = Log::load(Arc::clone(self.log.store()), self.log.run().opened.run)?;
         let root = settings_of(&log)?.worktree_root;
-        let held = log.run().held().find(|(_, attempt)| match &attempt.holder {
-            Holder::External { worktree, .. } => Path::new(worktree).starts_with(path),
-            Holder::Keeper { .. } => {
-                let place = self.project.place_of(&root, log.run(), attempt);
-                let git = &self.project.git;
-                place.is_some_and(|place| Worktree::own_place(git, &place).path() == path)
-            }
-        });
+        let held = held_at(self.project, &log, &root, path);
         match held {
             Some((step, _)) => Err(stays(path, &format!("step {step} was claimed a moment ago"))),
             None => Ok(()),
@@ -195,9 +188,7 @@ enum Left {
 
 fn left(git: &Git, removed: &RemovedTree) -> Result<Left, EngineError> {
     let tree = Worktree::at(git, &removed.path);
-    if let Some(entry) = tree.listed_entry() {
-        tree.repoint(&entry)?;
-    }
+    tree.repoint()?;
     if let TreeState::Missing | TreeState::HalfMade { .. } = tree.state()? {
         return Ok(Left::Gone);
     }

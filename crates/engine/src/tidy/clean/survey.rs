@@ -21,7 +21,7 @@ use piton_git::shell;
 use piton_git::worktree::{Listed, TreeProblem, TreeState, Worktree, listed};
 use piton_store::{Runs, Store};
 
-use super::{Reason, TreeCounts, TreeRow, TreeStatus};
+use super::{Reason, TreeCounts, TreeRow, TreeStatus, held_at};
 use crate::error::EngineError;
 use crate::folder::Lock;
 use crate::machine;
@@ -160,16 +160,8 @@ impl Owner {
 
     /// What speaks for somebody being at work in a worktree, and whether they are believed.
     fn holds(&self, project: &Project, path: &Path) -> Option<Held> {
-        let root = self.root.to_string_lossy();
-        let mut held = self.log.run().held().filter_map(|(at, attempt)| {
-            let place = project.place_of(&root, self.log.run(), attempt)?;
-            let here = match &attempt.holder {
-                Holder::External { .. } => place.starts_with(path),
-                Holder::Keeper { .. } => Worktree::own_place(&project.git, &place).path() == path,
-            };
-            here.then(|| self.held(&at, attempt))
-        });
-        held.next()
+        let held = held_at(project, &self.log, &self.root.to_string_lossy(), path);
+        held.map(|(step, attempt)| self.held(&step, attempt))
     }
 
     fn held(&self, step: &StepRef, attempt: &Attempt) -> Held {
@@ -417,15 +409,8 @@ impl Survey<'_> {
     fn look_for_holders(&self, owner: &Owner, row: &mut TreeRow) {
         let held = owner.holds(self.project, &row.path);
         let other = || {
-            let others = self.owners.iter().filter(|other| other.handle() != owner.handle());
-            let outside = |other: &Owner| {
-                other.log.run().held().any(|(_, attempt)| {
-                    matches!(&attempt.holder,
-                    Holder::External { host, worktree }
-                        if *host == self.project.host && Path::new(worktree).starts_with(&row.path))
-                })
-            };
-            let by = others.into_iter().find(|other| outside(other))?;
+            let mut others = self.owners.iter().filter(|other| other.handle() != owner.handle());
+            let by = others.find(|other| other.holds(self.project, &row.path).is_some())?;
             Some(Held::Live(format!("a step of {} is claimed from it", by.handle()).into()))
         };
         match held.or_else(other) {
