@@ -441,13 +441,6 @@ impl Git {
         Ok(gone)
     }
 
-    /// Where the worktrees are that git has in its list, and the main one; there or not.
-    pub(crate) fn worktree_places(&self) -> Result<Vec<PathBuf>, GitError> {
-        let answer = self.call().args(&["worktree", "list", "--porcelain", "-z"]).run()?;
-        let places = answer.parts().filter_map(|part| part.strip_prefix(b"worktree "));
-        Ok(places.map(names::path).collect())
-    }
-
     /// Deletes a ref of piton's own, if it is there.
     pub(crate) fn drop_ref(&self, refname: &str) -> Result<(), GitError> {
         if self.ref_target(refname)?.is_none() {

@@ -219,7 +219,7 @@ impl Keeper {
         }
         let old = retention::old_snapshots(&self.project, &self.log);
         let _the_next_time = old.and_then(|old| retention::prune(&self.project, &old));
-        let _the_next_time = snapshot::sweep(&self.project.git);
+        snapshot::sweep(&self.project.git);
     }
 
     /// Records how the attempt ended, with its bytes kept first.

@@ -127,15 +127,15 @@ fn remedy(problem: &TreeProblem, tree: &Worktree, run: &Handle) -> Option<Remedy
     let place = shell::path(tree.path());
     let then_resume = |command| Remedy::ThenResume { command, run: run.clone() };
     let command = match problem {
-        TreeProblem::Foreign { place, .. } => return Some(then_resume(shell::mv_aside(place))),
+        TreeProblem::Foreign { .. } => return Some(then_resume(shell::mv_aside(tree.path()))),
         TreeProblem::BranchElsewhere { place: other, missing, .. } => {
-            let other = shell::path(other);
+            let other = shell::word(other);
             return Some(then_resume(match missing {
                 true => format!("git worktree move {other} {place}"),
                 false => format!("git -C {other} switch --detach"),
             }));
         }
-        TreeProblem::Moved { to } => format!("mv {} {place}", shell::path(to)),
+        TreeProblem::Moved { to } => format!("mv {} {place}", shell::word(to)),
         TreeProblem::Unlinked { .. } => format!("git worktree repair {place}"),
         TreeProblem::BranchMoved { was, now, .. } => {
             format!("git log --oneline --graph {} {}", was.short(), now.short())

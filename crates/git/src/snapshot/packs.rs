@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use super::stat_cache;
 use crate::repo::{Git, GitError, flush};
+use crate::worktree::listed;
 
 /// More packs than this make every git command slower.
 const PACKS_MAX: usize = 40;
@@ -56,7 +57,7 @@ fn is_older_than(path: &Path, than: Duration) -> bool {
 }
 
 /// Removes what killed processes have left behind, and what was known of worktrees that are gone.
-pub fn sweep(git: &Git) -> Result<(), GitError> {
+pub fn sweep(git: &Git) {
     let list = |folder: &Path| -> Vec<PathBuf> {
         fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
     };
@@ -71,13 +72,11 @@ pub fn sweep(git: &Git) -> Result<(), GitError> {
             let _perhaps_gone = fs::remove_file(path);
         }
     }
-    let places = git.worktree_places()?;
-    let keys: Vec<String> = places.iter().map(|place| stat_cache::key(place)).collect();
+    let keys: Vec<String> = listed(git).iter().map(|entry| stat_cache::key(&entry.place)).collect();
     for path in list(&git.state_dir().join("known")) {
         let current = keys.iter().any(|key| path.file_name().is_some_and(|name| *name == **key));
         if !current && is_older_than(&path, LEFT_FOR) {
             let _perhaps_gone = fs::remove_file(path);
         }
     }
-    Ok(())
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use piton_core::ids::Oid;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::create::persons_lock;
 use super::git_operation::{InProgress, MERGES, Operation, in_progress};
@@ -20,30 +20,20 @@ use crate::repo::{GitError, is_missing, locks};
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum TreeProblem {
     /// Nothing is at its place.
-    Missing {
-        #[serde(serialize_with = "shown")]
-        place: PathBuf,
-    },
+    Missing { place: String },
     /// Nothing is at its place: its files are at another.
-    Moved {
-        #[serde(serialize_with = "shown")]
-        to: PathBuf,
-    },
+    Moved { to: String },
     /// Its making or restoring was cut short.
     HalfMade,
     /// Something else is at its place.
     Foreign {
-        #[serde(serialize_with = "shown")]
-        place: PathBuf,
+        place: String,
         why: String,
         /// Git's list has an entry for the place: the files may be the work, and only the link is lost.
         listed: bool,
     },
     /// Folder and repository do not name each other.
-    Unlinked {
-        #[serde(serialize_with = "shown")]
-        place: PathBuf,
-    },
+    Unlinked { place: String },
     /// HEAD names its branch, and there is none; it was at this commit.
     BranchDeleted { branch: String, was: Option<Oid> },
     /// Somebody has moved its branch; files and index are those of the former commit.
@@ -51,8 +41,7 @@ pub enum TreeProblem {
     /// Somebody else has its branch checked out, or rebases it.
     BranchElsewhere {
         branch: String,
-        #[serde(serialize_with = "shown")]
-        place: PathBuf,
+        place: String,
         /// Nothing is at the worktree's own place.
         missing: bool,
     },
@@ -62,8 +51,7 @@ pub enum TreeProblem {
     InProgress(InProgress),
     /// A lock file of git's is there.
     LockLeft {
-        #[serde(serialize_with = "shown")]
-        lock: PathBuf,
+        lock: String,
         /// A process that has it open.
         holder: Option<i32>,
         /// How many seconds ago it was last changed.
@@ -73,25 +61,20 @@ pub enum TreeProblem {
     Locked { reason: String },
 }
 
-fn shown<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&path.display())
-}
-
 impl fmt::Display for TreeProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TreeProblem::Missing { place } => {
-                write!(f, "its worktree {} is gone", place.display())
+                write!(f, "its worktree {place} is gone")
             }
-            TreeProblem::Moved { to } => write!(f, "its worktree was moved to {}", to.display()),
+            TreeProblem::Moved { to } => write!(f, "its worktree was moved to {to}"),
             TreeProblem::HalfMade => f.write_str("its worktree is half made or half restored"),
             TreeProblem::Foreign { place, why, .. } => {
-                write!(f, "{} is not its worktree ({why})", place.display())
+                write!(f, "{place} is not its worktree ({why})")
             }
             TreeProblem::Unlinked { place } => write!(
                 f,
-                "{} and the repository do not name each other: one of them was moved, or its .git file is damaged",
-                place.display()
+                "{place} and the repository do not name each other: one of them was moved, or its .git file is damaged"
             ),
             TreeProblem::BranchDeleted { branch, .. } => {
                 write!(f, "its branch {branch} was deleted")
@@ -104,7 +87,7 @@ impl fmt::Display for TreeProblem {
             ),
             TreeProblem::BranchElsewhere { branch, place, missing } => {
                 let gone = if *missing { "its worktree is gone, and " } else { "" };
-                write!(f, "{gone}its branch {branch} is checked out in {}", place.display())
+                write!(f, "{gone}its branch {branch} is checked out in {place}")
             }
             TreeProblem::OffBranch { on: Some(on), .. } => {
                 write!(f, "HEAD is not on its branch, but on {on}")
@@ -115,7 +98,7 @@ impl fmt::Display for TreeProblem {
             }
             TreeProblem::InProgress(begun) => write!(f, "git is in the middle of {begun}"),
             TreeProblem::LockLeft { lock, holder, age } => {
-                write!(f, "git's lock {} is there", lock.display())?;
+                write!(f, "git's lock {lock} is there")?;
                 if let Some(age) = age {
                     write!(f, ", {age} s old")?;
                 }
@@ -135,7 +118,7 @@ impl fmt::Display for TreeProblem {
 impl Worktree {
     /// Everything that is wrong with a worktree in which `branch` should be checked out.
     pub fn problems(&self, branch: &str) -> Result<Vec<TreeProblem>, GitError> {
-        let place = self.path.clone();
+        let place = self.path.display().to_string();
         Ok(match self.state()? {
             TreeState::Missing => self.missing(branch),
             TreeState::HalfMade { .. } => vec![TreeProblem::HalfMade],
@@ -156,11 +139,11 @@ impl Worktree {
 
     fn missing(&self, branch: &str) -> Vec<TreeProblem> {
         if let Some(moved) = self.moved_to() {
-            return vec![TreeProblem::Moved { to: moved.path }];
+            return vec![TreeProblem::Moved { to: moved.path.display().to_string() }];
         }
         let locked = self.listed_entry().and_then(|entry| persons_lock(&entry));
         let locked = locked.map(|reason| TreeProblem::Locked { reason });
-        let gone = || TreeProblem::Missing { place: self.path.clone() };
+        let gone = || TreeProblem::Missing { place: self.path.display().to_string() };
         let gone = self.taken_elsewhere(branch).unwrap_or_else(gone);
         locked.into_iter().chain([gone]).collect()
     }
@@ -188,7 +171,7 @@ impl Worktree {
     }
 
     fn taken_elsewhere(&self, branch: &str) -> Option<TreeProblem> {
-        let place = self.elsewhere(branch)?;
+        let place = self.elsewhere(branch)?.display().to_string();
         let missing = !self.path.exists();
         Some(TreeProblem::BranchElsewhere { branch: branch.to_owned(), place, missing })
     }
@@ -224,7 +207,8 @@ impl Worktree {
         };
         let left = |lock: PathBuf| {
             let (holder, age) = (locks::holder(&lock), locks::age(&lock));
-            TreeProblem::LockLeft { lock, holder, age: age.map(|age| age.as_secs()) }
+            let (lock, age) = (lock.display().to_string(), age.map(|age| age.as_secs()));
+            TreeProblem::LockLeft { lock, holder, age }
         };
         all.into_iter().filter(is_there).map(left).collect()
     }

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use piton_engine::Access;
-use piton_engine::EngineError;
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::git::snapshot;
 use piton_engine::project::Project;
@@ -145,7 +144,7 @@ fn apply(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer
     if pruned > 0 {
         let _ = ui.line(dim(&format!("{} removed", count(pruned, "old snapshot"))));
     }
-    snapshot::sweep(&project.git).map_err(EngineError::from)?;
+    snapshot::sweep(&project.git);
     let data = json!({
         "applied": true,
         "act": act,

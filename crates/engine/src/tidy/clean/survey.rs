@@ -366,7 +366,7 @@ impl Survey<'_> {
             Err(error) => return Some(error.into()),
         };
         let is_in_the_way = |problem: &TreeProblem| match problem {
-            TreeProblem::LockLeft { lock, .. } => lock.starts_with(dir),
+            TreeProblem::LockLeft { lock, .. } => Path::new(lock).starts_with(dir),
             TreeProblem::Locked { .. }
             | TreeProblem::InProgress(_)
             | TreeProblem::BranchElsewhere { .. } => true,
