@@ -155,7 +155,7 @@ impl Worktree {
         let dir = self.git_dir()?;
         self.clear_locks(&dir)?;
         self.keep_named(&dir, branch, start)?;
-        self.end_merges(&dir)?;
+        self.end_operations(&dir)?;
         let drivers = drivers::overrides(self.call_in(&dir))?;
         let (mark, mut aside) = (dir.join(BEING_RESET), Quarantine::default());
         if fs::symlink_metadata(&mark).is_ok() {
@@ -198,7 +198,7 @@ impl Worktree {
         if seen.tracked.is_empty() && changes.is_empty() && merged.is_empty() {
             flush::objects(&self.git)?;
             self.put_branch(&dir, branch, &seen, &head)?;
-            self.end_merges(&dir)?;
+            self.end_operations(&dir)?;
             return Ok(Committed { commit: head, apart: seen.into_repositories() });
         }
         let held = format!("{HELD}/{branch}");
@@ -218,7 +218,7 @@ impl Worktree {
             })?;
         let commit = made.unwrap_or(head);
         self.put_branch(&dir, branch, &seen, &commit)?;
-        self.end_merges(&dir)?;
+        self.end_operations(&dir)?;
         let _the_next_one_replaces_it = self.git.drop_ref(&held);
         Ok(Committed { commit, apart: seen.into_repositories() })
     }
@@ -358,7 +358,8 @@ impl Worktree {
     /// last put HEAD.
     pub fn left_at(&self, branch: &str) -> Option<Oid> {
         let tip = self.git.ref_target(&format!("refs/heads/{branch}")).ok().flatten();
-        let last = || branch::last_head(&self.entry().ok()??);
+        let entry = || self.git_dir().ok().or_else(|| self.listed_entry());
+        let last = || branch::last_head(&entry()?);
         let is_there = |last: &Oid| self.git.commit(last.as_str()).is_ok();
         tip.or_else(|| last().filter(is_there))
     }

@@ -242,7 +242,7 @@ impl Putter<'_> {
     /// The index and the branch.
     fn place(&self, branch: &str) -> Result<(), GitError> {
         self.tree.clear_locks(self.dir)?;
-        self.tree.end_merges(self.dir)?;
+        self.tree.end_operations(self.dir)?;
         put_index(self.tree, self.dir, &self.to)?;
         crash::point("restore.index-put");
         let (Some(from), Some(to)) = (self.from.parents.first(), self.to.parents.first()) else {

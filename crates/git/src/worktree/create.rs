@@ -61,17 +61,6 @@ impl Worktree {
         unmark(&entry)
     }
 
-    /// What git knows of this path, whether there is a folder or not.
-    pub(super) fn entry(&self) -> Result<Option<PathBuf>, GitError> {
-        Ok(match self.state()? {
-            TreeState::Missing => self.listed_entry(),
-            TreeState::HalfMade { dir }
-            | TreeState::Present { dir }
-            | TreeState::Unlinked { dir } => Some(dir),
-            TreeState::Foreign { .. } => None,
-        })
-    }
-
     /// Makes or resets the worktree, and fills it. Until all of that is on disk, the worktree counts
     /// as missing: what a kill leaves is neither work nor a state to go on from.
     pub(crate) fn remake(

@@ -74,14 +74,12 @@ impl Operation {
     }
 
     /// How it is finished, and how it is given up.
-    pub fn ways_out(self) -> (&'static str, &'static str) {
+    pub fn ways_out(self) -> (String, String) {
         match self {
-            Operation::Rebase => ("git rebase --continue", "git rebase --abort"),
-            Operation::Am => ("git am --continue", "git am --abort"),
-            Operation::Merge => ("git merge --continue", "git merge --abort"),
-            Operation::CherryPick => ("git cherry-pick --continue", "git cherry-pick --abort"),
-            Operation::Revert => ("git revert --continue", "git revert --abort"),
-            Operation::Bisect => ("git bisect good", "git bisect reset"),
+            Operation::Bisect => ("git bisect good".to_owned(), "git bisect reset".to_owned()),
+            _ => {
+                (format!("git {} --continue", self.word()), format!("git {} --abort", self.word()))
+            }
         }
     }
 }
@@ -148,21 +146,11 @@ impl Worktree {
         paths.iter().any(marked)
     }
 
-    pub(super) fn end_sequencers(&self, dir: &Path) -> Result<(), GitError> {
-        self.set_states_aside(dir, SEQUENCERS)
-    }
-
-    pub(crate) fn end_merges(&self, dir: &Path) -> Result<(), GitError> {
-        self.set_states_aside(dir, MERGES)?;
-        self.end_sequencers(dir)
-    }
-
-    fn set_states_aside(&self, dir: &Path, names: &[&str]) -> Result<(), GitError> {
-        for name in names {
-            let path = dir.join(name);
-            if fs::symlink_metadata(&path).is_ok() {
-                locks::set_aside(&self.git, &path)?;
-            }
+    /// Ends what git is in the middle of: its files are moved to piton's own folder.
+    pub(crate) fn end_operations(&self, dir: &Path) -> Result<(), GitError> {
+        let states = MERGES.iter().chain(SEQUENCERS).map(|name| dir.join(name));
+        for state in states.filter(|state| fs::symlink_metadata(state).is_ok()) {
+            locks::set_aside(&self.git, &state)?;
         }
         Ok(())
     }

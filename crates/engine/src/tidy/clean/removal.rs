@@ -91,7 +91,7 @@ fn stays(path: &Path, why: &str) -> EngineError {
 /// The step whose branch this is.
 pub(super) fn step_on(log: &Log, branch: &str) -> Option<StepRef> {
     let handle = &log.run().opened.handle;
-    let mut steps = log.run().plan().steps.iter().map(|plan| StepRef::first(plan.id.clone()));
+    let mut steps = log.run().steps().map(|(step, _, _)| step);
     steps.find(|step| step_branch(handle, step) == branch)
 }
 

@@ -21,6 +21,7 @@ use piton_git::shell;
 use piton_git::worktree::{Listed, TreeProblem, TreeState, Worktree, listed};
 use piton_store::{Runs, Store};
 
+use super::removal::step_on;
 use super::{Reason, TreeCounts, TreeRow, TreeStatus, held_at};
 use crate::error::EngineError;
 use crate::folder::Lock;
@@ -154,7 +155,11 @@ impl Owner {
                 let owner = self.log.run().trees().owner(&project.host, TreeNo(number));
                 Some(owner.map(|step| step.step.clone()))
             }
-            Err(_) => step_named(self, part.strip_prefix("step/")?).map(Some),
+            // Branch and place of a step have the same name.
+            Err(_) => {
+                let branch = format!("piton/{}/{part}", self.handle());
+                step_on(&self.log, &branch).map(|step| Some(step.step))
+            }
         }
     }
 
@@ -441,19 +446,6 @@ fn repair(owner: Option<&Owner>, path: &Path) -> Remedy {
         Some(owner) => Remedy::Resume { run: owner.handle().clone() },
         None => Remedy::Shell { command: format!("git worktree repair {}", shell::path(path)) },
     }
-}
-
-/// The step whose worktree has this name: its id, or its id and the iteration.
-fn step_named(owner: &Owner, name: &str) -> Option<StepId> {
-    let run = owner.log.run();
-    let known = |text: &str| {
-        StepId::new(text).ok().filter(|id| run.index_of(&StepRef::first(id.clone())).is_some())
-    };
-    known(name).or_else(|| {
-        let (stem, number) = name.rsplit_once('-')?;
-        number.parse::<u32>().ok()?;
-        known(stem)
-    })
 }
 
 fn counts(tree: &Worktree) -> Result<TreeCounts, EngineError> {
