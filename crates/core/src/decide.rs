@@ -4,12 +4,13 @@
 use crate::claim::{Asker, Chosen, Claim, believed_until, choose, lease_key, renewable};
 use crate::decided::{Decided, Lease};
 use crate::event::{
-    Claimed, Entry, Event, Fact, Failure, Holder, Interruption, ReleasedBy, RunOpened, Stage, Under,
+    Claimed, Entry, Event, Fact, Failure, Holder, Interruption, ReleasedBy, RunOpened, Stage,
+    Truth, Under,
 };
 use crate::ids::{Fence, ItemRef, Oid, QuestionId, StepRef, SubstepId, TreeNo};
 use crate::limits::EVIDENCE_BYTES_MAX;
 use crate::observed::Observed;
-use crate::plan::{Plan, PlanStep};
+use crate::plan::{Plan, PlanStep, Work};
 use crate::refusal::Refusal;
 use crate::run::{Attempt, Merged, Phase, Run, Step};
 use crate::time::Moment;
@@ -158,12 +159,15 @@ fn decide_under(
             Ok(held.fact(Fact::ItemsMarked { items, mark }))
         }
         Request::ReportCheckout(changes) => Ok(held.fact(Fact::CheckoutChanged(changes.clone()))),
-        Request::Verify { commit, tree, truth, check, commits, omitted } => {
+        Request::Verify { commit, tree, check, commits, omitted } => {
             verifiable(&held)?;
+            // A plain command that piton has run to its end is checked by its own exit.
+            let is_own_check = held.is_kept() && matches!(held.plan.work, Work::Run(_));
+            let is_verified = check.is_some() || is_own_check;
             Ok(held.fact(Fact::Verified {
                 commit: commit.clone(),
                 tree: tree.clone(),
-                truth: *truth,
+                truth: if is_verified { Truth::Verified } else { Truth::Claimed },
                 check: check.clone(),
                 commits: *commits,
                 answers: held.state.directions().map(|question| question.id).collect(),

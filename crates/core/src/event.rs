@@ -596,11 +596,11 @@ pub enum Cause {
     Unknown,
 }
 
-/// How far an interrupted attempt had come: where the next one enters.
+/// A part of an attempt. Of an interrupted one: how far it had come, and where the next one enters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// The agent was never started: such an interruption does not count.
+    /// The tree is prepared; the agent was never started, so such an interruption does not count.
     Unstarted,
     Agent,
     Verify,

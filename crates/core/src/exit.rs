@@ -3,16 +3,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Cause, Exit};
+use crate::event::{Cause, Exit, Failure, Stage};
 
-/// How an agent ended, and what it had been urged to by then.
+/// How an agent or a command ended, and what it had been asked by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentExit {
     pub exit: Exit,
     pub stop: StopRequest,
 }
 
-/// What piton had urged an agent to by the time it ended.
+/// What piton had asked of an agent or a command by the time it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopRequest {
@@ -20,33 +20,34 @@ pub enum StopRequest {
     Nothing,
     /// To stop, for this cause.
     Stop(Cause),
-    /// To stop, because its time was up.
-    TimeUp,
+    /// To stop, because it had taken as long as it may.
+    TimeUp { ms: u64 },
 }
 
 /// What an agent's or command's exit means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judged {
-    /// It ended by itself with success: leftovers are committed and verified next.
+    /// It ended by itself with success: its stage is done.
     Ended,
     Interrupted(Cause),
-    Failed,
-    TimedOut,
+    Failed(Failure),
 }
 
 /// Exit codes are recorded, not believed: once an agent was asked to stop even its zero exit is an
 /// interruption (some agents exit 0 when terminated), and a death by an outside SIGKILL or SIGTERM is
-/// one too. Shells and agents report those as 128 + signal.
-pub fn judge_exit(ended: AgentExit) -> Judged {
+/// one too. Shells and agents report those as 128 + signal. A failure is called by the stage that the child
+/// was started for: setup, the work or verify. `tail` is the end of what it printed.
+pub fn judge_exit(stage: Stage, ended: AgentExit, tail: String) -> Judged {
     const SIGKILL: i32 = 9;
     const SIGTERM: i32 = 15;
     const BY_SHELL: i32 = 128;
-    match ended.stop {
+    let AgentExit { exit, stop } = ended;
+    match stop {
         StopRequest::Stop(cause) => return Judged::Interrupted(cause),
-        StopRequest::TimeUp => return Judged::TimedOut,
+        StopRequest::TimeUp { ms } => return Judged::Failed(Failure::Timeout { ms }),
         StopRequest::Nothing => {}
     }
-    let signal = match ended.exit {
+    let signal = match exit {
         Exit::Code(0) => return Judged::Ended,
         Exit::Code(code) => code - BY_SHELL,
         Exit::Signal(signal) => signal,
@@ -54,6 +55,10 @@ pub fn judge_exit(ended: AgentExit) -> Judged {
     match signal {
         SIGKILL => Judged::Interrupted(Cause::ProcessKill),
         SIGTERM => Judged::Interrupted(Cause::Termination),
-        _ => Judged::Failed,
+        _ => Judged::Failed(match stage {
+            Stage::Unstarted => Failure::Setup { why: format!("ended with {exit}"), tail },
+            Stage::Agent => Failure::Exit { exit, tail },
+            Stage::Verify | Stage::Land => Failure::Verify { exit, tail },
+        }),
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Reading order, and no module uses a later one: [`ids`], [`time`], [`record`], [`plan`],
 //! [`event`], [`exit`], [`refusal`], [`graph`], [`question`], [`run`] (fold), [`cache`], [`observed`], [`claim`],
-//! [`decide`], [`recover`], [`view`].
+//! [`decide`], [`attempt`] (its stages), [`recover`], [`view`].
 
 pub mod ids;
 pub mod limits;
@@ -29,6 +29,8 @@ pub mod observed;
 
 pub mod claim;
 pub mod decide;
+
+pub mod attempt;
 pub mod recover;
 pub mod retention;
 

@@ -113,6 +113,19 @@ pub enum Refusal {
     BadAnswer { why: &'static str },
 }
 
+impl Refusal {
+    /// Whether the claim that was written under is not, or no longer, the writer's.
+    pub fn is_lost(&self) -> bool {
+        matches!(
+            self,
+            Refusal::StaleFence { .. }
+                | Refusal::ClaimOver { .. }
+                | Refusal::NotClaimed { .. }
+                | Refusal::Completed(_)
+        )
+    }
+}
+
 fn with_what(commit: &Option<Oid>) -> String {
     match commit {
         Some(commit) => format!("with commit {}", commit.short()),

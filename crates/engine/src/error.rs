@@ -162,15 +162,7 @@ impl EngineError {
 
     /// Whether the claim that this was done under is not, or no longer, the caller's.
     pub fn is_lost(&self) -> bool {
-        matches!(
-            self.refusal(),
-            Some(
-                Refusal::StaleFence { .. }
-                    | Refusal::ClaimOver { .. }
-                    | Refusal::NotClaimed { .. }
-                    | Refusal::Completed(_)
-            )
-        )
+        self.refusal().is_some_and(Refusal::is_lost)
     }
 
     /// Whether no more work on it can bring a commit onto its branch.

@@ -6,7 +6,7 @@ use crate::claim::Claim;
 use crate::event::Check;
 use crate::event::{
     Cause, CheckoutChanges, Conflict, Failure, Haste, Interruption, LandingIntent, Mark,
-    MergeIntent, Omission, Priority, Report, Scope, Snapshot, Truth, Under,
+    MergeIntent, Omission, Priority, Report, Scope, Snapshot, Under,
 };
 use crate::ids::{HostId, ItemRef, Oid, QuestionId, StepRef, SubstepId, TreeNo};
 use crate::observed::Corpse;
@@ -102,7 +102,6 @@ pub enum Request {
     Verify {
         commit: Oid,
         tree: Oid,
-        truth: Truth,
         check: Option<Check>,
         commits: u64,
         omitted: Vec<Omission>,

@@ -63,20 +63,11 @@ pub(super) fn bury(held: &Held<'_>, corpse: &Corpse) -> Fact {
     let Some(ended) = corpse.exit.filter(|_| stage == Stage::Agent) else {
         return interrupted(corpse.cause, stage);
     };
-    let failed = |why: Failure| Fact::Failed { why };
-    match judge_exit(ended) {
-        Judged::Ended | Judged::Failed | Judged::TimedOut if held.awaits_answer() => {
-            Fact::Suspended {}
-        }
+    match judge_exit(Stage::Agent, ended, clipped(&corpse.evidence)) {
+        Judged::Ended | Judged::Failed(_) if held.awaits_answer() => Fact::Suspended {},
         Judged::Ended => interrupted(corpse.cause, Stage::Verify),
         Judged::Interrupted(cause) => interrupted(cause, Stage::Agent),
-        Judged::Failed => {
-            failed(Failure::Exit { exit: ended.exit, tail: clipped(&corpse.evidence) })
-        }
-        Judged::TimedOut => {
-            let ms = held.plan.timeout.map_or(0, |limit| limit.as_millis());
-            failed(Failure::Timeout { ms: u64::try_from(ms).unwrap_or(u64::MAX) })
-        }
+        Judged::Failed(why) => Fact::Failed { why },
     }
 }
 

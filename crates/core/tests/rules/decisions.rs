@@ -316,8 +316,8 @@ fn an_exit_after_a_stop_was_asked_for_is_an_interruption() {
 
 #[test]
 fn an_exit_because_time_was_up_is_a_failure_whatever_the_agent_says() {
-    check("claim a, start a", "bury a 0:time", "failed a: timed out after 0 s");
-    check("claim a, start a", "bury a signal-15:time", "failed a: timed out after 0 s");
+    check("claim a, start a", "bury a 0:time", "failed a: timed out after 60 s");
+    check("claim a, start a", "bury a signal-15:time", "failed a: timed out after 60 s");
 }
 
 #[test]

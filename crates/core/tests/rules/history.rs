@@ -11,9 +11,9 @@ use piton_core::claim::{Asker, Claim, Takeover, Which, lease_key};
 use piton_core::decide::{Command, Request, decide, open};
 use piton_core::decided::{KeyChange, Lease};
 use piton_core::event::{
-    About, Cause, CheckoutChanges, Conflict, Entry, Event, Exit, Fact, Failure, Grounds, Haste,
-    Holder, Interruption, LandingIntent, Mark, MergeIntent, Priority, ReleasedBy, Report,
-    Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Truth, Under,
+    About, Cause, Check, CheckoutChanges, Conflict, Entry, Event, Exit, Fact, Failure, Grounds,
+    Haste, Holder, Interruption, LandingIntent, Mark, MergeIntent, Priority, ReleasedBy, Report,
+    Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Under,
 };
 use piton_core::exit::{AgentExit, StopRequest};
 use piton_core::ids::{
@@ -250,11 +250,12 @@ impl History {
             }
             "verify" => {
                 let (commit, tree) = (oid(4), oid(5));
-                let (truth, check, commits) = (Truth::Verified, None, 0);
-                let omitted = Vec::new();
+                let (exit, output) = (Exit::Code(0), Hash::of(b"ok"));
+                let check = Some(Check { command: "true".to_owned(), exit, output, ms: 1 });
+                let (commits, omitted) = (0, Vec::new());
                 Command::Under(
                     Under { step, fence },
-                    Request::Verify { commit, tree, truth, check, commits, omitted },
+                    Request::Verify { commit, tree, check, commits, omitted },
                 )
             }
             "park" => Command::Under(Under { step, fence }, Request::RaiseConflict(conflict())),
@@ -594,7 +595,7 @@ pub(crate) fn corpse(record: &str) -> Corpse {
     let (exit, stop) = match record.split_once(':') {
         None => (record, StopRequest::Nothing),
         Some((exit, "stop")) => (exit, StopRequest::Stop(Cause::UserInterrupt)),
-        Some((exit, "time")) => (exit, StopRequest::TimeUp),
+        Some((exit, "time")) => (exit, StopRequest::TimeUp { ms: 60_000 }),
         Some((_, other)) => panic!("no such stop request: {other}"),
     };
     let exit = match exit.strip_prefix("signal-") {

@@ -68,7 +68,7 @@ enum Try {
     Substep(usize),
     Gap(String),
     Items { items: Vec<usize>, mark: Mark },
-    Verify { truth: Truth, check: Option<Check> },
+    Verify { check: Option<Check> },
     Land,
     Complete { landed: bool, waive: Option<String> },
     Release { force: bool },
@@ -124,7 +124,7 @@ fn corpse() -> impl Strategy<Value = Corpse> {
     let urge = prop_oneof![
         3 => Just(StopRequest::Nothing),
         1 => cause().prop_map(StopRequest::Stop),
-        1 => Just(StopRequest::TimeUp),
+        1 => any::<u64>().prop_map(|ms| StopRequest::TimeUp { ms }),
     ];
     let ended = (exit(), urge).prop_map(|(exit, stop)| AgentExit { exit, stop });
     (prop::option::of(ended), cause(), any::<i64>(), text(), changed).prop_map(
@@ -209,7 +209,6 @@ fn about_questions() -> impl Strategy<Value = Try> {
 fn ask() -> impl Strategy<Value = Try> {
     let stage =
         prop::sample::select(vec![Stage::Unstarted, Stage::Agent, Stage::Verify, Stage::Land]);
-    let truth = prop::sample::select(vec![Truth::Verified, Truth::Claimed, Truth::Unknown]);
     let haste = prop::sample::select(vec![Haste::Graceful, Haste::Now]);
     prop_oneof![
         14 => claim(),
@@ -219,8 +218,7 @@ fn ask() -> impl Strategy<Value = Try> {
         4 => (prop::option::of(0..4_u64), prop::option::of(text()))
             .prop_map(|(changed, note)| Try::Checkpoint { changed, note }),
         8 => about_the_checklist(),
-        6 => (truth, prop::option::of(check()))
-            .prop_map(|(truth, check)| Try::Verify { truth, check }),
+        6 => prop::option::of(check()).prop_map(|check| Try::Verify { check }),
         3 => Just(Try::Land),
         8 => (any::<bool>(), prop::option::of(text()))
             .prop_map(|(landed, waive)| Try::Complete { landed, waive }),
@@ -336,11 +334,11 @@ fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
             let items = items.iter().map(|number| item(ITEMS[*number])).collect();
             Command::Under(Under { step, fence }, Request::MarkItems { items, mark })
         }
-        Try::Verify { truth, check } => {
+        Try::Verify { check } => {
             let (commit, tree, commits, omitted) = (oid(4), oid(5), 0, Vec::new());
             Command::Under(
                 Under { step, fence },
-                Request::Verify { commit, tree, truth, check, commits, omitted },
+                Request::Verify { commit, tree, check, commits, omitted },
             )
         }
         Try::Land => Command::Under(

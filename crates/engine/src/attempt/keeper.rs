@@ -11,12 +11,12 @@ mod tree;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::rc::Rc;
 
+use piton_core::attempt::Happened;
 use piton_core::decide::{Command, Request};
-use piton_core::event::{
-    Cause, Conflict, Entry, Failure, Interruption, Snapshot, SnapshotReason, Stage, Under,
-};
-use piton_core::ids::{AttemptId, Fence, RunId, StepRef};
+use piton_core::event::{Cause, Entry, Failure, Snapshot, SnapshotReason, Under};
+use piton_core::ids::{AttemptId, Fence, Oid, RunId, StepRef};
 use piton_core::plan::PlanStep;
 use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Step};
@@ -39,6 +39,7 @@ use crate::run::log::Log;
 use crate::run::retention;
 use crate::run::runs::settings_of;
 use crate::run::step_snapshot;
+use crate::trust::Trusted;
 
 /// Which attempt to keep: what the worker passes to the process it starts.
 #[derive(Debug, Clone)]
@@ -64,58 +65,38 @@ pub fn keep(from: &Path, args: &KeeperArgs) -> i32 {
     }
 }
 
-/// How an attempt ends without completing.
-enum End {
-    Failed(Failure),
-    Interrupted {
-        cause: Cause,
-        left_at: Stage,
-        evidence: String,
-    },
-    /// The agent asked, and nothing can be said of its work before it has the answer.
-    Waiting,
-    /// The commit cannot be landed before a person has said how.
-    Unlanded(Box<Conflict>),
-    /// The claim is somebody else's: nothing may be appended any more.
-    Lost,
-    /// The machine did not do its part: no fault of the step, and none of its retries.
-    Trouble {
-        cause: Cause,
-        evidence: String,
-    },
-}
+/// What happened instead of a stage being done.
+struct Instead(Happened);
 
-impl End {
+impl Instead {
     /// Something that only a person can move: trying again would find it again.
-    fn obstacle(evidence: impl Into<String>) -> End {
-        End::Trouble { cause: Cause::Obstacle, evidence: evidence.into() }
+    fn obstacle(evidence: impl Into<String>) -> Instead {
+        Instead(Happened::Interrupted { cause: Cause::Obstacle, evidence: evidence.into() })
     }
 }
 
-impl<E: Into<EngineError>> From<E> for End {
-    fn from(error: E) -> End {
+impl<E: Into<EngineError>> From<E> for Instead {
+    fn from(error: E) -> Instead {
         let error = match error.into() {
-            EngineError::Unlanded(Unlanded::Conflict(conflict)) => return End::Unlanded(conflict),
+            EngineError::Unlanded(Unlanded::Conflict(conflict)) => {
+                return Instead(Happened::Conflicted(conflict));
+            }
             error => error,
         };
-        match error.refusal() {
-            _ if error.is_lost() => End::Lost,
-            Some(Refusal::Unanswered { .. } | Refusal::AnswerUnread { .. }) => End::Waiting,
-            Some(open @ (Refusal::OpenItems { .. } | Refusal::OpenSubsteps { .. })) => {
-                End::Failed(Failure::Unfinished { open: open.to_string() })
+        Instead(match error.refusal() {
+            Some(refusal) => Happened::Refused(refusal.clone()),
+            None if error.is_unrelated() => {
+                Happened::Failed(Failure::Landing { message: error.to_string() })
             }
-            _ if error.is_unrelated() => {
-                End::Failed(Failure::Landing { message: error.to_string() })
-            }
-            _ => {
+            None => {
                 let cause = match &error {
                     error if error.is_full_disk() => Cause::DiskFull,
                     error if error.is_obstacle() => Cause::Obstacle,
                     _ => Cause::Unknown,
                 };
-                End::Trouble { cause, evidence: chain(&error) }
+                Happened::Interrupted { cause, evidence: chain(&error) }
             }
-        }
+        })
     }
 }
 
@@ -133,8 +114,10 @@ struct Keeper {
     record: KeeperRecord,
     /// The worktree has this step's work, and nobody else's.
     has_tree: bool,
-    /// The agent has ended well and its exit is on disk.
-    agent_ended: bool,
+    /// What the step's work starts from, once the tree is prepared for it.
+    base: Option<Oid>,
+    /// Once it was looked up: what was begun is finished.
+    trusted: Option<Rc<Trusted>>,
     supervisor: Supervisor,
     /// Held for as long as this process lives.
     _locks: [File; 2],
@@ -195,17 +178,15 @@ impl Keeper {
             tree,
             record,
             has_tree: false,
-            agent_ended: false,
+            base: None,
+            trusted: None,
             supervisor,
             _locks: [lock, tree_lock],
         })
     }
 
     fn work(&mut self) -> i32 {
-        let code = match self.stages() {
-            Ok(()) => 0,
-            Err(end) => self.finish(end),
-        };
+        let code = self.stages();
         self.unlock_tree();
         self.log.store().tidy();
         self.keep_house();
@@ -222,35 +203,23 @@ impl Keeper {
         snapshot::sweep(&self.project.git);
     }
 
-    /// Records how the attempt ended, with its bytes kept first.
-    fn finish(&mut self, end: End) -> i32 {
+    /// Records how the attempt ended, unless its claim is lost; its bytes are kept first.
+    fn end(&mut self, request: Option<Request>) -> i32 {
         // Before that the files are somebody else's, and stay as they are.
         if self.has_tree
             && let Err(error) = self.keep_snapshot(SnapshotReason::End)
         {
             self.note(&format!("the last snapshot failed: {}", chain(&error)));
         }
-        let ask = match end {
-            End::Lost => {
-                self.note("the claim was taken: nothing more is recorded under this fence");
-                return 5;
-            }
-            End::Failed(why) => Request::Fail { why },
-            End::Waiting => Request::Suspend,
-            End::Unlanded(conflict) => Request::RaiseConflict(*conflict),
-            End::Interrupted { cause, left_at, evidence } => {
-                let at = self.log.now().map_or(self.log.run().changed_at, |now| now.wall);
-                Request::Interrupt(Interruption { cause, at, evidence, left_at })
-            }
-            End::Trouble { cause, evidence } => {
-                self.note(&evidence);
-                let left_at = if self.agent_ended { Stage::Verify } else { Stage::Agent };
-                let at = self.log.now().map_or(self.log.run().changed_at, |now| now.wall);
-                Request::Interrupt(Interruption { cause, at, evidence, left_at })
-            }
+        let Some(request) = request else {
+            self.note("the claim was taken: nothing more is recorded under this fence");
+            return 5;
         };
-        let is_conflict = matches!(ask, Request::RaiseConflict(_));
-        match self.submit(ask) {
+        if let Request::Interrupt(interruption) = &request {
+            self.note(&interruption.evidence);
+        }
+        let is_conflict = matches!(request, Request::RaiseConflict(_));
+        match self.submit(request) {
             Ok(()) => {
                 if is_conflict {
                     crash::point("keeper.parked");

@@ -5,7 +5,8 @@
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use piton_core::event::{Cause, Exit, Failure, Haste, Holder};
+use piton_core::attempt::watch::{Urge, Watch};
+use piton_core::event::{Cause, Exit, Haste, Holder};
 use piton_core::exit::{AgentExit, StopRequest};
 use piton_core::ids::{Fence, StepRef};
 use piton_core::refusal::Refusal;
@@ -119,7 +120,7 @@ impl Supervisor {
         child: &Child,
     ) -> Result<AgentExit, EngineError> {
         let began = Instant::now();
-        let mut ladder: Option<Ladder> = None;
+        let mut watch = Watch::new(self.timeout, self.grace);
         let mut lost = None;
         let exit = loop {
             match self.inputs.recv_timeout(LOOK_EVERY) {
@@ -137,32 +138,19 @@ impl Supervisor {
                 // A store that does not answer stops nothing: the lease bounds how long that can be.
                 Err(_) => None,
             };
-            let time_up = self.timeout.is_some_and(|limit| began.elapsed() > limit);
-            let request = match stop {
-                Some(stop) => StopRequest::Stop(stop.cause),
-                None if time_up => StopRequest::TimeUp,
-                None => StopRequest::Nothing,
-            };
-            if ladder.is_none() && request != StopRequest::Nothing {
-                ladder = Some(Ladder::step_on(child, request));
-            }
-            if let Some(ladder) = &mut ladder {
-                ladder.climb(child, stop, self.grace);
+            if let Some(urge) = watch.look(began.elapsed(), stop) {
+                child.signal(match (urge, watch.request()) {
+                    (Urge::Kill, _) => Signal::KILL,
+                    // The signal the person sent is the one that programs are written to expect.
+                    (Urge::Ask, StopRequest::Stop(Cause::UserInterrupt)) => Signal::INT,
+                    (Urge::Ask | Urge::AskAgain, _) => Signal::TERM,
+                });
             }
         };
         match lost {
             Some(error) => Err(error),
-            None => {
-                let stop = ladder.map_or(StopRequest::Nothing, |ladder| ladder.request);
-                Ok(AgentExit { exit, stop })
-            }
+            None => Ok(AgentExit { exit, stop: watch.request() }),
         }
-    }
-
-    /// What a child that took too long failed with.
-    pub(crate) fn timed_out(&self) -> Failure {
-        let limit = self.timeout.unwrap_or_default();
-        Failure::Timeout { ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX) }
     }
 
     fn requested(&self, log: &mut Log) -> Result<Option<Stop>, EngineError> {
@@ -188,40 +176,5 @@ impl Supervisor {
         }
         let haste = if self.signalled.is_some() { Haste::Now } else { Haste::Graceful };
         self.signalled = Some(Stop { cause, haste, at: log.run().changed_at });
-    }
-}
-
-/// The steps from asking a child to stop to killing it.
-struct Ladder {
-    /// The first request is what it was ended for.
-    request: StopRequest,
-    began: Instant,
-    asked_again: bool,
-    killed: bool,
-}
-
-impl Ladder {
-    fn step_on(child: &Child, request: StopRequest) -> Ladder {
-        // The signal the person sent is the one that programs are written to expect.
-        let signal = match request {
-            StopRequest::Stop(Cause::UserInterrupt) => Signal::INT,
-            _ => Signal::TERM,
-        };
-        child.signal(signal);
-        Ladder { request, began: Instant::now(), asked_again: false, killed: false }
-    }
-
-    /// Asks more firmly after half the grace, kills at its end, or at once where that is wanted.
-    fn climb(&mut self, child: &Child, stop: Option<Stop>, grace: Duration) {
-        let now = stop.is_some_and(|stop| stop.haste == Haste::Now);
-        let waited = self.began.elapsed();
-        if !self.asked_again && waited >= grace / 2 {
-            self.asked_again = true;
-            child.signal(Signal::TERM);
-        }
-        if !self.killed && (now || waited >= grace) {
-            self.killed = true;
-            child.signal(Signal::KILL);
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use piton_core::event::{Cause, Check, Exit, Failure};
+use piton_core::event::{Cause, Check, Exit, Failure, Stage};
 use piton_core::exit::{Judged, judge_exit};
 use piton_core::ids::Hash;
 use piton_git::crash;
@@ -32,18 +32,14 @@ pub(crate) fn run(
     crash::point("verify.spawned");
     let Finished { ended, tail, .. } = supervisor.watch(log, child)?;
     let exit = ended.exit;
-    Ok(match judge_exit(ended) {
+    Ok(match judge_exit(Stage::Verify, ended, tail.clone()) {
         Judged::Ended => {
             let printed = std::fs::read(&output);
             let printed = printed.map_err(EngineError::io("verify.log cannot be read"))?;
             let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
             Verdict::Passed(Check { command, exit, output: Hash::of(&printed), ms })
         }
-        Judged::Failed => {
-            let why = Failure::Verify { exit, tail: tail.clone() };
-            Verdict::Failed { why, tail }
-        }
-        Judged::TimedOut => Verdict::Failed { why: supervisor.timed_out(), tail },
+        Judged::Failed(why) => Verdict::Failed { why, tail },
         Judged::Interrupted(cause) => Verdict::Interrupted { cause, exit },
     })
 }

@@ -149,14 +149,13 @@ fn verify(
         }
         None => None,
     };
-    let truth = if check.is_some() { Truth::Verified } else { Truth::Claimed };
     let commits = project.git.count_commits(&tip, commit)?;
     let (tree, commit) = (project.git.tree_of(commit)?, commit.clone());
     let (step, fence) = (step.clone(), attempt.fence);
     let omitted = apart(project, attempt);
     log.submit(&Command::Under(
         Under { step, fence },
-        Request::Verify { commit, tree, truth, check, commits, omitted },
+        Request::Verify { commit, tree, check, commits, omitted },
     ))?;
     crash::point("complete.verified");
     Ok(())

@@ -8,8 +8,7 @@ use std::fmt;
 use piton_core::claim::{Claim, Takeover, Which};
 use piton_core::decide::{Command, Request};
 use piton_core::event::{
-    Check, Conflict, Entry, Exit, Failure, Holder, LandingIntent, Report, SnapshotReason, Truth,
-    Under,
+    Check, Conflict, Entry, Exit, Failure, Holder, LandingIntent, Report, SnapshotReason, Under,
 };
 use piton_core::ids::{AttemptId, Fence, Hash, Oid, StepRef};
 use piton_core::refusal::Refusal;
@@ -286,11 +285,8 @@ impl External {
                 }
                 2..12 => return self.checkpoint(world, log, held),
                 12 | 13 => {
-                    let question = question(world, held.step.clone(), held.fence);
-                    return match self.submit(world, log, &held, &question) {
-                        Ok(()) => Next::Work(held),
-                        Err(next) => next,
-                    };
+                    let question = question(world);
+                    return self.request(world, log, held, question, Next::Work);
                 }
                 _ => {}
             }
@@ -308,13 +304,10 @@ impl External {
             world.worktrees[self.number].tree.files.insert(path, text);
             return Next::Work(held);
         }
-        let part = open_part(log.run(), &held.step, held.fence);
+        let part = open_part(log.run(), &held.step);
         let impatient = world.faulty && world.rng.one_in(6);
         match part.filter(|_| !impatient) {
-            Some(part) => match self.submit(world, log, &held, &part) {
-                Ok(()) => Next::Work(held),
-                Err(next) => next,
-            },
+            Some(part) => self.request(world, log, held, part, Next::Work),
             None => self.finish(world, held),
         }
     }
@@ -353,10 +346,9 @@ impl External {
             let output = Hash::of(b"ok");
             Check { command, exit: Exit::Code(0), output, ms: 1 }
         });
-        let truth = if check.is_some() { Truth::Verified } else { Truth::Claimed };
         let tree = named(world.repository.files(&commit), &[]);
         let (commits, omitted) = (0, Vec::new());
-        let verify = Request::Verify { commit, tree, truth, check, commits, omitted };
+        let verify = Request::Verify { commit, tree, check, commits, omitted };
         self.request(world, log, held, verify, Next::Intend)
     }
 

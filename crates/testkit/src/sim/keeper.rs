@@ -1,14 +1,15 @@
-//! A simulated keeper: from taking the tree to `Completed`, one durable action at a time. It knows
-//! only its log, its host and its agent; whatever it is refused ends it.
+//! A simulated keeper: drives the core's stages of an attempt with simulated effects, one durable action at
+//! a time. It knows only its log, its host and its agent.
 
 use std::fmt;
 
+use piton_core::attempt::{Exited, Happened, Next, Stages};
 use piton_core::decide::{Command, Request};
 use piton_core::event::{
-    Cause, Check, Conflict, Entry, Exit, Failure, Interruption, LandingIntent, Mark, Snapshot,
-    SnapshotReason, Stage, Truth, Under,
+    Check, Conflict, Entry, Exit, Failure, LandingIntent, Mark, Snapshot, SnapshotReason, Stage,
+    Under,
 };
-use piton_core::exit::{AgentExit, Judged, StopRequest, judge_exit};
+use piton_core::exit::{AgentExit, StopRequest};
 use piton_core::ids::{AttemptId, Fence, Hash, Oid, QuestionId, StepRef, TreeNo};
 use piton_core::plan::Work;
 use piton_core::refusal::Refusal;
@@ -32,19 +33,20 @@ pub(super) struct Keeper {
     entry: Entry,
     tree: TreeNo,
     base: Oid,
-    next: Next,
+    stages: Stages,
+    action: Action,
 }
 
-/// What a keeper does next.
+/// The action that comes next. A stage has several, so that a crash can come between them.
 #[derive(Debug, Clone)]
-enum Next {
+enum Action {
     TakeTree,
     Prepare,
     Start,
     Spawn,
     Watch,
-    /// The exit is on record; what does it mean?
-    Judge(AgentExit),
+    /// The exit is on record.
+    Exited(AgentExit),
     Commit,
     Check(Oid),
     Verify(Oid),
@@ -55,20 +57,8 @@ enum Next {
     },
     Complete(Oid),
     /// Keep the bytes, then record the end.
-    Keep(End),
-    Finish(End),
-}
-
-#[derive(Debug, Clone)]
-enum End {
-    /// The agent has asked and was not told.
-    Waiting,
-    Failed(Failure),
-    Unlanded(Conflict),
-    Interrupted {
-        cause: Cause,
-        left_at: Stage,
-    },
+    Keep(Request),
+    End(Request),
 }
 
 /// What a worker hands to the keeper it starts.
@@ -96,7 +86,8 @@ impl Keeper {
             entry,
             tree,
             base: world.repository.tip(),
-            next: Next::TakeTree,
+            stages: Stages::enter(entry).0,
+            action: Action::TakeTree,
         }
     }
 
@@ -105,55 +96,70 @@ impl Keeper {
         if !world.faulty || world.rng.one_in(2) {
             world.renew(&self.log, &self.step, self.fence);
         }
-        let doing = format!("{self}: {:?}", self.next);
+        let doing = format!("{self}: {:?}", self.action);
         world.note(&doing);
-        match self.next.clone() {
-            Next::TakeTree => self.take_tree(world),
-            Next::Prepare => self.prepare(world),
-            Next::Start => self.start(world),
-            Next::Spawn => self.spawn(world),
-            Next::Watch => self.watch(world),
-            Next::Judge(ended) => self.judge(world, ended),
-            Next::Commit => self.commit(world),
-            Next::Check(commit) => self.check(world, commit),
-            Next::Verify(commit) => self.verify(world, commit),
-            Next::Intend => self.intend(world),
-            Next::Move { onto, to } => self.move_branch(world, &onto, to),
-            Next::Complete(commit) => self.complete(world, commit),
-            Next::Keep(end) => {
+        match self.action.clone() {
+            Action::TakeTree => self.take_tree(world),
+            Action::Prepare => self.prepare(world),
+            Action::Start => self.start(world),
+            Action::Spawn => self.spawn(world),
+            Action::Watch => self.watch(world),
+            Action::Exited(ended) => self.exited(world, ended),
+            Action::Commit => self.commit(world),
+            Action::Check(commit) => self.check(world, commit),
+            Action::Verify(commit) => self.verify(world, commit),
+            Action::Intend => self.intend(world),
+            Action::Move { onto, to } => self.move_branch(world, &onto, to),
+            Action::Complete(commit) => self.complete(world, commit),
+            Action::Keep(end) => {
                 if self.checkpoint(world, SnapshotReason::End) {
-                    self.next = Next::Finish(end);
+                    self.action = Action::End(end);
                 }
             }
-            Next::Finish(end) => self.finish(world, end),
+            Action::End(end) => {
+                let _refused = self.request(world, end);
+                self.leave(world);
+            }
         }
+    }
+
+    /// Tells the stages what happened, and takes up what comes next.
+    fn happened(&mut self, world: &mut World, happened: Happened) {
+        self.action = match self.stages.next(happened, Millis(world.clock)) {
+            Next::Do(Stage::Unstarted) => Action::TakeTree,
+            Next::Do(Stage::Agent) => Action::Start,
+            Next::Do(Stage::Verify) => Action::Commit,
+            Next::Do(Stage::Land) => Action::Intend,
+            Next::End(request) => Action::Keep(request),
+            Next::Abort | Next::Finish => return self.leave(world),
+        };
     }
 
     fn state(&self) -> &Step {
         self.log.run().step(&self.step).expect("the plan has the step").1
     }
 
-    fn submit(&mut self, world: &mut World, command: &Command) -> Option<Refusal> {
+    fn request(&mut self, world: &mut World, request: Request) -> Option<Refusal> {
         let writer = Writer { fence: Some(self.fence), ..Writer::plain(self.id) };
-        let refusal = world.submit(&mut self.log, writer, command);
-        match &refusal {
-            None => {}
+        let under = Under { step: self.step.clone(), fence: self.fence };
+        world.submit(&mut self.log, writer, &Command::Under(under, request))
+    }
+
+    /// Whether it was granted; the stages say what follows from a refusal.
+    fn submit(&mut self, world: &mut World, request: Request) -> bool {
+        match self.request(world, request) {
+            None => true,
             // Asked too often.
-            Some(Refusal::BadQuestion { .. }) => {}
-            Some(Refusal::Unanswered { .. } | Refusal::AnswerUnread { .. }) => {
-                self.next = Next::Keep(End::Waiting);
-            }
-            Some(open @ (Refusal::OpenItems { .. } | Refusal::OpenSubsteps { .. })) => {
-                world.counts.strict_refusals += 1;
-                let why = Failure::Unfinished { open: open.to_string() };
-                self.next = Next::Keep(End::Failed(why));
-            }
+            Some(Refusal::BadQuestion { .. }) => false,
             Some(refusal) => {
                 world.note(&format!("{self} is refused: {refusal}"));
-                self.leave(world);
+                if let Refusal::OpenItems { .. } | Refusal::OpenSubsteps { .. } = refusal {
+                    world.counts.strict_refusals += 1;
+                }
+                self.happened(world, Happened::Refused(refusal));
+                false
             }
         }
-        refusal
     }
 
     /// Ends with everything it started; its locks are free from here on.
@@ -178,38 +184,29 @@ impl Keeper {
     }
 
     /// Like `look`, before a stage: a stop ends the attempt here.
-    fn goes_on(&mut self, world: &mut World, left_at: Stage) -> bool {
+    fn goes_on(&mut self, world: &mut World) -> bool {
         match self.look(world) {
             None => false,
             Some(None) => true,
             Some(Some(stop)) => {
-                let end = End::Interrupted { cause: stop.cause, left_at };
-                self.next = Next::Keep(end);
+                self.happened(world, Happened::Stopped(stop.cause));
                 false
             }
         }
     }
 
-    fn entry_stage(&self) -> Stage {
-        match self.entry {
-            Entry::Fresh | Entry::Continue => Stage::Unstarted,
-            Entry::Verify => Stage::Verify,
-            Entry::Land => Stage::Land,
-        }
-    }
-
     /// Stop before touch: whoever else is in the tree is ended first, but only by the rightful owner.
     fn take_tree(&mut self, world: &mut World) {
-        if !self.goes_on(world, self.entry_stage()) {
+        if !self.goes_on(world) {
             return;
         }
         if world.bug != Some(Bug::CrowdedTree) {
             self.clear_tree(world);
         }
         world.kept(self.host, self.tree).lock = Some((self.id, self.attempt));
-        self.next = match self.entry {
-            Entry::Land => Next::Intend,
-            Entry::Fresh | Entry::Continue | Entry::Verify => Next::Prepare,
+        self.action = match self.entry {
+            Entry::Land => Action::Intend,
+            Entry::Fresh | Entry::Continue | Entry::Verify => Action::Prepare,
         };
     }
 
@@ -256,25 +253,19 @@ impl Keeper {
         }
         tree.base = base.clone();
         self.base = base;
-        self.next = if self.entry == Entry::Verify { Next::Commit } else { Next::Start };
+        self.happened(world, Happened::Done);
     }
 
     fn start(&mut self, world: &mut World) {
-        if !self.goes_on(world, Stage::Unstarted) {
+        if !self.goes_on(world) {
             return;
         }
-        let (step, fence, base) = (self.step.clone(), self.fence, Some(self.base.clone()));
         // A command is told nothing when it is started; it reads by asking again.
         let told = matches!(world.plan.steps[self.index].work, Work::Agent { .. });
         let answers = if told { unread(self.state()) } else { Vec::new() };
-        if self
-            .submit(
-                world,
-                &Command::Under(Under { step, fence }, Request::Start { base, answers, pid: None }),
-            )
-            .is_none()
-        {
-            self.next = Next::Spawn;
+        let base = Some(self.base.clone());
+        if self.submit(world, Request::Start { base, answers, pid: None }) {
+            self.action = Action::Spawn;
         }
     }
 
@@ -284,7 +275,7 @@ impl Keeper {
         if let Some(folder) = world.hosts[self.host].folders.get_mut(&self.attempt) {
             folder.agent = Some(agent);
         }
-        self.next = Next::Watch;
+        self.action = Action::Watch;
     }
 
     fn watch(&mut self, world: &mut World) {
@@ -296,7 +287,7 @@ impl Keeper {
             if exit.is_success() {
                 world.agent_succeeded(self.fence);
             }
-            self.next = Next::Judge(ended);
+            self.action = Action::Exited(ended);
             return;
         }
         if !world.faulty || world.rng.one_in(2) {
@@ -306,7 +297,7 @@ impl Keeper {
                 let exit = if world.rng.one_in(3) { Exit::Code(0) } else { Exit::Signal(15) };
                 let ended = AgentExit { exit, stop: StopRequest::Stop(stop.cause) };
                 world.record_exit(self.host, self.attempt, ended);
-                self.next = Next::Judge(ended);
+                self.action = Action::Exited(ended);
                 return;
             }
         }
@@ -322,13 +313,9 @@ impl Keeper {
 
     /// The agent asks now and then, and reads what was answered; some end before that.
     fn asks(&mut self, world: &mut World) -> bool {
-        let (step, fence) = (self.step.clone(), self.fence);
-        let (questions, waits) = (unread(self.state()), self.state().awaits(fence).is_some());
+        let (questions, waits) = (unread(self.state()), self.state().awaits(self.fence).is_some());
         if !questions.is_empty() && (!world.faulty || world.rng.one_in(2)) {
-            let _refused = self.submit(
-                world,
-                &Command::Under(Under { step, fence }, Request::ApplyAnswers { questions }),
-            );
+            self.submit(world, Request::ApplyAnswers { questions });
             return true;
         }
         if !world.faulty {
@@ -342,67 +329,55 @@ impl Keeper {
         if !world.rng.one_in(25) {
             return false;
         }
-        let question = question(world, step, fence);
-        let _refused = self.submit(world, &question);
+        let question = question(world);
+        self.submit(world, question);
         true
     }
 
     /// The agent says what it has done of its checklist; when nothing is open it may end.
     fn check_off(&mut self, world: &mut World) {
-        match open_part(self.log.run(), &self.step, self.fence) {
-            Some(part) => {
-                let _refused = self.submit(world, &part);
-            }
+        match open_part(self.log.run(), &self.step) {
+            Some(part) => drop(self.submit(world, part)),
             None => world.agent_checked(self.host, self.attempt),
         }
     }
 
-    fn judge(&mut self, world: &mut World, ended: AgentExit) {
+    fn exited(&mut self, world: &mut World, ended: AgentExit) {
         world.refresh(&mut self.log);
-        let waits = self.state().awaits(self.fence).is_some();
-        self.next = match judge_exit(ended) {
-            Judged::Ended if waits => Next::Keep(End::Waiting),
-            Judged::Ended => Next::Commit,
-            Judged::Interrupted(cause) => {
-                Next::Keep(End::Interrupted { cause, left_at: Stage::Agent })
-            }
-            Judged::Failed | Judged::TimedOut => {
-                let (exit, tail) = (ended.exit, "tail".to_owned());
-                Next::Keep(End::Failed(Failure::Exit { exit, tail }))
-            }
-        };
+        let (tail, evidence) = ("tail".to_owned(), "seen".to_owned());
+        let awaits_answer = self.state().awaits(self.fence).is_some();
+        let out_of_memory = false;
+        let exited = Exited { ended, tail, evidence, out_of_memory, awaits_answer };
+        self.happened(world, Happened::Exited(exited));
     }
 
     /// Bytes before facts: the commit exists before it is named.
     fn checkpoint(&mut self, world: &mut World, reason: SnapshotReason) -> bool {
-        let Some(command) =
-            snapshot(world, self.host, self.attempt, &self.step, self.fence, reason)
-        else {
-            return true;
-        };
-        self.submit(world, &command).is_none()
+        match snapshot(world, self.host, self.attempt, &self.step, self.fence, reason) {
+            Some(ask) => self.submit(world, ask),
+            None => true,
+        }
     }
 
     fn commit(&mut self, world: &mut World) {
-        if !self.goes_on(world, Stage::Verify) {
+        if !self.goes_on(world) {
             return;
         }
         let tree = &world.kept(self.host, self.tree).tree;
         let (files, parents) = (tree.files.clone(), tree.parents());
         let commit = world.repository.commit(&files, &parents);
-        self.next = Next::Check(commit);
+        self.action = Action::Check(commit);
     }
 
     fn check(&mut self, world: &mut World, commit: Oid) {
         let missing = world.wanted(self.index, world.repository.files(&commit));
         let flaky = world.faulty && world.rng.one_in(20);
         let checked = world.plan.steps[self.index].verify.is_some();
-        self.next = if checked && (flaky || !missing.is_empty()) {
-            let why = Failure::Verify { exit: Exit::Code(1), tail: "tail".to_owned() };
-            Next::Keep(End::Failed(why))
+        if checked && (flaky || !missing.is_empty()) {
+            self.exited(world, AgentExit { exit: Exit::Code(1), stop: StopRequest::Nothing });
         } else {
-            Next::Verify(commit)
-        };
+            self.action = Action::Verify(commit);
+        }
     }
 
     fn verify(&mut self, world: &mut World, commit: Oid) {
@@ -412,32 +387,25 @@ impl Keeper {
             output: Hash::of(b"ok"),
             ms: 1,
         });
-        let truth = if check.is_some() { Truth::Verified } else { Truth::Claimed };
         let tree = named(world.repository.files(&commit), &[]);
-        let (step, fence) = (self.step.clone(), self.fence);
         let (commits, omitted) = (0, Vec::new());
-        let command = Command::Under(
-            Under { step, fence },
-            Request::Verify { commit, tree, truth, check, commits, omitted },
-        );
-        if self.submit(world, &command).is_none() {
-            self.next = Next::Intend;
+        if self.submit(world, Request::Verify { commit, tree, check, commits, omitted }) {
+            self.happened(world, Happened::Done);
         }
     }
 
     fn intend(&mut self, world: &mut World) {
-        if !self.goes_on(world, Stage::Land) {
+        if !self.goes_on(world) {
             return;
         }
         let verified = self.state().verified().map(|verified| verified.commit.clone());
         let Some(commit) = verified else {
             let message = "there is no verified commit".to_owned();
-            self.next = Next::Finish(End::Failed(Failure::Landing { message }));
-            return;
+            return self.happened(world, Happened::Failed(Failure::Landing { message }));
         };
         let (onto, to) = match world.repository.prepare_landing(&commit) {
             Landing::Nothing => {
-                self.next = Next::Complete(commit);
+                self.action = Action::Complete(commit);
                 return;
             }
             Landing::FastForward { onto, to } => (onto, to),
@@ -446,65 +414,34 @@ impl Keeper {
                 (onto, to)
             }
             Landing::Conflict { onto, paths } => {
-                let conflict = conflict(world, onto, commit, paths);
-                self.next = Next::Keep(End::Unlanded(conflict));
-                return;
+                let conflict = Box::new(conflict(world, onto, commit, paths));
+                return self.happened(world, Happened::Conflicted(conflict));
             }
         };
-        let (step, fence) = (self.step.clone(), self.fence);
-        let command = Command::Under(
-            Under { step, fence },
-            Request::Land(LandingIntent { onto: onto.clone(), to: to.clone() }),
-        );
-        if self.submit(world, &command).is_none() {
-            self.next = Next::Move { onto, to };
+        let intent = LandingIntent { onto: onto.clone(), to: to.clone() };
+        if self.submit(world, Request::Land(intent)) {
+            self.action = Action::Move { onto, to };
         }
     }
 
     fn move_branch(&mut self, world: &mut World, onto: &Oid, to: Oid) {
-        self.next = if world.repository.swap(onto, &to) {
-            Next::Complete(to)
+        self.action = if world.repository.swap(onto, &to) {
+            Action::Complete(to)
         } else {
             world.counts.lost_races += 1;
-            Next::Intend
+            Action::Intend
         };
     }
 
     fn complete(&mut self, world: &mut World, commit: Oid) {
-        let (step, fence) = (self.step.clone(), self.fence);
-        let command = Command::Under(
-            Under { step, fence },
-            Request::Complete { commit: Some(commit), waive: None },
-        );
-        if self.submit(world, &command).is_none() {
-            self.leave(world);
-        }
-    }
-
-    fn finish(&mut self, world: &mut World, end: End) {
-        let (step, fence) = (self.step.clone(), self.fence);
-        let command = match end {
-            End::Failed(why) => Command::Under(Under { step, fence }, Request::Fail { why }),
-            End::Waiting => Command::Under(Under { step, fence }, Request::Suspend),
-            End::Unlanded(conflict) => {
-                Command::Under(Under { step, fence }, Request::RaiseConflict(conflict))
-            }
-            End::Interrupted { cause, left_at } => {
-                let (at, evidence) = (Millis(world.clock), "seen".to_owned());
-                Command::Under(
-                    Under { step, fence },
-                    Request::Interrupt(Interruption { cause, at, evidence, left_at }),
-                )
-            }
-        };
-        if self.submit(world, &command).is_none() {
-            self.leave(world);
+        if self.submit(world, Request::Complete { commit: Some(commit), waive: None }) {
+            self.happened(world, Happened::Done);
         }
     }
 }
 
-/// The command that records what an attempt's tree holds, once the bytes are kept; nothing when the
-/// host's tree is not that attempt's.
+/// What records what an attempt's tree holds, once the bytes are kept; nothing when the host's tree is not
+/// that attempt's.
 pub(super) fn snapshot(
     world: &mut World,
     host: usize,
@@ -512,15 +449,12 @@ pub(super) fn snapshot(
     step: &StepRef,
     fence: Fence,
     reason: SnapshotReason,
-) -> Option<Command> {
+) -> Option<Request> {
     let mut trees = world.hosts[host].trees.values().map(|kept| &kept.tree);
     let tree = trees.find(|tree| tree.of == Some(attempt))?;
     let (files, base) = (tree.files.clone(), tree.base.clone());
     let snapshot = Some(snapshot_of(world, (&files, &base), step, fence, reason));
-    Some(Command::Under(
-        Under { step: step.clone(), fence },
-        Request::Checkpoint { snapshot, report: None },
-    ))
+    Some(Request::Checkpoint { snapshot, report: None })
 }
 
 /// A snapshot of a tree; its bytes are kept.
@@ -559,34 +493,30 @@ pub(super) fn conflict(world: &mut World, onto: Oid, commit: Oid, paths: Vec<Str
 }
 
 /// A question that was not asked before.
-pub(super) fn question(world: &mut World, step: StepRef, fence: Fence) -> Command {
+pub(super) fn question(world: &mut World) -> Request {
     world.counts.questions += 1;
     let text = format!("which, {}?", world.counts.questions);
     let choices: &[&str] = if world.rng.one_in(2) { &["this", "that"] } else { &[] };
     let choices = choices.iter().map(|choice| (*choice).to_owned()).collect();
-    Command::Under(Under { step, fence }, Request::RaiseQuestion { text, choices })
+    Request::RaiseQuestion { text, choices }
 }
 
 pub(super) fn unread(state: &Step) -> Vec<QuestionId> {
     state.unread_answers().map(|question| question.id).collect()
 }
 
-/// The command that does the next open part of a step's checklist, if there is one.
-pub(super) fn open_part(run: &Run, step: &StepRef, fence: Fence) -> Option<Command> {
+/// What does the next open part of a step's checklist, if there is one.
+pub(super) fn open_part(run: &Run, step: &StepRef) -> Option<Request> {
     let (plan, state) = run.step(step)?;
-    let step = step.clone();
     if let Some(item) = state.checklist.open_items(plan).into_iter().next() {
         let mark = match item.number {
             1 => Mark::Done,
             _ => Mark::Deferred { reason: "later".to_owned() },
         };
-        return Some(Command::Under(
-            Under { step, fence },
-            Request::MarkItems { items: vec![item], mark },
-        ));
+        return Some(Request::MarkItems { items: vec![item], mark });
     }
     let substep = state.checklist.open_substeps(plan).into_iter().next()?;
-    Some(Command::Under(Under { step, fence }, Request::CompleteSubstep { substep }))
+    Some(Request::CompleteSubstep { substep })
 }
 
 impl fmt::Display for Keeper {

@@ -125,9 +125,11 @@ impl Worker {
     /// The bytes of the dead are kept under its own fence.
     fn keep(&self, world: &mut World, log: &mut Log, dead: Dead) -> Next {
         let reason = SnapshotReason::Recovery;
-        let command = snapshot(world, self.host, dead.attempt, &dead.step, dead.fence, reason);
-        let refusal =
-            command.and_then(|command| world.submit(log, Writer::plain(self.id), &command));
+        let kept = snapshot(world, self.host, dead.attempt, &dead.step, dead.fence, reason);
+        let refusal = kept.and_then(|kept| {
+            let under = Under { step: dead.step.clone(), fence: dead.fence };
+            world.submit(log, Writer::plain(self.id), &Command::Under(under, kept))
+        });
         match refusal {
             None => Next::Bury(dead),
             Some(_) => Next::Look,

@@ -4,16 +4,17 @@
 
 use std::path::Path;
 
+use piton_core::attempt::Happened;
 use piton_core::event::{Failure, Stage};
 use piton_core::exit::{Judged, judge_exit};
 use piton_core::ids::Hash;
 
-use super::{End, Keeper};
+use super::{Instead, Keeper};
 use crate::attempt::child::Spec;
 use crate::trust::Trusted;
 
 impl Keeper {
-    pub(super) fn set_up(&mut self, trusted: &Trusted, before: Stage) -> Result<(), End> {
+    pub(super) fn set_up(&mut self, trusted: &Trusted) -> Result<(), Instead> {
         let plan = trusted.plan();
         let checkout = self.project.git.main_root().to_owned();
         for path in &plan.copy {
@@ -27,34 +28,32 @@ impl Keeper {
         if self.tree.is_set_up(&by)? {
             return Ok(());
         }
-        self.run_setup(trusted, command, before)?;
+        self.run_setup(trusted, command)?;
         self.tree.was_set_up(&by)?;
         Ok(())
     }
 
-    fn run_setup(&mut self, trusted: &Trusted, command: &str, before: Stage) -> Result<(), End> {
-        self.stop_before(before)?;
+    fn run_setup(&mut self, trusted: &Trusted, command: &str) -> Result<(), Instead> {
+        self.unless_stopped()?;
         let (output, max) = (self.folder.setup_log(), self.settings.transcript_max);
         let (folder, variables) = (self.tree.path().to_owned(), self.variables(None));
         let spec = Spec { variables, ..Spec::shell(command, folder, output, max) };
         let child = self.supervisor.spawn(trusted, "setup", spec)?;
         let finished = self.supervisor.watch(&mut self.log, child)?;
-        let exit = finished.ended.exit;
-        match judge_exit(finished.ended) {
+        let evidence = format!("setup: {}", finished.ended.exit);
+        match judge_exit(Stage::Unstarted, finished.ended, finished.tail) {
             Judged::Ended => Ok(()),
-            Judged::TimedOut => Err(End::Failed(self.supervisor.timed_out())),
-            Judged::Interrupted(cause) => {
-                let evidence = format!("setup: {exit}");
-                Err(End::Interrupted { cause, left_at: before, evidence })
+            Judged::Failed(Failure::Setup { why, tail }) => {
+                let why = format!("`{command}` {why}");
+                Err(Instead(Happened::Failed(Failure::Setup { why, tail })))
             }
-            Judged::Failed => {
-                let why = format!("`{command}` ended with {exit}");
-                Err(End::Failed(Failure::Setup { why, tail: finished.tail }))
-            }
+            Judged::Failed(why) => Err(Instead(Happened::Failed(why))),
+            Judged::Interrupted(cause) => Err(Instead(Happened::Interrupted { cause, evidence })),
         }
     }
 }
 
-fn unready(path: &str, why: &str) -> End {
-    End::Failed(Failure::Setup { why: format!("{path}: {why}"), tail: String::new() })
+fn unready(path: &str, why: &str) -> Instead {
+    let why = Failure::Setup { why: format!("{path}: {why}"), tail: String::new() };
+    Instead(Happened::Failed(why))
 }

@@ -1,15 +1,17 @@
-//! The stages of an attempt, in the order of writes that closes every crash window: prepare the tree,
-//! `Started`, the agent, its exit record, leftovers, verify, `Verified`, `LandingIntended`, the ref,
+//! What each stage of an attempt does, in the order of writes that closes every crash window: prepare the
+//! tree, `Started`, the agent, its exit record, leftovers, verify, `Verified`, `LandingIntended`, the ref,
 //! `Completed`. A later attempt enters at the stage an earlier one was left at.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::rc::Rc;
 
+use piton_core::attempt::{Exited, Happened, Next, Stages};
 use piton_core::brief::{self, Prompt, TreeFacts};
 use piton_core::decide::Request;
-use piton_core::event::{Cause, Check, Entry, Failure, SnapshotReason, Stage, Truth};
-use piton_core::exit::{AgentExit, Judged, judge_exit};
-use piton_core::ids::{Oid, QuestionId};
+use piton_core::event::{Check, Entry, SnapshotReason, Stage};
+use piton_core::exit::AgentExit;
+use piton_core::ids::QuestionId;
 use piton_core::plan::{Agent, PromptBy, Work};
 use piton_core::question::Question;
 use piton_core::run::Stop;
@@ -22,7 +24,7 @@ use piton_git::worktree::{Committed, Operation};
 
 use super::cadence::Cadence;
 use super::checkout::Checkout;
-use super::{End, Keeper};
+use super::{Instead, Keeper};
 use crate::attempt::child::{self, Spec};
 use crate::attempt::land;
 use crate::attempt::places;
@@ -35,31 +37,26 @@ use crate::run::runs::trusted;
 use crate::trust::Trusted;
 
 impl Keeper {
-    /// From the attempt's entry to `Completed`.
-    pub(super) fn stages(&mut self) -> Result<(), End> {
-        if self.entry != Entry::Land {
-            self.await_restore()?;
+    /// From the attempt's entry to its end: does what comes next by the core's rules, and says what
+    /// happened. Returns the exit code.
+    pub(super) fn stages(&mut self) -> i32 {
+        let (mut stages, mut next) = Stages::enter(self.entry);
+        loop {
+            let happened = match next {
+                Next::Do(Stage::Unstarted) => self.prepare(),
+                Next::Do(Stage::Agent) => self.run_agent(),
+                Next::Do(Stage::Verify) => self.verify(),
+                Next::Do(Stage::Land) => self.land(),
+                Next::End(request) => return self.end(Some(request)),
+                Next::Abort => return self.end(None),
+                Next::Finish => {
+                    self.put_away();
+                    return 0;
+                }
+            };
+            let now = self.log.now().map_or(self.log.run().changed_at, |now| now.wall);
+            next = stages.next(happened.unwrap_or_else(|Instead(happened)| happened), now);
         }
-        match self.entry {
-            Entry::Fresh | Entry::Continue => {
-                let trusted = trusted(&self.project, &self.log)?;
-                let base = self.prepare(&trusted)?;
-                self.run_agent(&trusted, base)?;
-                self.verify(&trusted)?;
-            }
-            Entry::Verify => {
-                self.agent_ended = true;
-                let trusted = trusted(&self.project, &self.log)?;
-                self.ensure_tree()?;
-                self.lock_tree()?;
-                self.set_up(&trusted, Stage::Verify)?;
-                self.verify(&trusted)?;
-            }
-            Entry::Land => {}
-        }
-        self.land()?;
-        self.put_away();
-        Ok(())
     }
 
     /// The trees have served once the run is completed.
@@ -76,96 +73,98 @@ impl Keeper {
         }
     }
 
-    pub(super) fn stop_before(&mut self, left_at: Stage) -> Result<(), End> {
+    fn trusted(&mut self) -> Result<Rc<Trusted>, Instead> {
+        let known = match &self.trusted {
+            Some(known) => Rc::clone(known),
+            None => Rc::new(trusted(&self.project, &self.log)?),
+        };
+        self.trusted = Some(Rc::clone(&known));
+        Ok(known)
+    }
+
+    /// Fails where a stop was requested: nothing new is begun.
+    pub(super) fn unless_stopped(&mut self) -> Result<(), Instead> {
         match self.supervisor.stop(&mut self.log)? {
-            Some(Stop { cause, .. }) => {
-                let evidence = "stopped on request".to_owned();
-                Err(End::Interrupted { cause, left_at, evidence })
-            }
+            Some(Stop { cause, .. }) => Err(Instead(Happened::Stopped(cause))),
             None => Ok(()),
         }
     }
 
     /// Whoever puts a snapshot back is waited for, and what they began and left is finished.
-    fn await_restore(&self) -> Result<(), End> {
+    fn await_restore(&self) -> Result<(), Instead> {
         let _alone = snapshot::lock_tree(&self.tree)?;
         snapshot::finish_putting(&self.tree)?;
         Ok(())
     }
 
-    /// Makes the tree what the entry promises; returns the step's base.
-    fn prepare(&mut self, trusted: &Trusted) -> Result<Oid, End> {
-        self.stop_before(Stage::Unstarted)?;
+    /// Makes the tree what the entry promises.
+    fn prepare(&mut self) -> Result<Happened, Instead> {
+        self.await_restore()?;
+        self.unless_stopped()?;
+        let trusted = self.trusted()?;
+        match self.entry {
+            Entry::Verify => self.ensure_tree()?,
+            _ => self.prepare_work()?,
+        }
+        self.lock_tree()?;
+        self.set_up(&trusted)?;
+        crash::point("keeper.tree-prepared");
+        Ok(Happened::Done)
+    }
+
+    fn prepare_work(&mut self) -> Result<(), Instead> {
         self.project.exclude_worktrees(&self.settings.worktree_root)?;
         let tip = land::run_tip(&self.project, self.log.run())?;
         crash::point("keeper.run-branch");
-        let base = match (self.entry, self.state().base.clone()) {
+        self.base = match (self.entry, self.state().base.clone()) {
             (Entry::Continue, Some(base)) => {
                 self.ensure_tree()?;
                 // What a person changed since the last attempt is kept before the next one changes it.
                 if let Err(error) = self.keep_snapshot(SnapshotReason::Cadence) {
                     self.note(&format!("the first snapshot failed: {}", chain(&error)));
                 }
-                base
+                Some(base)
             }
             _ => {
                 self.start_over(&tip)?;
-                tip
+                Some(tip)
             }
         };
-        self.lock_tree()?;
-        self.set_up(trusted, Stage::Unstarted)?;
-        crash::point("keeper.tree-prepared");
-        Ok(base)
+        Ok(())
     }
 
-    fn run_agent(&mut self, trusted: &Trusted, base: Oid) -> Result<(), End> {
-        let (spec, answers) = self.agent_spec(trusted, &base)?;
+    fn run_agent(&mut self) -> Result<Happened, Instead> {
+        let trusted = self.trusted()?;
+        let (spec, answers) = self.agent_spec(&trusted)?;
         let checkout = Checkout::look(&self.project.git);
-        self.stop_before(Stage::Unstarted)?;
-        let pid = Some(std::process::id());
-        self.submit(Request::Start { base: Some(base), answers, pid })?;
+        self.unless_stopped()?;
+        let (base, pid) = (self.base.clone(), Some(std::process::id()));
+        self.submit(Request::Start { base, answers, pid })?;
         crash::point("keeper.started");
         let oom_before = machine::oom_kills();
-        let finished = self.supervise_agent(trusted, spec)?;
+        let Finished { ended, tail, survivors } = self.supervise_agent(&trusted, spec)?;
         self.compare_checkout(checkout);
-        if !finished.ended.exit.is_success() {
-            self.record_exit(finished.ended, finished.tail.clone())?;
+        if !ended.exit.is_success() {
+            self.record_exit(ended, tail.clone())?;
         }
-        let exit = finished.ended.exit;
-        let mut evidence = exit.to_string();
-        if !finished.survivors.is_empty() {
-            evidence = format!("{evidence}; could not be ended: {:?}", finished.survivors);
+        let mut evidence = ended.exit.to_string();
+        if !survivors.is_empty() {
+            evidence = format!("{evidence}; could not be ended: {survivors:?}");
         }
-        match judge_exit(finished.ended) {
-            Judged::Ended => {
-                self.log.refresh()?;
-                if self.state().awaits(self.fence).is_some() {
-                    return Err(End::Waiting);
-                }
-                self.agent_ended = true;
-                Ok(())
-            }
-            Judged::Failed => Err(End::Failed(Failure::Exit { exit, tail: finished.tail })),
-            Judged::TimedOut => Err(End::Failed(self.supervisor.timed_out())),
-            Judged::Interrupted(cause) => {
-                let cause = match (cause, oom_before, machine::oom_kills()) {
-                    (Cause::ProcessKill, Some(before), Some(after)) if after > before => {
-                        evidence = format!(
-                            "{evidence}; the kernel's count of out-of-memory kills rose from {before} to {after}"
-                        );
-                        Cause::OutOfMemory
-                    }
-                    (cause, ..) => cause,
-                };
-                Err(End::Interrupted { cause, left_at: Stage::Agent, evidence })
-            }
+        let oom = oom_before.zip(machine::oom_kills()).filter(|(before, after)| after > before);
+        if let Some((before, after)) = oom {
+            evidence = format!(
+                "{evidence}; the kernel's count of out-of-memory kills rose from {before} to {after}"
+            );
         }
+        let awaits_answer = self.state().awaits(self.fence).is_some();
+        let out_of_memory = oom.is_some();
+        Ok(Happened::Exited(Exited { ended, tail, evidence, out_of_memory, awaits_answer }))
     }
 
     /// Runs the agent, with snapshots meanwhile. Its exit is on disk before anything else is done about
     /// it.
-    fn supervise_agent(&mut self, trusted: &Trusted, spec: Spec) -> Result<Finished, End> {
+    fn supervise_agent(&mut self, trusted: &Trusted, spec: Spec) -> Result<Finished, Instead> {
         let program = spec.program.to_string_lossy().into_owned();
         let child = self.supervisor.spawn(trusted, &program, spec)?;
         crash::point("keeper.agent-spawned");
@@ -183,7 +182,7 @@ impl Keeper {
     }
 
     /// From here on the agent is not started again, whatever happens to this process.
-    fn record_exit(&self, ended: AgentExit, tail: String) -> Result<(), End> {
+    fn record_exit(&self, ended: AgentExit, tail: String) -> Result<(), Instead> {
         let record = ExitRecord { ended, tail };
         self.folder.write_exit(&record).map_err(EngineError::io("exit.json cannot be written"))?;
         crash::point("keeper.exit-recorded");
@@ -192,13 +191,13 @@ impl Keeper {
 
     /// What to start: a plain command, or an agent with its prompt and brief, and the answers that are
     /// told with it. A command is told nothing: it reads an answer by asking again.
-    fn agent_spec(&self, trusted: &Trusted, base: &Oid) -> Result<(Spec, Vec<QuestionId>), End> {
+    fn agent_spec(&self, trusted: &Trusted) -> Result<(Spec, Vec<QuestionId>), Instead> {
         let output = self.folder.transcript();
         let max = self.settings.transcript_max;
         let folder = self.tree.path().to_owned();
         match &self.plan.work {
             Work::ByHand | Work::Told(_) => {
-                Err(End::obstacle("there is nothing to start: the step is claimed by others"))
+                Err(Instead::obstacle("there is nothing to start: the step is claimed by others"))
             }
             Work::Run(command) => {
                 let variables = self.variables(None);
@@ -207,10 +206,10 @@ impl Keeper {
             }
             Work::Agent { agent, prompt } => {
                 let name = agent;
-                let unknown = || End::obstacle(format!("agent {name} is not defined"));
+                let unknown = || Instead::obstacle(format!("agent {name} is not defined"));
                 let agent = trusted.agent(name).ok_or_else(unknown)?;
-                let facts = match self.entry {
-                    Entry::Continue => self.tree.facts(base)?,
+                let facts = match (self.entry, &self.base) {
+                    (Entry::Continue, Some(base)) => self.tree.facts(base)?,
                     _ => TreeFacts::default(),
                 };
                 let step = (&self.plan, self.state());
@@ -218,9 +217,9 @@ impl Keeper {
                     brief::prompt(prompt, step, self.entry, &facts);
                 let stdin = self.write_prompt(&prompt)?;
                 let mut words = agent.command.iter().map(Into::into);
-                let program = words
-                    .next()
-                    .ok_or_else(|| End::obstacle(format!("agent {name} has an empty command")))?;
+                let program = words.next().ok_or_else(|| {
+                    Instead::obstacle(format!("agent {name} has an empty command"))
+                })?;
                 let mut arguments: Vec<std::ffi::OsString> = words.collect();
                 if agent.prompt == PromptBy::Arg {
                     arguments.push(prompt.into());
@@ -239,7 +238,7 @@ impl Keeper {
         }
     }
 
-    fn write_prompt(&self, prompt: &str) -> Result<File, End> {
+    fn write_prompt(&self, prompt: &str) -> Result<File, Instead> {
         let path = self.folder.prompt();
         let write = || {
             private(&path)?;
@@ -263,8 +262,9 @@ impl Keeper {
     }
 
     /// Commits what the agent left, runs the verify command on that commit, records both.
-    fn verify(&mut self, trusted: &Trusted) -> Result<(), End> {
-        self.stop_before(Stage::Verify)?;
+    fn verify(&mut self) -> Result<Happened, Instead> {
+        self.unless_stopped()?;
+        let trusted = self.trusted()?;
         self.refuse_unfinished()?;
         let handle = &self.log.run().opened.handle;
         let message =
@@ -276,28 +276,24 @@ impl Keeper {
             self.keep_snapshot(SnapshotReason::End)?;
         }
         let check = match self.plan.verify.clone() {
-            Some(command) => Some(self.check(trusted, command)?),
+            Some(command) => Some(self.check(&trusted, command)?),
             None => None,
         };
         crash::point("keeper.verify-ran");
-        let truth = match (&check, &self.plan.work) {
-            (Some(_), _) | (None, Work::Run(_)) => Truth::Verified,
-            (None, Work::Agent { .. } | Work::ByHand | Work::Told(_)) => Truth::Claimed,
-        };
         let tree = self.project.git.tree_of(&commit)?;
         let commits = match &self.state().base {
             Some(base) => self.project.git.count_commits(base, &commit)?,
             None => 0,
         };
         let omitted = snapshot::apart(&self.tree, apart);
-        self.submit(Request::Verify { commit, tree, truth, check, commits, omitted })?;
+        self.submit(Request::Verify { commit, tree, check, commits, omitted })?;
         crash::point("keeper.verified");
-        Ok(())
+        Ok(Happened::Done)
     }
 
     /// What somebody has begun and not finished is not committed for them: half a rebase lacks the other
     /// half, and a file with both sides of a conflict is nobody's work. A merge that is solved is finished.
-    fn refuse_unfinished(&self) -> Result<(), End> {
+    fn refuse_unfinished(&self) -> Result<(), Instead> {
         let (shown, place) = (self.tree.path().display(), shell::path(self.tree.path()));
         let unmerged = self.tree.unmerged()?;
         let begun = self.tree.in_progress();
@@ -314,12 +310,12 @@ impl Keeper {
             true => String::new(),
             false => format!(" ({})", unmerged.join(", ")),
         };
-        Err(End::obstacle(format!(
+        Err(Instead::obstacle(format!(
             "{what} in {shown} is not finished{paths}: `cd {place}`, then `{on}` or `{back}`"
         )))
     }
 
-    fn check(&mut self, trusted: &Trusted, command: String) -> Result<Check, End> {
+    fn check(&mut self, trusted: &Trusted, command: String) -> Result<Check, Instead> {
         let output = self.folder.verify_log();
         let max = self.settings.transcript_max;
         let folder = self.tree.path().to_owned();
@@ -328,19 +324,19 @@ impl Keeper {
         let run = (command, spec);
         match verify::run(&mut self.supervisor, &mut self.log, trusted, run)? {
             Verdict::Passed(check) => Ok(check),
-            Verdict::Failed { why, .. } => Err(End::Failed(why)),
+            Verdict::Failed { why, .. } => Err(Instead(Happened::Failed(why))),
             Verdict::Interrupted { cause, exit } => {
                 let evidence = format!("verify: {exit}");
-                Err(End::Interrupted { cause, left_at: Stage::Verify, evidence })
+                Err(Instead(Happened::Interrupted { cause, evidence }))
             }
         }
     }
 
     /// Brings the verified commit onto the run's branch, one step at a time.
-    fn land(&mut self) -> Result<(), End> {
-        self.stop_before(Stage::Land)?;
+    fn land(&mut self) -> Result<Happened, Instead> {
+        self.unless_stopped()?;
         let under = self.under();
         land::land(&self.project, &mut self.log, &under, None)?;
-        Ok(())
+        Ok(Happened::Done)
     }
 }

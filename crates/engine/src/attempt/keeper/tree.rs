@@ -10,12 +10,12 @@ use piton_git::shell;
 use piton_git::snapshot;
 use piton_git::worktree::{TreeState, Worktree, differing};
 
-use super::{End, Keeper};
+use super::{Instead, Keeper};
 use crate::attempt::land;
 
 impl Keeper {
     /// A tree at the tip of the run's branch, with whatever else is in it kept first.
-    pub(super) fn start_over(&mut self, tip: &Oid) -> Result<(), End> {
+    pub(super) fn start_over(&mut self, tip: &Oid) -> Result<(), Instead> {
         self.keep_leftovers(tip)?;
         self.tree.restart(&self.branch(), tip)?;
         self.has_tree = true;
@@ -24,7 +24,7 @@ impl Keeper {
 
     /// The tree as the last attempt left it: what is on disk wins. A tree that is gone, or that the step
     /// has not worked in, is rebuilt from the step's snapshot.
-    pub(super) fn ensure_tree(&mut self) -> Result<(), End> {
+    pub(super) fn ensure_tree(&mut self) -> Result<(), Instead> {
         let branch = self.branch();
         if !self.log.run().trees().has_work(&self.project.host, &self.step) {
             let (start, kept) = self.start_of(&branch)?;
@@ -57,7 +57,7 @@ impl Keeper {
 
     /// Keeps what a reset to `next` would lose: the leftovers of the step that had the tree before, or of
     /// an earlier try.
-    fn keep_leftovers(&mut self, next: &Oid) -> Result<(), End> {
+    fn keep_leftovers(&mut self, next: &Oid) -> Result<(), Instead> {
         self.take_place()?;
         self.take_branch()?;
         match self.tree.settled()? {
@@ -81,7 +81,7 @@ impl Keeper {
 
     /// The worktree that was made for whoever claims the step may have its branch checked out. The claim is
     /// this attempt's now: that one stays where it is, without the branch.
-    fn take_branch(&self) -> Result<(), End> {
+    fn take_branch(&self) -> Result<(), Instead> {
         let (root, handle) = (&self.settings.worktree_root, &self.log.run().opened.handle);
         let made = self.project.step_worktree(root, handle, &self.step);
         let made = Worktree::own_place(&self.project.git, &made);
@@ -93,7 +93,7 @@ impl Keeper {
 
     /// Another tree that somebody has moved to this place is left alone; one that was moved together with
     /// the repository is told where it is now.
-    fn take_place(&self) -> Result<(), End> {
+    fn take_place(&self) -> Result<(), Instead> {
         match self.tree.moved_from() {
             Some(other) => Err(self.foreign(&format!("it is the worktree of {}", other.display()))),
             None => Ok(self.tree.mend()?),
@@ -101,7 +101,7 @@ impl Keeper {
     }
 
     /// The commit to start from, and the snapshot to put on top of it.
-    fn start_of(&self, branch: &str) -> Result<(Oid, Option<Oid>), End> {
+    fn start_of(&self, branch: &str) -> Result<(Oid, Option<Oid>), Instead> {
         let git = &self.project.git;
         let Some(kept) = self.state().resume_snapshot().map(|kept| &kept.snapshot.commit) else {
             let known = self.tree.left_at(branch).or_else(|| self.state().base.clone());
@@ -128,7 +128,7 @@ impl Keeper {
 
     /// Bytes of a worktree that somebody has moved away: they are kept from where they are, and stay
     /// there.
-    fn keep_moved(&mut self, reason: SnapshotReason) -> Result<(), End> {
+    fn keep_moved(&mut self, reason: SnapshotReason) -> Result<(), Instead> {
         let Some(moved) = self.tree.moved_to() else { return Ok(()) };
         let place = moved.path().display().to_string();
         self.note(&format!("the worktree was moved to {place}: its files are kept from there"));
@@ -141,7 +141,7 @@ impl Keeper {
 
     /// No destruction without a copy: what a reset would lose is kept and read back first. What no snapshot
     /// can hold is moved into this attempt's folder, and stays there.
-    fn keep_before_reset(&mut self, next: &Oid) -> Result<(), End> {
+    fn keep_before_reset(&mut self, next: &Oid) -> Result<(), Instead> {
         // Nothing new: then the step's own last snapshot has it all.
         let own = self.state().snapshot.as_ref().map(|kept| kept.snapshot.clone());
         if let Some(kept) = self.keep_snapshot(SnapshotReason::Reset)?.or(own) {
@@ -156,10 +156,10 @@ impl Keeper {
         Ok(())
     }
 
-    fn foreign(&self, why: &str) -> End {
+    fn foreign(&self, why: &str) -> Instead {
         let path = self.tree.path();
         let (shown, away) = (path.display(), shell::mv_aside(path));
-        End::obstacle(format!(
+        Instead::obstacle(format!(
             "{shown} is not this step's worktree ({why}); it is left alone: `{away}`"
         ))
     }

@@ -12,7 +12,7 @@ use piton_core::claim::{Claim, Takeover, Which};
 use piton_core::decide::{Command, Request};
 use piton_core::event::{
     Failure, Holder, LandingIntent, Omission, Repository, RunOpened, Snapshot, SnapshotReason,
-    Truth, Under,
+    Under,
 };
 use piton_core::ids::{AttemptId, Fence, Handle, Hash, Oid, RunId, StepId, StepRef};
 use piton_core::observed::Observed;
@@ -165,12 +165,11 @@ impl Lab {
     /// From `Started` to `Completed`: three transitions.
     pub(crate) fn complete(&self, log: &mut Log, step: &StepRef, fence: Fence) {
         let (commit, tree) = (self.base.clone(), self.base.clone());
-        let (truth, check) = (Truth::Verified, None);
         let step = || step.clone();
-        let (step_ref, commits, omitted) = (step(), 0, Vec::new());
+        let (step_ref, check, commits, omitted) = (step(), None, 0, Vec::new());
         let verify = Command::Under(
             Under { step: step_ref, fence },
-            Request::Verify { commit, tree, truth, check, commits, omitted },
+            Request::Verify { commit, tree, check, commits, omitted },
         );
         tell(log, verify);
         let (onto, to) = (self.base.clone(), self.base.clone());
