@@ -30,6 +30,8 @@ pub struct Observed {
     /// How many attempts at once they go up to; the plan's number where they did not say.
     pub jobs: Option<u32>,
     pub attempts: BTreeMap<AttemptId, Sighting>,
+    /// A worker of the run lives on this host.
+    pub worker: bool,
 }
 
 impl Observed {

@@ -33,6 +33,8 @@ pub struct RunView {
     pub plan_path: String,
     #[serde(flatten)]
     pub status: RunStatus,
+    /// Whether a worker of it lives on this host: without one nothing is started.
+    pub worker: bool,
     #[serde(serialize_with = "rfc3339")]
     pub opened_at: Millis,
     #[serde(serialize_with = "rfc3339")]
@@ -412,6 +414,7 @@ pub fn view(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -> R
         .collect();
     let done = |step: &&StepView| matches!(step.status, StepStatus::Completed { .. });
     RunView {
+        worker: observed.worker,
         run: run.opened.run,
         handle: run.opened.handle.clone(),
         name: run.plan().name.clone(),

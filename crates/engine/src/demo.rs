@@ -81,15 +81,15 @@ pub fn demo(
     let disturbed = Stage::build(&home.join("disturbed"), piton)?;
     say(format!("two repositories with the same plan of {} steps; one is left alone", STEPS.len()));
     let mut quiet = undisturbed.start(&["run", "plan.toml", "--trust"])?;
-    let mut worker = disturbed.start(&["run", "plan.toml", "--trust"])?;
+    let mut watcher = disturbed.start(&["run", "plan.toml", "--trust"])?;
 
     let scene = disturbed.in_the_middle("draft")?;
-    worker.kill9();
-    say(format!("draft has {} of {LINES} lines: kill -9 worker {}", scene.lines, worker.pid()));
+    watcher.kill9();
+    let (lines, pid) = (scene.lines, watcher.pid());
+    say(format!("draft has {lines} of {LINES} lines: kill -9 `piton run`, process {pid}"));
     disturbed.await_lines("draft", scene.lines + 1)?;
     let lines = disturbed.lines("draft");
-    say(format!("the agent did not notice: {lines} lines by now. piton resume"));
-    worker = disturbed.start(&["resume"])?;
+    say(format!("the run goes on by itself: {lines} lines by now"));
 
     let scene = disturbed.in_the_middle("figures")?;
     say(format!("figures has {} lines: kill -9 keeper {}", scene.lines, scene.keeper));
@@ -108,14 +108,15 @@ pub fn demo(
     ));
 
     let scene = disturbed.in_the_middle("summary")?;
-    let (a, b, c) = (worker.pid(), scene.keeper, scene.agent);
-    say(format!("summary has {} lines: kill -9 all three, {a}, {b} and {c}", scene.lines));
-    worker.kill9();
-    machine::send(scene.keeper, Signal::KILL);
-    machine::send(scene.agent, Signal::KILL);
+    let all = [scene.worker, scene.keeper, scene.agent];
+    let [a, b, c] = all;
+    let lines = scene.lines;
+    say(format!("summary has {lines} lines: kill -9 worker {a}, keeper {b} and agent {c}"));
+    for process in all {
+        machine::send(process, Signal::KILL);
+    }
     say("nothing runs any more. piton resume".to_owned());
-    worker = disturbed.start(&["resume"])?;
-    let resumed = worker.wait()?;
+    let resumed = disturbed.start(&["resume"])?.wait()?;
     say("the run is complete".to_owned());
     let alone = quiet.wait()?;
     verdicts(&undisturbed, &disturbed, alone && resumed)
@@ -131,6 +132,7 @@ struct Stage {
 struct Scene {
     step: &'static str,
     lines: usize,
+    worker: i32,
     keeper: i32,
     agent: i32,
     attempts: usize,
@@ -211,6 +213,7 @@ impl Stage {
             Some(Scene {
                 step,
                 lines: written,
+                worker: record.keeper.parent,
                 keeper: record.keeper.pid,
                 agent: agent.pid,
                 attempts: state.history.len(),

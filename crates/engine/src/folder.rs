@@ -13,6 +13,7 @@ use piton_git::file::{private, write_flushed};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::error::EngineError;
 use crate::machine::Process;
 
 mod processes;
@@ -173,7 +174,19 @@ impl Folder {
     }
 }
 
-fn probe(path: &Path) -> io::Result<Lock> {
+/// The starter took the lock and passed it as standard input: the only way to hand a descriptor to one
+/// child without every other child getting it too.
+pub(crate) fn adopt_lock() -> Result<File, EngineError> {
+    let failed = |what: &str| EngineError::io(what.to_owned());
+    let lock = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
+        .map_err(|error| failed("the lock was not passed on")(error.into()))?;
+    let nothing = File::open("/dev/null").map_err(failed("/dev/null"))?;
+    rustix::stdio::dup2_stdin(&nothing).map_err(|error| failed("standard input")(error.into()))?;
+    Ok(lock.into())
+}
+
+/// Who holds a lock, if anybody.
+pub(crate) fn probe(path: &Path) -> io::Result<Lock> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Lock::Missing),

@@ -21,6 +21,7 @@ pub mod remedy;
 pub mod run;
 pub mod tidy;
 pub mod trust;
+pub mod watch;
 pub mod worker;
 
 pub use error::EngineError;

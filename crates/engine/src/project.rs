@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use piton_core::event::Holder;
-use piton_core::ids::{AttemptId, BootId, Handle, HostId, StepRef, TreeNo};
+use piton_core::ids::{AttemptId, BootId, Handle, HostId, RunId, StepRef, TreeNo};
 use piton_core::run::{Attempt, Run};
 use piton_git::repo::Git;
 use piton_store::Store;
@@ -94,6 +94,16 @@ impl Project {
             // Outside the repository: nothing to hide.
             _ => Ok(()),
         }
+    }
+
+    /// Held by the run's worker for as long as it lives.
+    pub(crate) fn worker_lock(&self, run: RunId) -> PathBuf {
+        self.state.join(format!("worker-{run}.lock"))
+    }
+
+    /// What workers of a run have said.
+    pub fn worker_log(&self, run: RunId) -> PathBuf {
+        self.state.join(format!("worker-{run}.log"))
     }
 
     /// Held while what a run has landed is merged: one at a time on this host, whatever the branch.

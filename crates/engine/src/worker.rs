@@ -1,9 +1,8 @@
 //! The worker: observe the machine, ask the core what to do, act, wait. The same turn serves `run`,
 //! `resume` and a worker in mid-flight, so that every start is a recovery.
 
-use std::io::{self, BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::{Child, Command as Program, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use piton_core::claim::{Claim, Takeover, Which};
 use piton_core::decide::{Command, Request};
-use piton_core::event::{Cause, Event, Failure, Haste, Holder, Scope, Under};
+use piton_core::event::{Cause, Failure, Haste, Holder, Scope, Under};
 use piton_core::ids::{AttemptId, Fence, Position, RunId, StepRef};
 use piton_core::observed::{Observed, Sighting};
 use piton_core::recover::{Action, Recovery, recover};
@@ -21,12 +20,13 @@ use piton_core::run::{Phase, Run, Step};
 use piton_git::crash;
 use piton_git::file::private;
 use piton_store::Store;
+use serde::{Deserialize, Serialize};
 
 use crate::attempt::bury::bury;
 use crate::attempt::keeper::READY;
 use crate::attempt::signals::Listener;
 use crate::config::Settings;
-use crate::error::EngineError;
+use crate::error::{EngineError, LogError};
 use crate::machine::ATTEMPT_VARIABLE;
 use crate::project::Project;
 use crate::run::condition::{self, Condition};
@@ -35,28 +35,17 @@ use crate::run::observe::{Depth, observe};
 use crate::run::runs::{settings_of, trusted};
 use crate::trust::Trusted;
 
-/// How a worker is started.
-#[derive(Debug, Clone, Copy)]
-pub struct WorkOptions {
-    pub going: Going,
-    /// How many attempts at once, where the plan's own number is not what is wanted.
-    pub jobs: Option<u32>,
-}
+mod notes;
+mod start;
 
-/// Whether a worker's start is itself the request that lifts what a stop held back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Going {
-    /// Somebody asked for the run to go on; `confirmed` is a yes where recovery would ask.
-    On { confirmed: bool },
-    /// Somebody asked before, and may have asked for a stop since.
-    AsAsked,
-}
+pub use notes::{Ended, Notes, NotesReader, Said, What};
+use start::own_program;
+pub use start::{Started, start, take_over};
 
-/// What a worker tells whoever watches it.
-#[derive(Debug, Clone)]
+/// What a worker says beyond what it records.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Notice {
-    /// Something was recorded, by this worker or anybody else.
-    Event(Box<Event>),
     /// An attempt that this worker did not start is alive and watched.
     Adopted {
         step: StepRef,
@@ -78,18 +67,12 @@ pub enum Notice {
         step: StepRef,
         condition: Condition,
     },
-    /// A stop is being carried out.
-    Stopping {
-        cause: Cause,
-        haste: Haste,
-    },
-    /// The worker leaves; the attempts go on.
-    Leaving,
     Warning(String),
 }
 
 /// How a worker's time ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     Completed,
     Failed {
@@ -114,8 +97,6 @@ pub enum Outcome {
     Stopped {
         cause: Cause,
     },
-    /// The terminal is gone: the worker left, its attempts go on.
-    Left,
 }
 
 /// Everything that can happen to a worker.
@@ -140,22 +121,16 @@ const KEEPER_EXIT_MAX: Duration = Duration::from_secs(10);
 /// How many keepers in a row may die before they are ready.
 const STILLBORN_MAX: u32 = 5;
 
-/// Works on a run until it is over, stopped, or in need of a person.
+/// Works on a run until it is over, stopped, or in need of a person. That it shall go on was recorded before.
 pub fn work(
     project: &Project,
     log: &mut Log,
-    options: &WorkOptions,
-    hear: &mut dyn FnMut(&Run, Notice),
+    jobs: Option<u32>,
+    notes: &Notes,
 ) -> Result<Outcome, EngineError> {
-    let host = project.host.clone();
     let settings = settings_of(log)?;
-    // Before anything is recorded: nothing could be started.
     trusted(project, log)?;
-    let mut worker = Worker::start(project, log, settings, hear)?;
-    worker.jobs = options.jobs;
-    if let Going::On { confirmed } = options.going {
-        worker.tell(Command::Resume { host, confirmed })?;
-    }
+    let mut worker = Worker::start(project, log, settings, jobs, notes)?;
     loop {
         if let Some(outcome) = worker.turn()? {
             if matches!(outcome, Outcome::Completed) {
@@ -177,7 +152,7 @@ struct Worker<'a> {
     log: &'a mut Log,
     settings: Settings,
     jobs: Option<u32>,
-    hear: &'a mut dyn FnMut(&Run, Notice),
+    notes: &'a Notes,
     inputs: Receiver<WorkerInput>,
     sender: Sender<WorkerInput>,
     _signals: Listener,
@@ -202,7 +177,8 @@ impl<'a> Worker<'a> {
         project: &'a Project,
         log: &'a mut Log,
         settings: Settings,
-        hear: &'a mut dyn FnMut(&Run, Notice),
+        jobs: Option<u32>,
+        notes: &'a Notes,
     ) -> Result<Worker<'a>, EngineError> {
         let (sender, inputs) = mpsc::channel();
         let signals = Listener::start(sender.clone(), WorkerInput::Signal)?;
@@ -211,8 +187,8 @@ impl<'a> Worker<'a> {
             project,
             log,
             settings,
-            jobs: None,
-            hear,
+            jobs,
+            notes,
             inputs,
             sender,
             _signals: signals,
@@ -227,25 +203,20 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Submits a command of this worker's own, and passes on what it brought.
-    fn tell(&mut self, command: Command) -> Result<(), EngineError> {
-        let events = self.log.submit(&command)?;
-        self.pass_on(events);
-        Ok(())
+    /// The log was read up to here.
+    fn seen(&self) {
+        self.follower.seen(self.log.run().cursor.position);
     }
 
-    fn pass_on(&mut self, events: Vec<Event>) {
-        for event in events {
-            (self.hear)(self.log.run(), Notice::Event(Box::new(event)));
-        }
-        self.follower.seen(self.log.run().cursor.position);
+    fn say(&self, notice: Notice) {
+        self.notes.say(self.log.run().cursor.position, notice);
     }
 
     /// Observe, ask what to do, act. Something is returned when there is nothing left to do here.
     fn turn(&mut self) -> Result<Option<Outcome>, EngineError> {
         loop {
-            let events = self.log.refresh()?;
-            self.pass_on(events);
+            self.log.refresh()?;
+            self.seen();
             let observed =
                 Observed { jobs: self.jobs, ..observe(self.project, self.log, Depth::Locks) };
             let leases = self.log.store().leases(self.log.run().opened.run)?;
@@ -285,7 +256,6 @@ impl<'a> Worker<'a> {
         let attempt = self.log.run().held().find(|(held, _)| held == step);
         let sighting = attempt.map(|(_, attempt)| observed.of(attempt.id).clone());
         let Some(Sighting::Dead(corpse)) = sighting else { return Ok(()) };
-        let before = self.log.run().cursor;
         let burial = bury(self.project, self.log, &self.settings, step, fence, corpse)?;
         let (ended, survivors) = (burial.swept.ended, burial.swept.survivors);
         if !survivors.is_empty() {
@@ -295,14 +265,13 @@ impl<'a> Worker<'a> {
             self.leaving = Some(Outcome::NeedsPerson { step: step.clone(), question });
         }
         if !ended.is_empty() || !survivors.is_empty() {
-            let notice = Notice::Swept { step: step.clone(), ended, survivors };
-            (self.hear)(self.log.run(), notice);
+            self.say(Notice::Swept { step: step.clone(), ended, survivors });
         }
         if let Some(why) = burial.unkept {
-            let warning = format!("the tree of {step} could not be kept: {why}");
-            (self.hear)(self.log.run(), Notice::Warning(warning));
+            self.say(Notice::Warning(format!("the tree of {step} could not be kept: {why}")));
         }
-        self.pass_on_since(before)
+        self.seen();
+        Ok(())
     }
 
     /// Records that a holder elsewhere is lost, with the question about what it had begun.
@@ -310,21 +279,12 @@ impl<'a> Worker<'a> {
         let before = self.log.run().cursor;
         match self.log.submit(&Command::Under(Under { step: step.clone(), fence }, Request::Expire))
         {
-            Ok(events) => self.pass_on(events),
+            Ok(_) => self.seen(),
             // It is back, or somebody was quicker.
-            Err(crate::error::LogError::Refused(_)) => {}
+            Err(LogError::Refused(_)) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(self.log.run().cursor != before)
-    }
-
-    /// What others appended is passed on by whoever folds it; a burial folds on its own.
-    fn pass_on_since(&mut self, cursor: piton_core::record::Cursor) -> Result<(), EngineError> {
-        let records = self.log.store().read(self.log.run().opened.run, cursor)?;
-        let events = records.iter().filter_map(|record| Event::from_body(&record.body).ok());
-        let events: Vec<Event> = events.collect();
-        self.pass_on(events);
-        Ok(())
     }
 
     /// Lock before claim, claim before effects.
@@ -347,17 +307,17 @@ impl<'a> Worker<'a> {
             takeover: Takeover::Forbid,
             pid: None,
         });
-        let events = match self.log.submit(&claim) {
-            Ok(events) => events,
-            Err(crate::error::LogError::Refused(_)) => {
+        match self.log.submit(&claim) {
+            Ok(_) => {}
+            Err(LogError::Refused(_)) => {
                 // Somebody was quicker: look again, unless nothing is new.
                 folder.discard(lock);
                 return Ok(self.log.run().cursor != before);
             }
             Err(error) => return Err(error.into()),
-        };
+        }
         crash::point("worker.claimed");
-        self.pass_on(events);
+        self.seen();
         let held = self.log.run().held().find(|(_, held)| held.id == attempt);
         let fence = held.map(|(_, attempt)| attempt.fence).expect("the claim was just granted");
         self.watched.push((step.clone(), fence));
@@ -377,7 +337,7 @@ impl<'a> Worker<'a> {
             if !self.found.contains(&found) {
                 self.found.push(found.clone());
                 let (step, condition) = found;
-                (self.hear)(self.log.run(), Notice::Found { step, condition });
+                self.say(Notice::Found { step, condition });
             }
         }
     }
@@ -464,8 +424,7 @@ impl<'a> Worker<'a> {
             let watched = (recovery.step.clone(), fence);
             if !self.watched.contains(&watched) {
                 self.watched.push(watched);
-                let notice = Notice::Adopted { step: recovery.step.clone(), fence };
-                (self.hear)(self.log.run(), notice);
+                self.say(Notice::Adopted { step: recovery.step.clone(), fence });
             }
         }
     }
@@ -476,7 +435,7 @@ impl<'a> Worker<'a> {
         let awaited: Vec<_> = awaited.filter(|pair| !self.awaited.contains(pair)).collect();
         for (step, by) in awaited {
             self.awaited.push((step.clone(), by.clone()));
-            (self.hear)(self.log.run(), Notice::Awaits { step, by });
+            self.say(Notice::Awaits { step, by });
         }
     }
 
@@ -537,15 +496,11 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// SIGINT and SIGTERM stop this worker's attempts, a second one at once; a third leaves them to
-    /// their keepers. SIGHUP (a closed terminal) ends the worker and nothing else.
+    /// SIGTERM, as a machine that shuts down sends it, stops this worker's attempts; a second one at once; a
+    /// third leaves them to their keepers. A terminal cannot reach a worker: it has a session of its own.
     fn signal(&mut self, cause: Cause) -> Result<(), EngineError> {
-        if cause == Cause::HangUp {
-            (self.hear)(self.log.run(), Notice::Leaving);
-            self.leaving = Some(Outcome::Left);
-            return Ok(());
-        }
         let haste = match self.stopping {
+            _ if cause == Cause::HangUp => return Ok(()),
             None => Haste::Graceful,
             Some((_, Haste::Graceful)) => Haste::Now,
             Some((cause, Haste::Now)) => {
@@ -554,13 +509,11 @@ impl<'a> Worker<'a> {
             }
         };
         self.stopping = Some((cause, haste));
-        (self.hear)(self.log.run(), Notice::Stopping { cause, haste });
         for (step, fence) in self.watched.clone() {
             let scope = Scope::Attempt(Under { step, fence });
             match self.log.submit(&Command::Stop { scope, cause, haste }) {
-                Ok(events) => self.pass_on(events),
                 // It ended meanwhile.
-                Err(crate::error::LogError::Refused(_)) => {}
+                Ok(_) | Err(LogError::Refused(_)) => self.seen(),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -627,47 +580,4 @@ impl Drop for Follower {
         self.ended.store(true, Ordering::SeqCst);
         let _panicked = self.thread.take().map(JoinHandle::join);
     }
-}
-
-/// This program, also when its file was replaced since it was started.
-fn own_program() -> Result<PathBuf, EngineError> {
-    if cfg!(target_os = "linux") {
-        return Ok(PathBuf::from("/proc/self/exe"));
-    }
-    std::env::current_exe().map_err(EngineError::io("this program's path"))
-}
-
-/// Records that the run shall go on and starts a worker for it that outlives this process; returns its
-/// pid.
-pub fn detach(
-    project: &Project,
-    log: &mut Log,
-    confirmed: bool,
-    jobs: Option<u32>,
-) -> Result<u32, EngineError> {
-    trusted(project, log)?;
-    log.submit(&Command::Resume { host: project.host.clone(), confirmed })?;
-    let run = log.run().opened.run;
-    let mut notes = private(&worker_log(project, run))
-        .map_err(EngineError::io("the worker's log cannot be written"))?;
-    io::Seek::seek(&mut notes, io::SeekFrom::End(0))
-        .map_err(EngineError::io("the worker's log"))?;
-    let failed = EngineError::io("the worker cannot be started");
-    let worker = Program::new(own_program()?)
-        .arg0("piton")
-        .args(["worker", "--run", &run.to_string()])
-        .args(jobs.map(|jobs| format!("--jobs={jobs}")))
-        .current_dir(project.git.main_root())
-        .stdin(Stdio::null())
-        .stdout(notes.try_clone().map_err(EngineError::io("the worker's log"))?)
-        .stderr(notes)
-        .process_group(0)
-        .spawn()
-        .map_err(failed)?;
-    Ok(worker.id())
-}
-
-/// What a detached worker says.
-pub fn worker_log(project: &Project, run: RunId) -> PathBuf {
-    project.state.join(format!("worker-{run}.log"))
 }

@@ -85,6 +85,7 @@ verbs! {
     Run = "run" in verb::run,
     Resume = "resume" in verb::resume,
     Stop = "stop" in verb::stop,
+    Watch = "watch" in verb::watch,
     Status = "status" in verb::status,
     Show = "show" in verb::show,
     Log = "log" in verb::log,

@@ -31,7 +31,8 @@ const FILES_SHOWN: usize = 10;
 pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
     match &view.status {
         RunStatus::Open => match to_claim(view).as_slice() {
-            [] => "something can be started, nothing is".to_owned(),
+            [] if view.worker => "between steps".to_owned(),
+            [] => "paused: no worker is running".to_owned(),
             steps => format!("somebody can claim {}", named(steps)),
         },
         RunStatus::Running if open_questions(view).next().is_some() => {
@@ -55,7 +56,13 @@ pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
             )
         }
         RunStatus::Running => match active(view) {
-            Some(step) => format!("step {} {}", step.step, step_phrase(step, now)),
+            Some(step) => {
+                let phrase = format!("step {} {}", step.step, step_phrase(step, now));
+                match is_unattended(view) {
+                    true => format!("{phrase}; no worker is running: nothing else starts"),
+                    false => phrase,
+                }
+            }
             None => "between steps".to_owned(),
         },
         RunStatus::Waiting { question, id: Some(id), .. } => {
@@ -77,6 +84,15 @@ pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
         RunStatus::Abandoned { at, keep_until: None } => ago(*at, now),
         RunStatus::Stopped { cause, at } => format!("{cause}, {}", ago(*at, now)),
     }
+}
+
+/// Whether what is being worked on is all that will be: other steps need a worker.
+pub(crate) fn is_unattended(view: &RunView) -> bool {
+    let waits = |step: &StepView| {
+        step.kind != StepKind::ByHand
+            && matches!(step.status, StepStatus::Pending | StepStatus::Blocked { .. })
+    };
+    !view.worker && view.steps.iter().any(waits)
 }
 
 /// The steps that can be claimed, where nothing else can be started.

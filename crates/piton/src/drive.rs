@@ -1,30 +1,34 @@
 //! From an opened run to its end: what `run`, `resume` and a detached worker have in common. Shows
 //! what happens, and turns the worker's outcome into an answer.
 
-use piton_core::event::Cause;
-use piton_core::ids::StepRef;
+use piton_core::event::{Cause, Haste};
+use piton_core::ids::{Position, StepRef};
 use piton_core::limits::JOBS_MAX;
+use piton_core::observed::Sighting;
 use piton_core::plan::{Isolation, Plan};
 use piton_core::view::{QuestionView, RunView};
-use piton_engine::error::EngineError;
+use piton_engine::error::{EngineError, LogError};
+use piton_engine::git::shell::word;
 use piton_engine::git::worktree::TreeProblem;
 use piton_engine::project::Project;
 use piton_engine::run::condition::{self, Condition};
 use piton_engine::run::log::Log;
-use piton_engine::run::observe::{Depth, look};
+use piton_engine::run::observe::{Depth, look, observe};
 use piton_engine::run::runs;
-use piton_engine::worker::{self, Going, Outcome, WorkOptions};
+use piton_engine::watch::{Seen, Watch};
+use piton_engine::worker::{self, Ended, Notice, Outcome, Started};
 use serde_json::json;
 
 use crate::answer::Answer;
-use crate::describe::{answer_commands, open_questions};
+use crate::describe::{answer_commands, open_questions, run_phrase, run_word};
 use crate::error::{Detail, Kind, Problem, interrupted};
 use crate::hints::{About, start_over_shown};
 use crate::next::next_commands;
 use crate::progress::Progress;
 use crate::remedy::{trust_first, words};
 use crate::start::from_here;
-use crate::text::{bold, green, plain, span};
+use crate::target::refuse_inside;
+use crate::text::{bold, green, now, plain, span};
 use crate::ui::Ui;
 
 /// What run and resume are asked in the same words.
@@ -40,43 +44,60 @@ pub(crate) struct Work {
 
     /// Go on in the background
     #[arg(long)]
-    detach: bool,
+    pub(crate) detach: bool,
 
     /// At most this many steps at once [default: the plan's `jobs`]
     #[arg(long, value_name = "N", value_parser = jobs)]
     pub(crate) jobs: Option<u32>,
 }
 
-impl Work {
-    pub(crate) fn place(&self) -> Place {
-        if self.detach { Place::Detached } else { Place::Here }
-    }
-}
-
 /// How a run is driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Drive {
-    pub(crate) going: Going,
-    pub(crate) place: Place,
+    /// A yes where recovery would ask.
+    pub(crate) confirmed: bool,
+    /// Whether somebody watches; else this ends once a worker is there.
+    pub(crate) watched: bool,
     /// How many steps at once, where the plan's own number is not what is wanted.
     pub(crate) jobs: Option<u32>,
 }
 
-/// Where the worker lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// In this process.
-    Here,
-    /// In a process of its own, which goes on after this one.
-    Detached,
+/// How often a worker that dies is started again without anything having been recorded in between.
+const FRUITLESS_MAX: u32 = 3;
+
+/// Records that a run goes on, sees to it that a worker is there, and watches until its end.
+pub(crate) fn drive(
+    ui: &Ui,
+    project: &Project,
+    mut log: Log,
+    how: Drive,
+) -> Result<Answer, Problem> {
+    refuse_inside(&log, "resume")?;
+    let about = |log: &Log, error| About::run(project, log).problem(error);
+    // Before anything is recorded: nothing could be started.
+    runs::trusted(project, &log).map_err(|error| about(&log, error))?;
+    runs::lift(project, &mut log, how.confirmed)?;
+    let watch = Watch::start(project, &log)?;
+    let started = worker::start(project, &log, how.jobs).map_err(|error| about(&log, error))?;
+    match how.watched {
+        true => {
+            let mut watching = Watching::new(ui, project, log, Manner::Drives { jobs: how.jobs });
+            if started == Started::Before {
+                watching.show_present();
+            }
+            watching.to_the_end(watch)
+        }
+        false => detached(ui, project, &log, started),
+    }
 }
 
-/// Works on a run until it is over, stopped, or in need of a person.
-pub(crate) fn drive(ui: &Ui, project: &Project, log: Log, how: Drive) -> Result<Answer, Problem> {
-    match how.place {
-        Place::Here => work(ui, project, log, how),
-        Place::Detached => detach(ui, project, log, how),
-    }
+/// Watches a run that others drive; ends with it, or once nothing of it moves.
+pub(crate) fn look_on(ui: &Ui, project: &Project, log: Log) -> Result<Answer, Problem> {
+    refuse_inside(&log, "watch")?;
+    let watch = Watch::start(project, &log)?;
+    let mut watching = Watching::new(ui, project, log, Manner::LooksOn);
+    watching.show_present();
+    watching.to_the_end(watch)
 }
 
 /// A number of steps at once that the plan cannot have is refused before anything is written.
@@ -97,41 +118,187 @@ pub(crate) fn jobs(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| format!("a whole number from 1 to {JOBS_MAX}"))
 }
 
-fn detach(ui: &Ui, project: &Project, mut log: Log, how: Drive) -> Result<Answer, Problem> {
-    let confirmed = how.going == Going::On { confirmed: true };
-    let pid = worker::detach(project, &mut log, confirmed, how.jobs)?;
+fn detached(ui: &Ui, project: &Project, log: &Log, started: Started) -> Result<Answer, Problem> {
     let opened = &log.run().opened;
-    let handle = &opened.handle;
-    ui.line(format!("{} goes on in the background (process {pid})", bold(handle.as_str())))?;
-    ui.hint(format!("`piton log {handle} -f` follows it, `piton stop {handle}` stops it"));
-    let says = worker::worker_log(project, opened.run);
-    ui.talk(format!("what it says: {}", from_here(&says).display()));
+    let (handle, name) = (&opened.handle, bold(opened.handle.as_str()));
+    let pid = match started {
+        Started::Now { pid } => {
+            ui.line(format!("{name} goes on in the background (process {pid})"))?;
+            Some(pid)
+        }
+        Started::Before => {
+            ui.line(format!("{name} has a worker already, which goes on"))?;
+            None
+        }
+    };
+    ui.hint(format!("`piton watch {handle}` follows it, `piton stop {handle}` stops it"));
     let data = json!({
         "run": opened.run,
         "handle": handle,
         "worker": pid,
         "detached": true,
-        "worker_log": says,
+        "worker_log": project.worker_log(opened.run),
     });
     Ok(Answer::new(data).after_writing(log.store()))
 }
 
-fn work(ui: &Ui, project: &Project, mut log: Log, how: Drive) -> Result<Answer, Problem> {
-    let options = WorkOptions { going: how.going, jobs: how.jobs };
-    let mut progress = Progress::start(ui, project);
-    let outcome = worker::work(project, &mut log, &options, &mut |run, notice| {
-        progress.hear(run, notice);
-    });
-    progress.end();
-    let outcome = outcome.map_err(|error| About::run(project, &log).problem(error))?;
-    log.refresh()?;
-    let view = look(project, &log, Depth::Locks)?;
-    let data = json!({ "outcome": word_for(&outcome), "run": view, "next": next_commands(project, &view) });
-    let remedy = match &outcome {
-        Outcome::NeedsPerson { step, .. } => obstacle_remedy(project, &log, step)?,
+/// Why somebody watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// They asked the run to go on: what signals say is about the run, and a worker that dies is replaced.
+    Drives {
+        jobs: Option<u32>,
+    },
+    LooksOn,
+}
+
+/// How watching ended.
+enum Over {
+    Ended(Ended),
+    /// By a signal.
+    Left(Cause),
+    /// No worker is there, and nothing that would move without one.
+    Paused,
+}
+
+/// Somebody who watches a run.
+struct Watching<'a> {
+    ui: &'a Ui,
+    project: &'a Project,
+    log: Log,
+    manner: Manner,
+    progress: Progress<'a>,
+    /// What was asked of the run by a signal.
+    stopping: Option<(Cause, Haste)>,
+    /// Where the log was when a worker was last started, and how often that was in vain.
+    started_at: Position,
+    fruitless: u32,
+}
+
+impl<'a> Watching<'a> {
+    fn new(ui: &'a Ui, project: &'a Project, log: Log, manner: Manner) -> Watching<'a> {
+        let (progress, started_at) = (Progress::start(ui, project), log.run().cursor.position);
+        Watching { ui, project, log, manner, progress, stopping: None, started_at, fruitless: 0 }
+    }
+
+    /// What was begun before anybody watched.
+    fn show_present(&mut self) {
+        let held: Vec<_> = self.log.run().held().map(|(step, held)| (step, held.fence)).collect();
+        for (step, fence) in held {
+            self.progress.hear(self.log.run(), Notice::Adopted { step, fence });
+        }
+    }
+
+    fn to_the_end(mut self, mut watch: Watch) -> Result<Answer, Problem> {
+        let over = self.until_over(&mut watch);
+        let Watching { ui, project, mut log, progress, .. } = self;
+        progress.end();
+        log.refresh()?;
+        match over? {
+            Over::Ended(Ended::Outcome(outcome)) => told(ui, project, &log, &outcome),
+            Over::Ended(Ended::Problem(problem)) => {
+                log.store().tidy();
+                Err(Problem::from_json(&problem))
+            }
+            Over::Left(cause) => Ok(Answer::streamed().exiting(interrupted(cause).exit())),
+            Over::Paused => paused(ui, project, &log),
+        }
+    }
+
+    fn until_over(&mut self, watch: &mut Watch) -> Result<Over, Problem> {
+        loop {
+            for seen in watch.look(self.project, &mut self.log)? {
+                match (seen, self.manner) {
+                    (Seen::Event(event), _) => self.progress.event(self.log.run(), &event),
+                    (Seen::Notice(notice), _) => self.progress.hear(self.log.run(), notice),
+                    (Seen::Ended(ended), _) => return Ok(Over::Ended(ended)),
+                    (Seen::WorkerGone, Manner::Drives { jobs }) => self.start_again(jobs)?,
+                    (Seen::Signal(cause), Manner::Drives { .. }) => self.signal(cause)?,
+                    (Seen::Signal(cause), Manner::LooksOn) => return Ok(Over::Left(cause)),
+                    (Seen::WorkerGone, Manner::LooksOn) if !self.is_alive() => {
+                        return Ok(Over::Paused);
+                    }
+                    (Seen::WorkerGone, Manner::LooksOn) => {}
+                }
+            }
+        }
+    }
+
+    /// Whether anybody is believed to work on it.
+    fn is_alive(&self) -> bool {
+        let observed = observe(self.project, &self.log, Depth::Locks);
+        let mut held = self.log.run().held();
+        held.any(|(_, attempt)| !matches!(observed.of(attempt.id), Sighting::Dead(_)))
+    }
+
+    /// A worker that died is replaced, but not for ever.
+    fn start_again(&mut self, jobs: Option<u32>) -> Result<(), Problem> {
+        let position = self.log.run().cursor.position;
+        self.fruitless = if position == self.started_at { self.fruitless + 1 } else { 1 };
+        self.started_at = position;
+        if self.fruitless > FRUITLESS_MAX {
+            let opened = &self.log.run().opened;
+            let message = format!("the worker of {} dies as soon as it is started", opened.handle);
+            let says = self.project.worker_log(opened.run);
+            let says = word(&from_here(&says).display().to_string());
+            let hint = format!("what it says: `tail {says}`");
+            return Err(Problem::new(Kind::SetupFailed, message).hint(hint));
+        }
+        self.ui.talk("the worker is gone; starting another");
+        worker::start(self.project, &self.log, jobs)?;
+        Ok(())
+    }
+
+    /// Ctrl-C and SIGTERM stop the run, a second one at once; a third only leaves. A closed terminal takes
+    /// nobody along but this process.
+    fn signal(&mut self, cause: Cause) -> Result<(), Problem> {
+        let run = &self.log.run().opened.handle;
+        let go_on = format!("`piton watch {run}` shows it, `piton stop {run}` stops it");
+        if cause == Cause::HangUp {
+            let message = format!("the terminal was closed; {run} goes on");
+            return Err(Problem::new(interrupted(cause), message).hint(go_on));
+        }
+        let haste = match self.stopping {
+            None => Haste::Graceful,
+            Some((_, Haste::Graceful)) => Haste::Now,
+            Some((cause, Haste::Now)) => {
+                let message = format!("left {run} while its agents are being killed");
+                return Err(Problem::new(interrupted(cause), message).hint(go_on));
+            }
+        };
+        self.stopping = Some((cause, haste));
+        let grace = runs::settings_of(&self.log)?.grace;
+        self.progress.stopping(haste, grace);
+        match runs::stop(&mut self.log, None, cause, haste) {
+            // It is over, and so is what there was to stop.
+            Ok(_) | Err(EngineError::Log(LogError::Refused(_))) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Nothing moves until somebody asks for it.
+fn paused(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
+    let view = look(project, log, Depth::Locks)?;
+    let next = next_commands(project, &view);
+    let (name, word) = (bold(view.handle.as_str()), run_word(&view.status));
+    ui.line(format!("{name} {word}: {}", run_phrase(&view, now())))?;
+    for command in &next {
+        ui.line(format!("  {command}"))?;
+    }
+    Ok(Answer::new(json!({ "outcome": "paused", "run": view, "next": next })))
+}
+
+/// How a worker's time ended, for whoever watched it.
+fn told(ui: &Ui, project: &Project, log: &Log, outcome: &Outcome) -> Result<Answer, Problem> {
+    let view = look(project, log, Depth::Locks)?;
+    let data =
+        json!({ "outcome": word_for(outcome), "run": view, "next": next_commands(project, &view) });
+    let remedy = match outcome {
+        Outcome::NeedsPerson { step, .. } => obstacle_remedy(project, log, step)?,
         _ => None,
     };
-    match problem(project, (&outcome, remedy), &view) {
+    match problem(project, (outcome, remedy), &view) {
         Some(problem) => {
             log.store().tidy();
             Err(problem.with_data(data))
@@ -164,7 +331,6 @@ fn word_for(outcome: &Outcome) -> &'static str {
         Outcome::NeedsPerson { .. } | Outcome::Waiting | Outcome::ToBeClaimed { .. } => "waiting",
         Outcome::Interrupted { .. } => "interrupted",
         Outcome::Stopped { .. } => "stopped",
-        Outcome::Left => "left",
     }
 }
 
@@ -220,7 +386,7 @@ fn problem(
     };
     let answers: Vec<String> = open_questions(view).map(answers).collect();
     let go_on = match answers.as_slice() {
-        [] => format!("go on: `piton resume {run}`"),
+        [] => format!("continue: `piton resume {run}`"),
         answers => format!("{}; then `piton resume {run}`", answers.join("; ")),
     };
     let asked = || -> Vec<Detail> {
@@ -267,17 +433,12 @@ fn problem(
                  {run}`"
             ))
         }
-        Outcome::Interrupted { cause } => {
-            Problem::new(interrupted(*cause), format!("{run} was interrupted ({cause}); {done}"))
-                .hint(go_on)
-        }
-        Outcome::Stopped { cause } => {
-            Problem::new(interrupted(*cause), format!("{run} was stopped ({cause}); {done}"))
-                .hint(go_on)
-        }
-        Outcome::Left => {
-            let message = format!("the terminal was closed; what {run} has started goes on");
-            Problem::new(interrupted(Cause::HangUp), message).hint(go_on)
+        Outcome::Interrupted { cause } | Outcome::Stopped { cause } => {
+            let message = match cause {
+                Cause::UserInterrupt => format!("Stopped {run}: {done}"),
+                cause => format!("Stopped {run} ({cause}): {done}"),
+            };
+            Problem::new(interrupted(*cause), message).hint(go_on)
         }
     })
 }

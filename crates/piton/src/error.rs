@@ -16,7 +16,7 @@ use piton_engine::error::NotUndone;
 use piton_engine::error::TrustError;
 use piton_engine::error::Unmerged;
 use piton_engine::git::GitError;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitStatus;
 use crate::{remedy, text};
@@ -106,6 +106,13 @@ kinds! {
     ClosedPipe, "W003", Ok, "whoever read the output has stopped reading";
 }
 
+impl Kind {
+    /// Whether somebody wanted it so: it is told without a code.
+    pub(crate) fn is_normal_end(self) -> bool {
+        matches!(self, Kind::Interrupted | Kind::Terminated | Kind::HungUp)
+    }
+}
+
 /// Something that went wrong, ready to be told. Boxed, because the way without problems is the one
 /// that counts.
 #[derive(Debug)]
@@ -125,7 +132,7 @@ pub(crate) struct Parts {
 }
 
 /// One finding of several.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Detail {
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
@@ -198,6 +205,31 @@ impl Problem {
     pub(crate) fn with_details(mut self, details: Vec<Detail>) -> Problem {
         self.0.details = details;
         self
+    }
+
+    /// For a process that shows it: all but what is known all the same.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "kind": format!("{:?}", self.kind),
+            "message": self.message,
+            "causes": self.causes,
+            "hint": self.hint,
+            "details": self.details,
+        })
+    }
+
+    /// From a process that had it.
+    pub(crate) fn from_json(told: &serde_json::Value) -> Problem {
+        let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+        let named = text(&told["kind"]).unwrap_or_default();
+        let kind = KINDS.iter().map(|(kind, ..)| *kind).find(|kind| format!("{kind:?}") == named);
+        let message = text(&told["message"]).unwrap_or_else(|| told.to_string());
+        let mut problem = Problem::new(kind.unwrap_or(Kind::Io), message);
+        let causes = told["causes"].as_array().into_iter().flatten();
+        problem.0.causes = causes.filter_map(text).collect();
+        problem.0.hint = text(&told["hint"]);
+        problem.0.details = serde_json::from_value(told["details"].clone()).unwrap_or_default();
+        problem
     }
 
     /// As entries of the envelope: each mistake of a file is one of its own.

@@ -5,7 +5,7 @@ use piton_core::ids::StepRef;
 use piton_core::view::{AttemptView, RunStatus, RunView, StepKind, StepStatus, StepView};
 use piton_engine::project::Project;
 
-use crate::describe::{answer_commands, open_questions};
+use crate::describe::{answer_commands, is_unattended, open_questions};
 use crate::hints::start_over_shown;
 
 /// The sensible next commands for a run, the first one first.
@@ -26,7 +26,10 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
             let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
             let mut attempts = view.steps.iter().filter_map(|step| step.attempts.last());
             let kept = |attempt: &AttemptView| attempt.to.is_none() && attempt.worktree.is_none();
-            let follow = attempts.any(kept).then(|| format!("piton log {run} -f"));
+            let follow = match is_unattended(view) {
+                true => Some(format!("piton resume {run}")),
+                false => attempts.any(kept).then(|| format!("piton watch {run}")),
+            };
             answers.chain(follow).chain([format!("piton stop {run}")]).collect()
         }
         RunStatus::Lapsed { step, .. } => {

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use piton_core::event::{
-    Cause, CheckoutChanges, Claimed, Entry, Event, Fact, Failure, Haste, Holder, Interruption,
-    Omission, Truth, Under,
+    CheckoutChanges, Claimed, Entry, Event, Fact, Failure, Haste, Holder, Interruption, Omission,
+    Truth, Under,
 };
 use piton_core::ids::StepRef;
 use piton_core::run::{Phase, Run};
@@ -85,7 +85,6 @@ impl<'a> Progress<'a> {
     pub(crate) fn hear(&mut self, run: &Run, notice: Notice) {
         self.count(run);
         match notice {
-            Notice::Event(event) => self.event(run, &event),
             Notice::Adopted { step, .. } => {
                 self.begin(run, &step, "running");
                 self.say(&step, "●", "alive, watching it");
@@ -96,8 +95,6 @@ impl<'a> Progress<'a> {
                 let found = plain(&condition.problem.to_string());
                 self.say(&step, "●", &format!("{found}: piton {}", done_about(&condition)));
             }
-            Notice::Stopping { cause, haste } => self.stopping(cause, haste),
-            Notice::Leaving => self.ui.talk("leaving; what was started goes on"),
             Notice::Warning(message) => self.ui.warn(Kind::Noticed, plain(&message), None),
         }
     }
@@ -122,7 +119,8 @@ impl<'a> Progress<'a> {
         whole.set_message(self.ui.painted(&dim(&text)));
     }
 
-    fn event(&mut self, run: &Run, event: &Event) {
+    pub(crate) fn event(&mut self, run: &Run, event: &Event) {
+        self.count(run);
         match event {
             Event::Claimed(claimed) => self.claimed(run, claimed),
             Event::Under(Under { step, .. }, Fact::Started { .. }) => {
@@ -308,12 +306,12 @@ impl<'a> Progress<'a> {
         }
     }
 
-    fn stopping(&mut self, cause: Cause, haste: Haste) {
+    pub(crate) fn stopping(&mut self, haste: Haste, grace: Duration) {
         match haste {
-            Haste::Graceful => self.ui.talk(format!(
-                "stopping ({cause}): agents may finish their last words; once more stops them at once"
-            )),
-            Haste::Now => self.ui.talk(format!("stopping at once ({cause})")),
+            Haste::Graceful => {
+                self.ui.talk(format!("stopping agents ({}); Ctrl-C again kills them", span(grace)))
+            }
+            Haste::Now => self.ui.talk("killing agents; Ctrl-C again only leaves"),
         }
         for line in held(&self.lines).values_mut() {
             line.stage = "stopping";

@@ -64,6 +64,18 @@ impl Inside {
     }
 }
 
+/// Refuses what waits for an attempt to end, inside of that attempt: it would wait for itself.
+pub(crate) fn refuse_inside(log: &Log, verb: &str) -> Result<(), Problem> {
+    let inside = Inside::of_process();
+    let (Some(run), Some(step)) = (&inside.run, &inside.step) else { return Ok(()) };
+    if !is_run(log, run) {
+        return Ok(());
+    }
+    let message = format!("`piton {verb}` inside step {step} of {run} would wait for itself");
+    Err(Problem::new(Kind::Refused, message)
+        .hint("the step ends when its agent exits; what it may tell of itself: `piton help`"))
+}
+
 /// Which step a verb is about.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Which {
@@ -383,8 +395,8 @@ fn unchanged(project: &Project, plan: &Path) -> Result<Option<Log>, Problem> {
     Ok(runs::find_unchanged(project, &store, plan)?)
 }
 
-/// The run of a plan that is done with: whoever claims in a loop is told so, and gets no new one.
-fn completed(project: &Project, plan: &Path) -> Result<Option<Log>, Problem> {
+/// The run of a plan that is done with: a new one is for somebody to ask for.
+pub(crate) fn completed(project: &Project, plan: &Path) -> Result<Option<Log>, Problem> {
     if !project.has_store() {
         return Ok(None);
     }

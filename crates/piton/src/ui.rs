@@ -301,8 +301,13 @@ impl Ui {
     }
 
     fn tell(&self, problem: &Problem) {
-        let code = problem.kind.code();
-        self.talk(format!("{} {}", text::red(&format!("error[{code}]:")), problem.message));
+        match problem.kind.is_normal_end() {
+            true => self.talk(&problem.message),
+            false => {
+                let code = text::red(&format!("error[{}]:", problem.kind.code()));
+                self.talk(format!("{code} {}", problem.message));
+            }
+        }
         for cause in problem.causes.iter().filter(|_| problem.details.is_empty()) {
             self.talk(format!("  because: {cause}"));
         }

@@ -44,5 +44,6 @@ pub(crate) mod stop;
 pub(crate) mod substep;
 pub(crate) mod trust;
 pub(crate) mod undo;
+pub(crate) mod watch;
 pub(crate) mod worker;
 pub(crate) mod worktree;

@@ -65,6 +65,7 @@ pub fn points_of(which: impl Fn(&str, Who) -> bool) -> Vec<&'static str> {
 
 /// Every point, in the order a first attempt of a step passes them, and who passes it.
 pub const POINTS: &[(&str, Who)] = &[
+    ("worker.spawned", Who::Starter),
     ("worker.lock-taken", Who::Worker),
     ("worker.claimed", Who::Worker),
     ("worker.keeper-spawned", Who::Worker),
@@ -135,6 +136,8 @@ pub const POINTS: &[(&str, Who)] = &[
 /// Whose code a point is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
+    /// Whoever starts a worker.
+    Starter,
     Worker,
     /// Landing is also what a holder outside does.
     Keeper,

@@ -13,6 +13,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 
 use crate::crash::CrashPoint;
+use crate::processes::{kill9, processes_with_env};
 use crate::wait::{DEADLINE, poll};
 
 /// One start of the binary, being put together. Made by [`Sandbox::piton`](crate::Sandbox::piton):
@@ -23,11 +24,13 @@ pub struct Piton {
     /// What was printed goes to `<captured>.stdout` and `.stderr`.
     captured: PathBuf,
     deadline: Duration,
+    /// What every process of the sandbox carries.
+    mark: String,
 }
 
 impl Piton {
-    pub(crate) fn new(command: Command, captured: PathBuf) -> Piton {
-        Piton { command, captured, deadline: DEADLINE }
+    pub(crate) fn new(command: Command, captured: PathBuf, mark: String) -> Piton {
+        Piton { command, captured, deadline: DEADLINE, mark }
     }
 
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Piton {
@@ -75,7 +78,7 @@ impl Piton {
         self.command.stderr(File::create(&stderr).expect("a file for stderr"));
         self.command.process_group(0);
         match self.command.spawn() {
-            Ok(child) => Running { child, stdout, stderr },
+            Ok(child) => Running { child, stdout, stderr, mark: self.mark },
             Err(problem) => panic!("{:?} does not start: {problem}", self.command.get_program()),
         }
     }
@@ -93,6 +96,7 @@ pub struct Running {
     child: Child,
     stdout: PathBuf,
     stderr: PathBuf,
+    mark: String,
 }
 
 impl Running {
@@ -128,11 +132,23 @@ impl Running {
         sent.expect("the group of a child that was not waited for can be signalled");
     }
 
-    /// Kills the process alone and waits for its end.
+    /// Kills the process alone and waits for its end. The worker of what it watched goes on.
     #[track_caller]
-    pub fn kill9(self) -> Output {
+    pub fn kill9_alone(self) -> Output {
         self.signal(Signal::KILL);
         self.wait()
+    }
+
+    /// Kills the process, which would start a worker again, and every worker of the sandbox; waits for their
+    /// end.
+    #[track_caller]
+    pub fn kill9(self) -> Output {
+        let mark = self.mark.clone();
+        let output = self.kill9_alone();
+        for worker in workers(&mark) {
+            kill9(worker);
+        }
+        output
     }
 
     /// Waits for the end.
@@ -173,6 +189,12 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The workers of runs that live in a sandbox.
+pub(crate) fn workers(mark: &str) -> Vec<u32> {
+    let found = processes_with_env(&[mark]).into_iter();
+    found.filter(|found| found.command.contains(" worker --run ")).map(|found| found.pid).collect()
 }
 
 /// How a piton ended and what it printed.

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::crash::CrashPoint;
 use crate::fake_agent;
-use crate::piton::Piton;
+use crate::piton::{Piton, workers};
 use crate::processes::{Process, kill_marked, processes_with_env};
 use crate::wait::{DEADLINE, poll, wait_for};
 
@@ -168,7 +168,8 @@ impl Sandbox {
     pub fn piton(&self, args: &[&str]) -> Piton {
         let mut command = self.command(&self.binary);
         command.args(args);
-        Piton::new(command, self.root.join("captured").join(self.next().to_string()))
+        let captured = self.root.join("captured").join(self.next().to_string());
+        Piton::new(command, captured, self.mark.clone())
     }
 
     /// Any program with the sandbox's environment, in the repository, without input.
@@ -309,6 +310,20 @@ impl Sandbox {
     /// The sandbox's folder in a text replaced by `$SANDBOX`, for snapshots.
     pub fn redact(&self, text: &str) -> String {
         text.replace(self.root.to_str().expect("sandbox paths are text"), "$SANDBOX")
+    }
+
+    /// The workers of runs that live.
+    pub fn workers(&self) -> Vec<u32> {
+        workers(&self.mark)
+    }
+
+    /// The one worker that lives.
+    #[track_caller]
+    pub fn worker(&self) -> u32 {
+        match self.workers().as_slice() {
+            [one] => *one,
+            other => panic!("one worker was expected: {other:?} {:#?}", self.processes()),
+        }
     }
 
     /// Kills everything that was started from this sandbox. Says whether it is all gone.

@@ -32,7 +32,7 @@ use crate::config::Settings;
 use crate::error::EngineError;
 use crate::error::LogError;
 use crate::error::Unlanded;
-use crate::folder::{Folder, KeeperRecord, Lock};
+use crate::folder::{Folder, KeeperRecord, Lock, adopt_lock};
 use crate::machine;
 use crate::project::Project;
 use crate::run::log::Log;
@@ -328,17 +328,6 @@ fn record_snapshot(
 /// Who a worktree is locked for, as `git worktree list` shows it.
 pub(crate) fn lock_reason(log: &Log, step: &StepRef, attempt: AttemptId) -> String {
     format!("step {step} of {} (attempt {attempt})", log.run().opened.handle)
-}
-
-/// The worker took the lock and passed it as standard input: the only way to hand a descriptor to one
-/// child without every other child getting it too.
-fn adopt_lock() -> Result<File, EngineError> {
-    let failed = |what: &str| EngineError::io(what.to_owned());
-    let lock = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
-        .map_err(|error| failed("the lock was not passed on")(error.into()))?;
-    let nothing = File::open("/dev/null").map_err(failed("/dev/null"))?;
-    rustix::stdio::dup2_stdin(&nothing).map_err(|error| failed("standard input")(error.into()))?;
-    Ok(lock.into())
 }
 
 /// A session of its own: what a terminal sends does not reach this process or its agent. And the

@@ -8,7 +8,7 @@ use piton_core::run::{Phase, Step};
 use piton_core::view::step_branch;
 use piton_git::shell;
 use piton_git::worktree::{TreeProblem, Worktree};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
 use crate::project::Project;
@@ -18,19 +18,19 @@ use crate::run::observe::{Depth, observe};
 use crate::run::runs::settings_of;
 
 /// A problem of a step's worktree.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
     #[serde(flatten)]
     pub problem: TreeProblem,
     /// What a worktree that is gone is made again from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<MadeFrom>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
     pub remedy: Option<Remedy>,
 }
 
 /// What a worktree is made from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MadeFrom {
     /// The step's last snapshot, by its ref.

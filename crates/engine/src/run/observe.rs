@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use piton_core::event::{Cause, Holder};
-use piton_core::ids::{StepRef, TreeNo};
+use piton_core::ids::{RunId, StepRef, TreeNo};
 use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::run::{Attempt, Run};
 use piton_core::time::Millis;
@@ -17,7 +17,7 @@ use piton_git::snapshot::{MovedOut, moved_out};
 use piton_git::worktree::{Worktree, differing};
 
 use crate::error::EngineError;
-use crate::folder::{Folder, Lock};
+use crate::folder::{Folder, Lock, probe};
 use crate::machine;
 use crate::project::Project;
 use crate::run::log::Log;
@@ -163,7 +163,13 @@ fn sightings(project: &Project, log: &Log, run: &Run, depth: Depth) -> Observed 
         _ => None,
     });
     let (host, outside) = (project.host.clone(), outside.collect());
-    Observed { host, outside, attempts: attempts.collect(), ..Observed::default() }
+    let worker = has_worker(project, run.opened.run);
+    Observed { host, outside, attempts: attempts.collect(), worker, ..Observed::default() }
+}
+
+/// Whether a worker of the run lives on this host.
+pub fn has_worker(project: &Project, run: RunId) -> bool {
+    matches!(probe(&project.worker_lock(run)), Ok(Lock::Held))
 }
 
 /// Which tree of the pool a worktree is, by its canonical path; none where it is somebody's own.

@@ -28,7 +28,6 @@ use crate::run::runs::settings_of;
 use crate::tidy::abandon::{self, end_dead};
 use crate::tidy::clean::{self, Doomed};
 use crate::tidy::undo::{Act, ActStage, Deed, Journal};
-use crate::worker::worker_log;
 
 /// A run that is deleted, as it is written down: all it takes to finish that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -242,7 +241,11 @@ fn finish(project: &Project, journal: &Journal, act: &mut Act) -> Result<(), Eng
     for attempt in &gone.attempts {
         empty(project.folder(*attempt).path())?;
     }
-    for path in [project.land_lock(&gone.handle), worker_log(project, gone.run)] {
+    for path in [
+        project.land_lock(&gone.handle),
+        project.worker_log(gone.run),
+        project.worker_lock(gone.run),
+    ] {
         match fs::remove_file(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 let what = format!("cannot remove {}", path.display());

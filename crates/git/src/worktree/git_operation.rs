@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use piton_core::ids::Oid;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Worktree;
 use crate::repo::{GitError, locks};
@@ -25,7 +25,7 @@ const NAMING_MAX: u64 = 1 << 20;
 const ASIDE: &str = "refs/piton/aside";
 
 /// An operation of git's that can be begun and not ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
     Rebase,
@@ -85,7 +85,7 @@ impl Operation {
 }
 
 /// An operation, and how far it has come.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InProgress {
     pub operation: Operation,
     /// The number of the commit that it stands at, and of all.

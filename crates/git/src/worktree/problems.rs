@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use piton_core::ids::Oid;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::create::persons_lock;
 use super::git_operation::{InProgress, MERGES, Operation, in_progress};
@@ -16,7 +16,7 @@ use super::{Head, Worktree, branch};
 use crate::repo::{GitError, is_missing, locks};
 
 /// Something that is not as whoever works in a worktree would expect it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum TreeProblem {
     /// Nothing is at its place.

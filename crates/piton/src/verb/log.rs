@@ -6,9 +6,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use piton_core::ids::{AttemptId, StepRef};
+use piton_core::ids::{AttemptId, Fence, StepRef};
 use piton_core::observed::Sighting;
-use piton_core::run::{Ending, Phase, Step};
+use piton_core::run::{Attempt, Ending, Phase, Step};
 use piton_engine::Access;
 use piton_engine::project::Project;
 use piton_engine::run::log::Log;
@@ -17,7 +17,7 @@ use piton_engine::run::plan_file;
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
-use crate::text::{bold, plain};
+use crate::text::{bold, dim, plain};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, step_of};
 
@@ -26,7 +26,8 @@ use crate::verb::{self, Answer, step_of};
 #[command(after_help = "\
 Examples:
   piton log                           the step that is running, or ran last
-  piton log auth-calm-otter jwt -f    follow one step until its attempt ends
+  piton log auth-calm-otter -f        follow the run from step to step
+  piton log auth-calm-otter jwt -f    follow one step
   piton log auth-calm-otter jwt --attempt 1
   piton log auth-calm-otter jwt --verify
 
@@ -38,7 +39,7 @@ pub(crate) struct Args {
     /// The step [default: the one that is running, or ran last]
     step: Option<String>,
 
-    /// Follow until the attempt ends
+    /// Follow, from attempt to attempt, until the step or the run is over
     #[arg(short, long)]
     follow: bool,
 
@@ -55,27 +56,89 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
-    let mut log = verb::run_of(&project, Access::Look, args.run.as_deref())?;
+    let log = verb::run_of(&project, Access::Look, args.run.as_deref())?;
+    if args.follow {
+        let only = args.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
+        return Following { ui, project: &project, log, only, tails: Vec::new(), shown: None }
+            .to_the_end(args);
+    }
     let (step, attempt) = chosen(args, &log)?;
     let folder = project.folder(attempt);
     let path = if args.verify { folder.verify_log() } else { folder.transcript() };
-    if !args.follow {
-        let notes = (!args.verify).then(|| folder.path().join("keeper.log"));
-        return all(ui, &step, attempt, &Kept { path, notes, ended: ended(&log, attempt) });
-    }
-    ui.talk(format!(
-        "following step {}; Ctrl-C ends following, not the step",
-        bold(&step.to_string())
-    ));
-    let mut tail = Tail { path: &path, at: 0 };
-    loop {
-        // Asked before reading: what was printed before the end is printed here before the end.
-        let alive = is_alive(&project, &mut log, attempt)?;
-        tail.print(ui)?;
-        if !alive {
-            return Ok(Answer::streamed());
+    let notes = (!args.verify).then(|| folder.path().join("keeper.log"));
+    all(ui, &step, attempt, &Kept { path, notes, ended: ended(&log, attempt) })
+}
+
+/// Following a run, or one step of it, from attempt to attempt.
+struct Following<'a> {
+    ui: &'a Ui,
+    project: &'a Project,
+    log: Log,
+    only: Option<StepRef>,
+    tails: Vec<Tail>,
+    /// Whose output was printed last.
+    shown: Option<AttemptId>,
+}
+
+impl Following<'_> {
+    fn to_the_end(mut self, args: &Args) -> Result<Answer, Problem> {
+        let what = match &self.only {
+            Some(step) => format!("step {}", bold(&step.to_string())),
+            None => bold(self.log.run().opened.handle.as_str()),
+        };
+        self.ui.talk(format!("following {what}; Ctrl-C ends following, nothing else"));
+        loop {
+            // Asked before reading: what was printed before the end is printed here before the end.
+            self.log.refresh()?;
+            let goes_on = self.goes_on();
+            self.find_attempts(args.verify);
+            for tail in &mut self.tails {
+                tail.print(self.ui, &mut self.shown)?;
+            }
+            if !goes_on {
+                return Ok(Answer::streamed());
+            }
+            self.log.wait(LOOK_EVERY)?;
         }
-        std::thread::sleep(LOOK_EVERY);
+    }
+
+    /// Whether anything more can be printed: somebody is at work, or a worker will see to it.
+    fn goes_on(&self) -> bool {
+        let run = self.log.run();
+        let is_meant = |step: &StepRef| self.only.as_ref().is_none_or(|only| only == step);
+        let observed = observe(self.project, &self.log, Depth::Locks);
+        let is_alive = |attempt: &Attempt| !matches!(observed.of(attempt.id), Sighting::Dead(_));
+        let mut held = run.held().filter(|(step, _)| is_meant(step));
+        let is_open = |(_, state): (_, &Step)| !state.is_completed();
+        let open = self.only.as_ref().is_none_or(|only| run.step(only).is_some_and(is_open));
+        held.any(|(_, attempt)| is_alive(attempt)) || (observed.worker && open)
+    }
+
+    /// Attempts that were begun meanwhile; at first those that are open, else the last one that ended.
+    fn find_attempts(&mut self, verify: bool) {
+        let first = self.tails.is_empty();
+        let is_meant = |step: &StepRef| self.only.as_ref().is_none_or(|only| only == step);
+        let mut found: Vec<(&Attempt, StepRef)> = Vec::new();
+        for (step, _, state) in self.log.run().steps().filter(|(step, _, _)| is_meant(step)) {
+            let past = state.history.iter().map(|past| &past.attempt).filter(|_| !first);
+            found.extend(past.chain(state.attempt()).map(|attempt| (attempt, step.clone())));
+        }
+        if first && found.is_empty() {
+            let ended = self.log.run().steps().filter(|(step, _, _)| is_meant(step));
+            let ended = ended.filter_map(|(step, _, state)| Some((state.history.last()?, step)));
+            let last = ended.max_by_key(|(past, _)| past.attempt.fence);
+            found.extend(last.map(|(past, step)| (&past.attempt, step)));
+        }
+        found.sort_by_key(|(attempt, _)| attempt.fence);
+        let newest = self.tails.last().map(|tail| tail.fence);
+        for (attempt, step) in found {
+            if newest.is_some_and(|newest| attempt.fence <= newest) {
+                continue;
+            }
+            let folder = self.project.folder(attempt.id);
+            let path = if verify { folder.verify_log() } else { folder.transcript() };
+            self.tails.push(Tail { path, at: 0, step, attempt: attempt.id, fence: attempt.fence });
+        }
     }
 }
 
@@ -189,33 +252,27 @@ fn nothing(log: &Log) -> Problem {
     )
 }
 
-fn is_alive(project: &Project, log: &mut Log, attempt: AttemptId) -> Result<bool, Problem> {
-    log.refresh()?;
-    if !log.run().held().any(|(_, held)| held.id == attempt) {
-        return Ok(false);
-    }
-    let observed = observe(project, log, Depth::Locks);
-    Ok(!matches!(observed.of(attempt), Sighting::Dead(_)))
-}
-
 fn unreadable(path: &Path, error: &io::Error) -> Problem {
     Problem::new(Kind::Io, format!("{} cannot be read", path.display())).because(error)
 }
 
-/// A file that grows.
-struct Tail<'a> {
-    path: &'a Path,
+/// What an attempt prints, as it grows.
+struct Tail {
+    path: PathBuf,
     at: u64,
+    step: StepRef,
+    attempt: AttemptId,
+    fence: Fence,
 }
 
-impl Tail<'_> {
-    fn print(&mut self, ui: &Ui) -> Result<(), Problem> {
-        let mut file = match File::open(self.path) {
+impl Tail {
+    fn print(&mut self, ui: &Ui, shown: &mut Option<AttemptId>) -> Result<(), Problem> {
+        let mut file = match File::open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(unreadable(self.path, &error)),
+            Err(error) => return Err(unreadable(&self.path, &error)),
         };
-        let failed = |error| unreadable(self.path, &error);
+        let failed = |error| unreadable(&self.path, &error);
         file.seek(SeekFrom::Start(self.at)).map_err(failed)?;
         let mut piece = Vec::new();
         file.read_to_end(&mut piece).map_err(failed)?;
@@ -223,9 +280,15 @@ impl Tail<'_> {
             return Ok(());
         }
         self.at += piece.len() as u64;
-        match ui.is_json() {
-            true => ui.data(&json!({ "text": String::from_utf8_lossy(&piece) }).to_string()),
-            false => ui.foreign(&piece),
+        if ui.is_json() {
+            let text = String::from_utf8_lossy(&piece);
+            let (step, attempt) = (self.step.to_string(), self.attempt);
+            return ui.data(&json!({ "step": step, "attempt": attempt, "text": text }).to_string());
         }
+        if *shown != Some(self.attempt) {
+            ui.talk(dim(&format!("── step {}", self.step)));
+            *shown = Some(self.attempt);
+        }
+        ui.foreign(&piece)
     }
 }

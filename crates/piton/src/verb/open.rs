@@ -8,8 +8,9 @@ use crate::error::Problem;
 use crate::plan_drift::Accepting;
 use crate::target;
 use crate::text::{bold, count};
+use crate::typed::again;
 use crate::ui::Ui;
-use crate::verb::{self, Answer, run::Begin};
+use crate::verb::{self, Answer, resume, run::Begin};
 
 /// Open a run of a plan without executing it: its steps are claimed by others
 #[derive(Debug, clap::Args)]
@@ -33,6 +34,12 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let Begin { plan, .. } = &args.begin;
     let given = args.begin.inputs()?;
     let project = verb::project()?;
+    if !args.begin.is_fresh()
+        && given.is_empty()
+        && let Some(log) = target::completed(&project, plan)?
+    {
+        return resume::finished(ui, &project, &log, Some(&again("--fresh")));
+    }
     let how = (args.accepting.on_change(), args.begin.unfinished());
     let (log, opened) = match target::open(ui, &project, (plan, given), how)? {
         OpenedRun::New(log) => (log, true),

@@ -5,7 +5,7 @@ use piton_core::view::{RunStatus, RunView};
 use piton_engine::project::Project;
 use serde_json::json;
 
-use crate::describe::run_row;
+use crate::describe::{is_unattended, open_questions, run_row};
 use crate::error::{Kind, Problem};
 use crate::exit::ExitStatus;
 use crate::text::{bold, now, table};
@@ -51,7 +51,8 @@ fn inside(ui: &Ui, project: &Project) -> Result<Answer, Problem> {
         ui.report(&Problem::from(damaged.error));
     }
     found.views.reverse();
-    let open: Vec<&RunView> = found.views.iter().filter(|view| is_open(view)).collect();
+    let mut open: Vec<&RunView> = found.views.iter().filter(|view| is_open(view)).collect();
+    open.sort_by_key(|view| attention(view));
     // With nothing open, the newest run is what a person comes back for.
     let shown: Vec<&RunView> =
         if open.is_empty() { found.views.iter().take(1).collect() } else { open };
@@ -69,10 +70,21 @@ fn inside(ui: &Ui, project: &Project) -> Result<Answer, Problem> {
     Ok(Answer::new(json!({ "place": "repository", "runs": shown, "next": next })).exiting(exit))
 }
 
-/// Unfinished, or failed with nobody having started over.
 fn is_open(view: &RunView) -> bool {
-    !matches!(
-        view.status,
-        RunStatus::Completed | RunStatus::Abandoned { .. } | RunStatus::Failed { .. }
-    )
+    !matches!(view.status, RunStatus::Completed | RunStatus::Abandoned { .. })
+}
+
+/// What waits for a person comes first, what goes on by itself last.
+fn attention(view: &RunView) -> u8 {
+    match &view.status {
+        _ if open_questions(view).next().is_some() => 0,
+        RunStatus::Waiting { .. } => 0,
+        RunStatus::Failed { .. } => 1,
+        RunStatus::Interrupted { .. } | RunStatus::Stopped { .. } => 2,
+        RunStatus::Lapsed { .. } => 3,
+        RunStatus::Open if !view.worker => 3,
+        RunStatus::Running if is_unattended(view) => 3,
+        RunStatus::Open | RunStatus::Running => 4,
+        RunStatus::Completed | RunStatus::Abandoned { .. } => 5,
+    }
 }

@@ -14,7 +14,6 @@ use piton_engine::run::observe::{Depth, look, observe};
 use piton_engine::run::plan_file;
 use piton_engine::run::runs;
 use piton_engine::run::snapshot_history::refuse_log_behind;
-use piton_engine::worker::Going;
 use serde_json::{Value, json};
 
 use crate::describe::condition_lines;
@@ -22,7 +21,7 @@ use crate::drive::{Drive, Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
 use crate::hints::{About, start_over};
 use crate::plan_drift::{self, OnChange};
-use crate::text::{bold, clipped, dim, plain, table};
+use crate::text::{bold, clipped, count, dim, plain, table};
 use crate::trust_prompt::{self, Consent};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, next_commands};
@@ -59,7 +58,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let access = if args.dry_run { Access::Look } else { Access::Existing };
     let mut log = verb::run_of(&project, access, args.run.as_deref())?;
     if log.run().is_completed() {
-        return finished(ui, &project, &log);
+        return finished(ui, &project, &log, None);
     }
     if log.run().abandoned.is_some() {
         let refusal = piton_core::refusal::Refusal::RunAbandoned;
@@ -86,10 +85,9 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         return dry_run(ui, &project, &log, args.work.jobs);
     }
     require_trust(ui, &project, &log, consent)?;
-    let place = args.work.place();
     ui.talk(format!("{}: going on", bold(log.run().opened.handle.as_str())));
-    let going = Going::On { confirmed: args.yes };
-    drive(ui, &project, log, Drive { going, place, jobs: args.work.jobs })
+    let how = Drive { confirmed: args.yes, watched: !args.work.detach, jobs: args.work.jobs };
+    drive(ui, &project, log, how)
 }
 
 pub(crate) fn load(project: &Project) -> Result<Loaded, Problem> {
@@ -126,9 +124,19 @@ fn lifted(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
     Ok(Answer::new(data).after_writing(log.store()))
 }
 
-fn finished(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
+/// Tells of a run that is completed; and how to start its plan again, where that was asked for.
+pub(crate) fn finished(
+    ui: &Ui,
+    project: &Project,
+    log: &Log,
+    again: Option<&str>,
+) -> Result<Answer, Problem> {
     let view = look(project, log, Depth::Locks)?;
-    ui.line(format!("{} is completed: nothing to resume", bold(view.handle.as_str())))?;
+    let steps = count(view.total as u64, "step");
+    ui.line(format!("{} is completed: {steps}", bold(view.handle.as_str())))?;
+    if let Some(again) = again {
+        ui.hint(format!("run it all again: `{again}`"));
+    }
     for command in next_commands(project, &view) {
         ui.line(format!("  {command}"))?;
     }

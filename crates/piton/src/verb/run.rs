@@ -15,13 +15,14 @@ use piton_engine::run::log::Log;
 use piton_engine::run::plan_file;
 use piton_engine::run::snapshot_history::refuse_log_behind;
 use piton_engine::trust::TrustList;
-use piton_engine::worker::Going;
 
 use crate::drive::{Drive, Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
 use crate::plan_drift::{self, OnChange};
+use crate::target;
 use crate::text::{bold, count};
 use crate::trust_prompt::{self, Consent};
+use crate::typed::again;
 use crate::ui::Ui;
 use crate::unfinished_menu::{self, Chosen, Wish};
 use crate::verb::{self, Answer, resume};
@@ -34,12 +35,12 @@ Examples:
   piton run plan.toml --set focus=security
   piton run plan.toml --auto-continue  go on with its unfinished run
   piton run plan.toml --fresh --yes    leave that one aside; start over
-  piton run plan.toml --detach       in the background; see `piton log -f`
+  piton run plan.toml --detach       without watching it
   piton run plan.toml --jobs 3       three steps at once, if each has a worktree
 
-Ctrl-C asks the agents to stop and keeps their work; a second one stops them at
-once. When the terminal is closed the agents go on. `piton resume` continues
-from any of these, and from kill -9.")]
+Ctrl-C stops the run and saves its work; a second one kills the agents. When the
+terminal is closed the run goes on to its end: `piton watch` shows it again.
+`piton resume` continues after a stop, a reboot or kill -9.")]
 pub(crate) struct Args {
     #[command(flatten)]
     begin: Begin,
@@ -74,7 +75,7 @@ pub(crate) struct Begin {
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
 
-    /// Start a new run although an unfinished one exists; that one goes to the attic for 30 days
+    /// Start a new run although there is one; an unfinished one goes to the attic for 30 days
     #[arg(long, conflicts_with = "accept_plan")]
     fresh: bool,
 
@@ -84,6 +85,10 @@ pub(crate) struct Begin {
 }
 
 impl Begin {
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
     pub(crate) fn unfinished(&self) -> Unfinished {
         if self.fresh { Unfinished::LeaveAside } else { Unfinished::GoOn }
     }
@@ -128,6 +133,12 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let list = TrustList::new(&project, plan, opening.plan(), &loaded.settings.agents)?;
     trust_prompt::require(ui, &list, consent)?;
 
+    if !args.begin.fresh
+        && given.is_empty()
+        && let Some(log) = target::completed(&project, plan)?
+    {
+        return resume::finished(ui, &project, &log, Some(&again("--fresh")));
+    }
     let store = project.store(Access::Create)?;
     let typed = plan.to_string_lossy();
     let wish = Wish {
@@ -137,8 +148,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         plan: &typed,
     };
     let found = opening::unended(&store, &opening)?;
-    let (place, jobs) = (args.work.place(), args.work.jobs);
-    let on = Drive { going: Going::On { confirmed: false }, place, jobs };
+    let on = Drive { confirmed: false, watched: !args.work.detach, jobs: args.work.jobs };
     let unfinished = match unfinished_menu::choose(ui, &project, found, &wish)? {
         Chosen::Own(unfinished) => unfinished,
         Chosen::Near(log) => {

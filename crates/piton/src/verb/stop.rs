@@ -14,6 +14,7 @@ use piton_engine::run::runs;
 use serde_json::{Value, json};
 
 use crate::error::{Kind, Problem};
+use crate::target::{Inside, refuse_inside};
 use crate::text::{bold, plain};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, next_commands, step_of};
@@ -54,6 +55,10 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         return Err(nothing(&log));
     }
     let step = args.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
+    let own = Inside::of_process().step;
+    if step.as_ref().is_none_or(|step| Some(step.to_string()) == own) {
+        refuse_inside(&log, "stop")?;
+    }
     let haste = if args.now { Haste::Now } else { Haste::Graceful };
     let asked = runs::stop(&mut log, step.as_ref(), Cause::UserInterrupt, haste)?;
     let grace = if args.now { Duration::ZERO } else { runs::settings_of(&log)?.grace };

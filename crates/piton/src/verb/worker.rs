@@ -1,15 +1,22 @@
-//! `piton worker`, hidden: the process behind `--detach`. Trust was asked for by whoever started it.
+//! `piton worker`, hidden: the process that works on a run, in a session of its own. What it has to say goes
+//! to whoever watches, as lines of the worker's log: its standard output.
 
-use piton_core::ids::RunId;
+use std::io;
+
+use piton_core::ids::{Position, RunId};
 use piton_engine::Access;
-use piton_engine::worker::Going;
+use piton_engine::project::Project;
+use piton_engine::run::log::Log;
+use piton_engine::worker::{self, Ended, Notes};
 
-use crate::drive::{Drive, Place, drive, jobs};
+use crate::drive::jobs;
 use crate::error::Problem;
+use crate::exit::ExitStatus;
+use crate::hints::About;
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
 
-/// Work on a run (started by `--detach`)
+/// Work on a run (started by `run` and `resume`)
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(long)]
@@ -19,9 +26,24 @@ pub(crate) struct Args {
     jobs: Option<u32>,
 }
 
-pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+pub(crate) fn run(args: &Args, _ui: &Ui) -> Result<Answer, Problem> {
+    let _held_to_the_end = worker::take_over()?;
+    let notes = Notes::new(io::stdout());
+    // Without a log, the end is about whatever is watched.
+    let mut at = Position(u64::MAX);
+    let ended = opened(args).and_then(|(project, mut log)| {
+        let worked = worker::work(&project, &mut log, args.jobs, &notes);
+        at = log.run().cursor.position;
+        log.store().tidy();
+        worked.map_err(|error| About::run(&project, &log).problem(error))
+    });
+    let exit = ended.as_ref().map_or_else(|problem| problem.kind.exit(), |_| ExitStatus::Ok);
+    notes.end(at, ended.map_or_else(|problem| Ended::Problem(problem.to_json()), Ended::Outcome));
+    Ok(Answer::streamed().exiting(exit))
+}
+
+fn opened(args: &Args) -> Result<(Project, Log), Problem> {
     let project = verb::project()?;
     let log = verb::run_of(&project, Access::Existing, Some(&args.run.to_string()))?;
-    let how = Drive { going: Going::AsAsked, place: Place::Here, jobs: args.jobs };
-    drive(ui, &project, log, how)
+    Ok((project, log))
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
+use piton_testkit::runs::wait_event;
 use piton_testkit::{Output, Sandbox, Terminal};
 use serde_json::Value;
 
@@ -251,7 +252,7 @@ fn a_run_is_told_in_plain_lines_and_looked_at_from_anywhere() {
     let doctor = sandbox.piton(&["doctor"]).output().success();
     assert!(doctor.stdout.contains("every chain is whole"), "{doctor}");
     let resumed = sandbox.piton(&["resume", prefix]).output().success();
-    assert!(resumed.stdout.contains("nothing to resume"), "{resumed}");
+    assert!(resumed.stdout.contains("is completed"), "{resumed}");
     let overview = sandbox.piton(&["-C", "plans"]).output().success();
     assert!(overview.stdout.contains(&format!("piton merge {handle}")), "{overview}");
 }
@@ -423,11 +424,7 @@ fn a_run_that_is_alive_is_not_left_aside() {
     assert_eq!(code, "E073", "{output}");
     assert!(message.contains(handle) && message.contains("step a"), "{output}");
     assert!(hint.contains(&format!("`piton stop {handle}`")), "{output}");
-    let said = data["worker_log"].as_str().expect("the worker's log");
-    sandbox.wait_until("word of the step", || {
-        fs::read_to_string(said).is_ok_and(|text| text.contains("step a: started"))
-    });
-
+    wait_event(&sandbox, "started");
     sandbox.piton(&["stop", "--now"]).output().success();
     fs::write(sandbox.mark("gate"), "").expect("the sandbox is writable");
     sandbox.piton(&fresh).output().success();

@@ -115,8 +115,12 @@ fn apply(sandbox: &Sandbox, point: &CrashPoint, kill: Kill, worker: &Running) {
     assert!(alive(stopped), "the process that reached the point waits there");
     let (keeper, agent) = (keepers(sandbox).first().copied(), agent(sandbox));
     if kill.worker {
+        // Who watches would start another.
         kill9(worker.pid());
-        assert!(!alive(worker.pid()), "the worker is dead");
+        for worker in sandbox.workers() {
+            kill9(worker);
+        }
+        assert!(!alive(worker.pid()) && sandbox.workers().is_empty(), "the worker is dead");
     }
     for (asked, pid) in [(kill.keeper, keeper), (kill.agent, agent)] {
         if let (true, Some(pid)) = (asked, pid) {
@@ -186,7 +190,7 @@ fn seeded(name: &str) -> Vec<(&'static str, Kill)> {
     let kill = |(isolation, mixed): (&'static str, u32)| {
         let kill = Kill::combination(mixed % 7 + 1);
         let kill = match who {
-            Who::Worker => Kill { worker: true, ..kill },
+            Who::Starter | Who::Worker => Kill { worker: true, ..kill },
             Who::Keeper => Kill { keeper: true, ..kill },
             Who::Successor
             | Who::Mover
@@ -215,7 +219,8 @@ fn killed_at(name: &str) {
 // snapshots.rs, those of a merge in merging.rs, those of a worktree that changes hands in states/.
 at_every_point! {
     every_point_has_its_test:
-        points_of(|_, who| matches!(who, Who::Worker | Who::Keeper)), killed_at;
+        points_of(|_, who| matches!(who, Who::Starter | Who::Worker | Who::Keeper)), killed_at;
+    worker_spawned: "worker.spawned",
     worker_lock_taken: "worker.lock-taken",
     worker_claimed: "worker.claimed",
     worker_keeper_spawned: "worker.keeper-spawned",

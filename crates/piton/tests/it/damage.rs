@@ -33,7 +33,7 @@ fn interrupted() -> Sandbox {
     sandbox.wait_exists(sandbox.mark("ready"));
     worker.signal(Signal::INT);
     worker.wait().expect_code(130);
-    assert_eq!(view(&sandbox)["status"], "interrupted");
+    assert_eq!(view(&sandbox)["status"], "stopped");
     sandbox
 }
 
@@ -110,7 +110,7 @@ fn refused(sandbox: &Sandbox, what: &str, exit: i32, words: &str) -> Vec<PathBuf
 fn an_undamaged_store_is_no_error() {
     let sandbox = interrupted();
     fold_store(&sandbox);
-    assert_eq!(view(&sandbox)["status"], "interrupted");
+    assert_eq!(view(&sandbox)["status"], "stopped");
     sandbox.piton(&["resume"]).output().success();
     assert_eq!(view(&sandbox)["status"], "completed");
 }
@@ -210,7 +210,7 @@ fn state_that_others_may_write_to_is_refused() {
     fs::set_permissions(state(&sandbox), fs::Permissions::from_mode(0o777)).expect("ours");
     assert_refused(&sandbox, "mode 777", 69, "other users may write to it");
     fs::set_permissions(state(&sandbox), fs::Permissions::from_mode(0o700)).expect("ours");
-    assert_eq!(view(&sandbox)["status"], "interrupted", "well again");
+    assert_eq!(view(&sandbox)["status"], "stopped", "well again");
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn state_that_may_not_be_entered_is_not_called_a_lost_store() {
     let mends = format!("chmod 700 '{}'", state(&sandbox).display());
     assert!(doctor.stderr.contains(&mends), "{doctor}");
     sandbox.command("sh").args(["-c", &mends]).status().expect("a shell");
-    assert_eq!(view(&sandbox)["status"], "interrupted", "well again");
+    assert_eq!(view(&sandbox)["status"], "stopped", "well again");
 }
 
 /// Without a backup the records are lost; whoever pastes what is hinted goes on, and has the work.

@@ -111,7 +111,7 @@ fn the_plan_says_it_for_all_steps_and_a_tree_that_was_lost_is_restored() {
     // The worker that records the death keeps the tree; then it is gone.
     let held = sandbox.crash_point("bury.recorded", 1);
     let worker = sandbox.piton(&["resume"]).crash_at(&held).spawn();
-    assert_eq!(held.wait_hit(), worker.pid());
+    assert_eq!(held.wait_hit(), sandbox.worker());
     drop(worker.kill9());
     fs::remove_dir_all(piton_testkit::runs::worktree(&sandbox)).expect("it was there");
     sandbox.piton(&["resume"]).output().success();
@@ -250,7 +250,7 @@ fn whoever_records_the_death_is_killed_and_it_is_asked_once() {
         all_killed(&sandbox, &RUN);
         let held = sandbox.crash_point(point, 1);
         let worker = sandbox.piton(&["resume"]).crash_at(&held).spawn();
-        assert_eq!(held.wait_hit(), worker.pid(), "{point}");
+        assert_eq!(held.wait_hit(), sandbox.worker(), "{point}");
         drop(worker.kill9());
         sandbox.piton(&["resume"]).output().expect_code(4);
         assert_eq!((events_named(&sandbox, "asked").len(), starts(&sandbox)), (1, 1), "{point}");

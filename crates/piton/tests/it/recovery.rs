@@ -95,7 +95,7 @@ fn without_any_worker_a_step_is_still_completed() {
     wait_dead(keeper);
     assert_finished(&sandbox, 1);
     let resumed = sandbox.piton(&["resume"]).output().success();
-    assert!(resumed.stdout.contains("nothing to resume"), "{resumed}");
+    assert!(resumed.stdout.contains("is completed"), "{resumed}");
 }
 
 #[test]
@@ -478,7 +478,7 @@ fn a_recovery_that_is_killed_again_and_again_ends_the_same() {
     for point in ["bury.swept", "bury.snapshot-kept", "bury.checkpointed", "bury.recorded"] {
         let point = sandbox.crash_point(point, 1);
         let resume = sandbox.piton(&["resume"]).crash_at(&point).spawn();
-        assert_eq!(point.wait_hit(), resume.pid());
+        assert_eq!(point.wait_hit(), sandbox.worker());
         drop(resume.kill9());
     }
     sandbox.piton(&["resume"]).output().success();

@@ -69,7 +69,7 @@ fn whose_lease_is_over_gives_the_worktree_up_with_its_bytes_kept() {
     sandbox.write(path.join("mine.txt"), "mine\n");
     sandbox.wait_until("the lease to be over", || view(&sandbox)["status"] == "lapsed");
     let run = view(&sandbox)["run"].as_str().expect("an id").to_owned();
-    let running = sandbox.piton(&["worker", "--run", &run]).spawn();
+    let running = sandbox.piton(&["resume", &run]).spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
     assert!(is_kept(&sandbox, "mine.txt", "mine"), "before anything else happens there");
     let fence = claim["fence"].to_string();

@@ -6,10 +6,12 @@ use std::process::Stdio;
 
 use piton_testkit::processes::{freeze, has_pending, session};
 use piton_testkit::runs::{
-    agent_step, at_work, attempt_folder, command_step, completions, events, events_named, keeper,
-    keepers, kept, lay_plan, orphaned, plan, step, view, wait_dead, wait_event, worktree,
+    agent_step, at_work, attempt_folder, command_step, completions, events_named, keeper, keepers,
+    kept, lay_plan, orphaned, plan, step, view, wait_dead, wait_event, worktree,
 };
-use piton_testkit::{DEADLINE, Output, Sandbox, Signal, Terminal, alive, signal, wait_until};
+use piton_testkit::{
+    DEADLINE, Output, Sandbox, Signal, Terminal, alive, kill9, signal, wait_until,
+};
 use serde_json::Value;
 
 /// Works, hangs the first time it is started, and comes to its end the second time.
@@ -40,11 +42,16 @@ fn status(sandbox: &Sandbox) -> Value {
     sandbox.piton(&["status", "--json"]).output().success().json()["data"]["runs"][0].clone()
 }
 
-/// The run was interrupted, says so with its cause and time, and has the agent's bytes.
+/// The run was stopped, says so with its cause and time, and has the agent's bytes.
 #[track_caller]
-fn assert_interrupted(sandbox: &Sandbox, cause: &str) {
+fn assert_stopped(sandbox: &Sandbox, cause: &str) {
+    assert_left(sandbox, "stopped", cause);
+}
+
+#[track_caller]
+fn assert_left(sandbox: &Sandbox, as_what: &str, cause: &str) {
     let run = status(sandbox);
-    assert_eq!((run["status"].as_str(), run["cause"].as_str()), (Some("interrupted"), Some(cause)));
+    assert_eq!((run["status"].as_str(), run["cause"].as_str()), (Some(as_what), Some(cause)));
     let at = run["at"].as_str().expect("a time");
     let (opened, changed) = (&run["opened_at"], &run["changed_at"]);
     assert!(opened.as_str() <= Some(at) && Some(at) <= changed.as_str(), "{opened} {at} {changed}");
@@ -91,34 +98,35 @@ fn ctrl_c_stops_the_agent_and_keeps_its_work() {
     assert_eq!(exit_record(&sandbox)["signal"], Signal::INT.as_raw(), "it was asked, not killed");
     let asked = events_named(&sandbox, "stop_requested");
     assert_eq!((asked.len(), asked[0]["haste"].as_str()), (1, Some("graceful")));
-    assert_interrupted(&sandbox, "user_interrupt");
+    assert_stopped(&sandbox, "user_interrupt");
     assert_resumes(&sandbox, 2);
 }
 
 #[test]
-fn a_terminal_sends_ctrl_c_to_the_worker_alone() {
+fn a_terminal_sends_ctrl_c_to_the_watcher_alone() {
     let sandbox = sandbox(HANGS_ONCE);
     let mut terminal = Terminal::start(&sandbox, &RUN);
     sandbox.wait_exists(sandbox.mark("ready"));
     let agent = sandbox.wait_pid(sandbox.mark("agent"));
-    let (worker, keeper) = (terminal.pid(), keeper(&sandbox));
-    assert_eq!(session(worker), Some(worker), "the terminal is the worker's");
-    assert_ne!(session(keeper), Some(worker));
-    assert_ne!(session(agent), Some(worker));
+    let (watcher, worker, keeper) = (terminal.pid(), sandbox.worker(), keeper(&sandbox));
+    assert_eq!(session(watcher), Some(watcher), "the terminal is the watcher's");
+    for other in [worker, keeper, agent] {
+        assert_ne!(session(other), Some(watcher));
+    }
 
-    // A frozen worker takes no signal: whoever stops now was reached by the terminal.
-    freeze(worker);
+    // A frozen watcher takes no signal: whoever stops now was reached by the terminal.
+    freeze(watcher);
     terminal.type_in("\u{3}");
-    wait_until(DEADLINE, "Ctrl-C at the worker", || has_pending(worker, Signal::INT));
-    assert!(!has_pending(keeper, Signal::INT) && !has_pending(agent, Signal::INT));
+    wait_until(DEADLINE, "Ctrl-C at the watcher", || has_pending(watcher, Signal::INT));
+    assert!([worker, keeper, agent].iter().all(|other| !has_pending(*other, Signal::INT)));
     assert_eq!(events_named(&sandbox, "stop_requested"), Vec::<Value>::new());
     assert!(alive(agent) && alive(keeper), "Ctrl-C did not reach them");
 
-    assert!(signal(worker, Signal::CONT));
+    assert!(signal(watcher, Signal::CONT));
     let output = terminal.wait().expect_code(130);
-    assert!(output.stdout.contains("interrupted"), "{output}");
+    assert!(output.stdout.contains("Stopped"), "{output}");
     assert!(!alive(agent));
-    assert_interrupted(&sandbox, "user_interrupt");
+    assert_stopped(&sandbox, "user_interrupt");
     assert_resumes(&sandbox, 2);
 }
 
@@ -131,7 +139,7 @@ fn an_agent_that_ignores_the_request_is_killed_after_the_grace() {
     assert!(!alive(agent));
     assert_eq!(exit_record(&sandbox)["signal"], Signal::KILL.as_raw(), "nothing else ended it");
     assert_eq!(events_named(&sandbox, "stop_requested").len(), 1);
-    assert_interrupted(&sandbox, "user_interrupt");
+    assert_stopped(&sandbox, "user_interrupt");
     assert_resumes(&sandbox, 2);
 }
 
@@ -148,7 +156,7 @@ fn a_second_ctrl_c_kills_at_once() {
     let hastes = events_named(&sandbox, "stop_requested");
     let hastes: Vec<_> = hastes.iter().map(|event| event["haste"].as_str()).collect();
     assert_eq!(hastes, [Some("graceful"), Some("now")]);
-    assert_interrupted(&sandbox, "user_interrupt");
+    assert_stopped(&sandbox, "user_interrupt");
     assert_resumes(&sandbox, 2);
 }
 
@@ -169,7 +177,7 @@ fn a_third_ctrl_c_waits_for_nobody() {
     assert!(signal(keeper, Signal::CONT));
     wait_dead(keeper);
     assert!(!alive(agent));
-    assert_interrupted(&sandbox, "user_interrupt");
+    assert_stopped(&sandbox, "user_interrupt");
     assert_resumes(&sandbox, 2);
 }
 
@@ -182,7 +190,7 @@ fn an_agent_that_ends_well_when_asked_to_stop_has_not_finished() {
     worker.signal(Signal::TERM);
     worker.wait().expect_code(143);
     assert_eq!(exit_record(&sandbox)["code"], 0, "it said that all was well");
-    assert_interrupted(&sandbox, "termination");
+    assert_stopped(&sandbox, "termination");
     assert_resumes(&sandbox, 2);
 }
 
@@ -225,7 +233,7 @@ fn interrupted_at(point: &str, sandbox: &Sandbox) -> Value {
     worker.wait().expect_code(130);
     let run = view(sandbox);
     let shown = (run["status"].as_str(), run["cause"].as_str());
-    assert_eq!(shown, (Some("interrupted"), Some("user_interrupt")));
+    assert_eq!(shown, (Some("stopped"), Some("user_interrupt")));
     sandbox.wait_no_processes();
     run
 }
@@ -249,26 +257,22 @@ fn ctrl_c_before_landing_leaves_only_the_landing_to_do() {
     assert_resumes(&sandbox, 1);
 }
 
-/// The worker has left; its agent works on, and the next worker finds it at work.
-fn assert_goes_on_without_its_worker(sandbox: &Sandbox, agent: u32) {
+/// Whoever watched has left; the run goes on to its end by itself.
+#[track_caller]
+fn assert_goes_on_to_its_end(sandbox: &Sandbox, agent: u32) {
     assert!(alive(agent), "the agent works on");
-    assert_eq!(keepers(sandbox).len(), 1);
-    assert_eq!(status(sandbox)["status"], "running");
-    let names: Vec<Value> = events(sandbox).iter().map(|event| event["event"].clone()).collect();
-    assert!(!names.contains(&"stop_requested".into()), "{names:?}");
-    let resume = sandbox.piton(&["resume"]).spawn();
-    sandbox.wait_until("a word of the adopted attempt", || resume.stderr().contains("step work"));
-    assert_eq!(sandbox.wait_pid(sandbox.mark("agent")), agent);
-    assert!(alive(agent));
+    assert_eq!((keepers(sandbox).len(), sandbox.workers().len()), (1, 1));
+    let run = status(sandbox);
+    assert_eq!((&run["status"], &run["worker"]), (&"running".into(), &true.into()));
+    assert_eq!(events_named(sandbox, "stop_requested"), Vec::<Value>::new());
     std::fs::write(sandbox.mark("go"), "").expect("the sandbox is writable");
-    resume.wait().success();
+    sandbox.wait_until("the end of the run", || view(sandbox)["status"] == "completed");
     assert_finished(sandbox, 1);
-    let claims = events_named(sandbox, "claimed");
-    assert_eq!(claims.iter().filter(|claim| claim["step"]["step"] == "work").count(), 1);
+    assert_eq!(events_named(sandbox, "claimed").len(), 2, "each step once");
 }
 
 #[test]
-fn a_closed_terminal_ends_the_worker_and_not_the_agent() {
+fn a_closed_terminal_ends_the_watcher_and_not_the_run() {
     let sandbox = sandbox(PATIENT);
     let mut terminal = Terminal::start(&sandbox, &RUN);
     sandbox.wait_exists(sandbox.mark("ready"));
@@ -276,7 +280,75 @@ fn a_closed_terminal_ends_the_worker_and_not_the_agent() {
     assert!(alive(terminal.pid()));
     terminal.close();
     terminal.wait().expect_code(129);
-    assert_goes_on_without_its_worker(&sandbox, agent);
+    assert_goes_on_to_its_end(&sandbox, agent);
+}
+
+#[test]
+fn a_killed_watcher_ends_nothing_but_itself() {
+    let sandbox = sandbox(PATIENT);
+    let (watcher, agent) = at_work(&sandbox, &RUN);
+    drop(watcher.kill9_alone());
+    assert_goes_on_to_its_end(&sandbox, agent);
+}
+
+#[test]
+fn ctrl_c_in_watch_is_harmless() {
+    let sandbox = sandbox(PATIENT);
+    let (driver, agent) = at_work(&sandbox, &RUN);
+    let mut terminal = Terminal::start(&sandbox, &["watch"]);
+    sandbox.wait_until("the step on the screen", || terminal.shown().contains("work"));
+    terminal.type_in("\u{3}");
+    terminal.wait().expect_code(130);
+    drop(driver.kill9_alone());
+    assert_goes_on_to_its_end(&sandbox, agent);
+}
+
+#[test]
+fn a_worker_that_dies_is_replaced_by_whoever_watches() {
+    let sandbox = sandbox(PATIENT);
+    let (watcher, agent) = at_work(&sandbox, &RUN);
+    let first = sandbox.worker();
+    kill9(first);
+    sandbox.wait_until("another worker", || sandbox.workers().iter().any(|pid| *pid != first));
+    assert!(alive(agent), "the agent does not notice");
+    std::fs::write(sandbox.mark("go"), "").expect("the sandbox is writable");
+    let output = watcher.wait().success();
+    assert!(output.stderr.contains("the worker is gone; starting another"), "{output}");
+    assert_finished(&sandbox, 1);
+}
+
+#[test]
+fn a_run_without_a_worker_is_paused_and_says_so() {
+    let sandbox = sandbox(PATIENT);
+    let (watcher, agent) = at_work(&sandbox, &RUN);
+    drop(watcher.kill9());
+    let shown = sandbox.piton(&["status"]).output().success();
+    assert!(shown.stdout.contains("no worker is running"), "{shown}");
+    assert_eq!(status(&sandbox)["worker"], false);
+    std::fs::write(sandbox.mark("go"), "").expect("the sandbox is writable");
+    wait_dead(agent);
+    sandbox.wait_no_processes();
+    let shown = sandbox.piton(&[]).output().success();
+    assert!(shown.stdout.contains("paused: no worker is running"), "{shown}");
+    let handle = status(&sandbox)["handle"].as_str().expect("a handle").to_owned();
+    assert!(shown.stdout.contains(&format!("\n  piton resume {handle}\n")), "{shown}");
+    let watched = sandbox.piton(&["watch"]).output().success();
+    assert!(watched.stdout.contains("paused: no worker is running"), "{watched}");
+    assert_resumes(&sandbox, 1);
+}
+
+#[test]
+fn a_second_resume_watches_the_worker_that_is_there() {
+    let sandbox = sandbox(PATIENT);
+    let (first, _) = at_work(&sandbox, &RUN);
+    let worker = sandbox.worker();
+    let second = sandbox.piton(&["resume"]).spawn();
+    sandbox.wait_until("a word of the attempt", || second.stderr().contains("step work"));
+    assert_eq!(sandbox.workers(), [worker]);
+    std::fs::write(sandbox.mark("go"), "").expect("the sandbox is writable");
+    second.wait().success();
+    first.wait().success();
+    assert_finished(&sandbox, 1);
 }
 
 #[test]
@@ -300,7 +372,7 @@ fn whatever_an_agent_leaves_running_is_ended() {
     worker.signal(Signal::INT);
     worker.wait().expect_code(130);
     assert_eq!(first.iter().filter(|pid| alive(**pid)).count(), 0, "{first:?}");
-    assert_interrupted(&sandbox, "user_interrupt");
+    assert_stopped(&sandbox, "user_interrupt");
 
     // The second time the agent ends by itself and leaves as many behind.
     for n in 1..=6 {
@@ -370,7 +442,7 @@ fn one_step_can_be_stopped() {
     sandbox.piton(&["stop", &handle, "nonsense"]).output().expect_code(2);
     sandbox.piton(&["stop", &handle, "work"]).output().success();
     worker.wait().expect_code(130);
-    assert_interrupted(&sandbox, "user_interrupt");
+    assert_left(&sandbox, "interrupted", "user_interrupt");
     assert_resumes(&sandbox, 2);
 }
 

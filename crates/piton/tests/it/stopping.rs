@@ -142,7 +142,7 @@ fn a_worker_that_waits_for_a_step_which_is_stopped_ends_and_goes_on_later() {
     assert_eq!(beat(&sandbox, &one), "stop_requested");
     data(&sandbox, &["release", "plan.toml", "jwt", "--worktree", &one]);
     let ended = worker.wait().expect_code(130);
-    assert!(ended.stderr.contains("was stopped"), "{ended}");
+    assert!(ended.stderr.contains("Stopped"), "{ended}");
     assert_eq!(view(&sandbox)["status"], "stopped");
 
     // Lifted, with nobody at it: somebody has to claim it.

@@ -2,9 +2,10 @@
 //! busy handler sleeps in growing steps, and its error does not name the process in the way.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,65 +15,67 @@ use crate::{StoreError, os};
 /// How long a writer waits for its turn before it says who has it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A waiting writer tries again after this, about as long as a short transaction takes; and after at
-/// most so long when it has waited for a while.
+/// A lock that was just taken is mostly free again after a short transaction: so long a writer tries by itself,
+/// and then queues.
+const TRIES: u32 = 4;
 const RETRY: Duration = Duration::from_micros(50);
-const RETRY_MAX: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(super) struct WriteLock {
     path: PathBuf,
-    /// Behind a mutex because a lock belongs to an open file: two threads would both have it.
-    file: Mutex<File>,
 }
 
-/// The right to write, until dropped.
+/// The right to write, until dropped: closing the file ends the lock.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
-    file: MutexGuard<'a, File>,
+pub(super) struct Turn {
+    _locked: File,
 }
 
 impl WriteLock {
     pub(super) fn open(path: PathBuf) -> Result<WriteLock, StoreError> {
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(PRIVATE_FILE)
-            .open(&path);
-        match opened {
-            Ok(file) => Ok(WriteLock { path, file: Mutex::new(file) }),
+        match open(&path) {
+            Ok(_) => Ok(WriteLock { path }),
             Err(source) => Err(StoreError::CannotOpen { path, source }),
         }
     }
 
-    pub(super) fn take(&self, patience: Duration) -> Result<Turn<'_>, StoreError> {
-        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn take(&self, patience: Duration) -> Result<Turn, StoreError> {
+        let failed = |source| StoreError::Io { doing: "taking the write lock", source };
         let begun = Instant::now();
-        let mut pause = RETRY;
-        loop {
+        let file = open(&self.path).map_err(failed)?;
+        for _ in 0..TRIES {
             match file.try_lock() {
-                Ok(()) => return Ok(Turn { file }),
-                Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(source)) => {
-                    return Err(StoreError::Io { doing: "taking the write lock", source });
-                }
+                Ok(()) => return Ok(Turn { _locked: file }),
+                Err(TryLockError::WouldBlock) => thread::sleep(RETRY),
+                Err(TryLockError::Error(source)) => return Err(failed(source)),
             }
-            let waited = begun.elapsed();
-            if waited >= patience {
+        }
+        match self.queue(patience) {
+            Some(locked) => locked.map(|_locked| Turn { _locked }).map_err(failed),
+            None => {
                 let (path, holder) = (self.path.clone(), os::lock_holder(&file));
-                return Err(StoreError::Busy { path, holder, waited });
+                Err(StoreError::Busy { path, holder, waited: begun.elapsed() })
             }
-            thread::sleep(pause.min(patience - waited));
-            pause = (2 * pause).min(RETRY_MAX);
+        }
+    }
+
+    /// Waits in the kernel's queue, which lets nobody starve. Where the patience is over first, whatever the
+    /// thread still gets is given back at once.
+    fn queue(&self, patience: Duration) -> Option<io::Result<File>> {
+        let (sender, locked) = mpsc::channel();
+        let path = self.path.clone();
+        thread::spawn(move || {
+            let locked = open(&path).and_then(|file| file.lock().map(|()| file));
+            let _nobody_waits = sender.send(locked);
+        });
+        match locked.recv_timeout(patience) {
+            Ok(locked) => Some(locked),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
         }
     }
 }
 
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        // Cannot fail on a file that is locked; if it did, closing the file would end the lock.
-        let _ = self.file.unlock();
-    }
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(PRIVATE_FILE).open(path)
 }

@@ -40,8 +40,9 @@ fn what_was_reported_from_inside_reaches_the_next_prompt() {
     lay_plan(&sandbox, &plan(&sandbox, &steps));
     let worker = sandbox.piton(&["run", "plan.toml", "--auto-continue", "--trust"]).spawn();
     sandbox.wait_exists(sandbox.mark("ready"));
-    kill9(keeper(&sandbox));
-    kill9(worker.pid());
+    let keeper = keeper(&sandbox);
+    drop(worker.kill9());
+    kill9(keeper);
     let shown = sandbox.piton(&["show"]).output().success().stdout;
     for text in ["reported: 40 %", "reported done: validate", "reported file: src/auth.ts:120 open"]
     {

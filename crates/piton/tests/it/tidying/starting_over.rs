@@ -20,7 +20,7 @@ fn abandoning_ends_what_lives_and_keeps_all_of_it() {
     lab.data(&["trust", "plan.toml", "--yes"]);
     let handle = view(&lab.sandbox)["handle"].as_str().expect("a handle").to_owned();
     let run = view(&lab.sandbox)["run"].as_str().expect("an id").to_owned();
-    let running = lab.sandbox.piton(&["worker", "--run", &run]).spawn();
+    let running = lab.sandbox.piton(&["resume", &run]).spawn();
     lab.sandbox.wait_exists(&ready);
     // Nobody is there to agree: nothing happens, and it is said what would.
     let out = lab.sandbox.piton(&["abandon", &handle]).output().expect_code(4);

@@ -1,0 +1,91 @@
+//! Watching a run that a worker works on: what is recorded, what the worker says beside it, how it ends, and
+//! what the watcher itself is told by signals. Nothing here works on a run; a watcher can be killed.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use piton_core::event::{Cause, Event};
+use piton_core::ids::Position;
+
+use crate::attempt::signals::Listener;
+use crate::error::EngineError;
+use crate::project::Project;
+use crate::run::log::Log;
+use crate::run::observe::has_worker;
+use crate::worker::{Ended, NotesReader, Notice, Said, What};
+
+/// How long a look waits for something new.
+const PACE: Duration = Duration::from_millis(50);
+
+/// What a watcher sees, in order.
+#[derive(Debug)]
+pub enum Seen {
+    Event(Box<Event>),
+    Notice(Notice),
+    /// The worker's last line.
+    Ended(Ended),
+    /// No worker is there any more, and none has said why.
+    WorkerGone,
+    /// This process was told to stop.
+    Signal(Cause),
+}
+
+/// A watcher of one run.
+pub struct Watch {
+    notes: NotesReader,
+    /// Ends that were said before this point of the log are not about what is watched.
+    since: Position,
+    signals: Receiver<Cause>,
+    _listener: Listener,
+}
+
+impl Watch {
+    /// Watches from now on. To be made before a worker is started, so that nothing it says is missed.
+    pub fn start(project: &Project, log: &Log) -> Result<Watch, EngineError> {
+        let (sender, signals) = mpsc::channel();
+        let listener = Listener::start(sender, |cause| cause)?;
+        let run = log.run();
+        let notes = NotesReader::from_now_on(&project.worker_log(run.opened.run));
+        Ok(Watch { notes, since: run.cursor.position, signals, _listener: listener })
+    }
+
+    /// What happened since the last look; waits a moment where there is nothing.
+    pub fn look(&mut self, project: &Project, log: &mut Log) -> Result<Vec<Seen>, EngineError> {
+        let mut seen = self.new(project, log)?;
+        if seen.iter().all(|seen| matches!(seen, Seen::WorkerGone)) {
+            log.wait(PACE)?;
+            seen = self.new(project, log)?;
+        }
+        Ok(seen)
+    }
+
+    fn new(&mut self, project: &Project, log: &mut Log) -> Result<Vec<Seen>, EngineError> {
+        let mut seen = Vec::new();
+        // Asked for before the notes are read: a worker says how it ends while it lives.
+        let is_there = has_worker(project, log.run().opened.run);
+        let notes = self.notes.read();
+        let Position(before) = log.run().cursor.position;
+        // What a note was said about is in the log by now.
+        let mut events = log.refresh()?.into_iter().zip(before + 1..).peekable();
+        for Said { at, what } in notes {
+            while let Some((event, _)) = events.next_if(|(_, position)| *position <= at.0) {
+                seen.push(Seen::Event(Box::new(event)));
+            }
+            match what {
+                What::Notice(notice) => seen.push(Seen::Notice(notice)),
+                What::Ended(_) if at < self.since => {}
+                What::Ended(ended) => seen.push(Seen::Ended(ended)),
+            }
+        }
+        seen.extend(events.map(|(event, _)| Seen::Event(Box::new(event))));
+        match self.signals.recv_timeout(Duration::ZERO) {
+            Ok(cause) => seen.push(Seen::Signal(cause)),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+        let has_ended = seen.iter().any(|seen| matches!(seen, Seen::Ended(_)));
+        if !is_there && !has_ended {
+            seen.push(Seen::WorkerGone);
+        }
+        Ok(seen)
+    }
+}
