@@ -168,7 +168,7 @@ impl Stage {
     }
 
     /// Starts a verb of the real binary, with its own place for trust.
-    fn start(&self, words: &[&str]) -> Result<Started, EngineError> {
+    fn start(&self, words: &[&str]) -> Result<Playing, EngineError> {
         let child = Command::new(&self.piton)
             .args(words)
             .current_dir(&self.folder)
@@ -179,7 +179,7 @@ impl Stage {
             .stderr(Stdio::null())
             .spawn()
             .map_err(EngineError::io("piton cannot be started"))?;
-        Ok(Started(child))
+        Ok(Playing(child))
     }
 
     /// The run as its log tells it now.
@@ -254,9 +254,9 @@ impl Stage {
     }
 }
 
-struct Started(Child);
+struct Playing(Child);
 
-impl Started {
+impl Playing {
     fn pid(&self) -> u32 {
         self.0.id()
     }
@@ -272,7 +272,7 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for Playing {
     fn drop(&mut self) {
         self.kill9();
     }

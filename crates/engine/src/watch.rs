@@ -31,7 +31,7 @@ pub enum Seen {
 }
 
 /// A watcher of one run.
-pub struct Watch {
+pub struct Watcher {
     notes: NotesReader,
     /// Ends that were said before this point of the log are not about what is watched.
     since: Position,
@@ -39,14 +39,14 @@ pub struct Watch {
     _listener: Listener,
 }
 
-impl Watch {
+impl Watcher {
     /// Watches from now on. To be made before a worker is started, so that nothing it says is missed.
-    pub fn start(project: &Project, log: &Log) -> Result<Watch, EngineError> {
+    pub fn start(project: &Project, log: &Log) -> Result<Watcher, EngineError> {
         let (sender, signals) = mpsc::channel();
         let listener = Listener::start(sender, |cause| cause)?;
         let run = log.run();
         let notes = NotesReader::from_now_on(&project.worker_log(run.opened.run));
-        Ok(Watch { notes, since: run.cursor.position, signals, _listener: listener })
+        Ok(Watcher { notes, since: run.cursor.position, signals, _listener: listener })
     }
 
     /// What happened since the last look; waits a moment where there is nothing.

@@ -15,7 +15,7 @@ use piton_engine::run::condition::{self, Condition};
 use piton_engine::run::log::Log;
 use piton_engine::run::observe::{Depth, look, observe};
 use piton_engine::run::runs;
-use piton_engine::watch::{Seen, Watch};
+use piton_engine::watch::{Seen, Watcher};
 use piton_engine::worker::{self, Ended, Notice, Outcome, Started};
 use serde_json::json;
 
@@ -77,7 +77,7 @@ pub(crate) fn drive(
     // Before anything is recorded: nothing could be started.
     runs::trusted(project, &log).map_err(|error| about(&log, error))?;
     runs::lift(project, &mut log, how.confirmed)?;
-    let watch = Watch::start(project, &log)?;
+    let watch = Watcher::start(project, &log)?;
     let started = worker::start(project, &log, how.jobs).map_err(|error| about(&log, error))?;
     match how.watched {
         true => {
@@ -94,7 +94,7 @@ pub(crate) fn drive(
 /// Watches a run that others drive; ends with it, or once nothing of it moves.
 pub(crate) fn look_on(ui: &Ui, project: &Project, log: Log) -> Result<Answer, Problem> {
     refuse_inside(&log, "watch")?;
-    let watch = Watch::start(project, &log)?;
+    let watch = Watcher::start(project, &log)?;
     let mut watching = Watching::new(ui, project, log, Manner::LooksOn);
     watching.show_present();
     watching.to_the_end(watch)
@@ -189,7 +189,7 @@ impl<'a> Watching<'a> {
         }
     }
 
-    fn to_the_end(mut self, mut watch: Watch) -> Result<Answer, Problem> {
+    fn to_the_end(mut self, mut watch: Watcher) -> Result<Answer, Problem> {
         let over = self.until_over(&mut watch);
         let Watching { ui, project, mut log, progress, .. } = self;
         progress.end();
@@ -205,7 +205,7 @@ impl<'a> Watching<'a> {
         }
     }
 
-    fn until_over(&mut self, watch: &mut Watch) -> Result<Over, Problem> {
+    fn until_over(&mut self, watch: &mut Watcher) -> Result<Over, Problem> {
         loop {
             for seen in watch.look(self.project, &mut self.log)? {
                 match (seen, self.manner) {
