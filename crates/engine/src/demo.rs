@@ -86,7 +86,7 @@ pub fn demo(
     let scene = disturbed.in_the_middle("draft")?;
     watcher.kill9();
     let (lines, pid) = (scene.lines, watcher.pid());
-    say(format!("draft has {lines} of {LINES} lines: kill -9 `piton run`, process {pid}"));
+    say(format!("draft has {lines} of {LINES} lines: kill -9 piton run (process {pid})"));
     disturbed.await_lines("draft", scene.lines + 1)?;
     let lines = disturbed.lines("draft");
     say(format!("the run goes on by itself: {lines} lines by now"));
