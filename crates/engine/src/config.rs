@@ -56,6 +56,8 @@ pub struct Settings {
 #[derive(Debug, Clone)]
 pub struct Loaded {
     pub settings: Settings,
+    /// What tells a person; of no concern to a run, and not recorded with it.
+    pub notify: Option<String>,
     /// One row for each key, in the order of the documented defaults, then one for each agent.
     pub sources: Vec<Source>,
 }
@@ -143,6 +145,7 @@ pub const BRANCH_EVERY: Bounds = Bounds {
 pub const PATIENCE: Bounds =
     Bounds { key: "--wait", min: Duration::ZERO, max: Duration::from_secs(30 * 24 * 3600) };
 
+const NOTIFY: &str = "notify";
 const SNAPSHOT_KEEP: &str = "snapshot.keep";
 const SNAPSHOT_BRANCH: &str = "snapshot.branch";
 const WORKTREE_ROOT: &str = "worktree.root";
@@ -231,6 +234,7 @@ struct MergedLayers {
     snapshot_branch_every: Option<(Duration, Origin)>,
     worktree_root: Option<(String, Origin)>,
     transcript_mib: Option<(u32, Origin)>,
+    notify: Option<(String, Origin)>,
     agents: BTreeMap<AgentName, (Agent, Origin)>,
 }
 
@@ -251,6 +255,7 @@ impl MergedLayers {
         put(&mut self.snapshot_branch_every, layer.snapshot_branch_every, origin);
         put(&mut self.worktree_root, layer.worktree_root, origin);
         put(&mut self.transcript_mib, layer.transcript_mib, origin);
+        put(&mut self.notify, layer.notify, origin);
         let agents = layer.agents.into_iter();
         self.agents.extend(agents.map(|(name, agent)| (name, (agent, origin.clone()))));
     }
@@ -296,12 +301,14 @@ impl MergedLayers {
         let (branch_every, branch_every_from) = self.snapshot_branch_every.expect(SET);
         let (root, root_from) = self.worktree_root.expect(SET);
         let (mib, mib_from) = self.transcript_mib.expect(SET);
+        let (notify, notify_from) = self.notify.expect(SET);
         let row = |key: &str, value: String, origin: Origin| Source {
             key: key.to_owned(),
             value,
             origin,
         };
         let mut sources = vec![
+            row(NOTIFY, notify.clone(), notify_from),
             row(LEASE.key, show(lease), lease_from),
             row(GRACE.key, show(grace), grace_from),
             row(SNAPSHOT_EVERY.key, show(every), every_from),
@@ -329,7 +336,7 @@ impl MergedLayers {
             transcript_max: u64::from(mib) * MIB,
             agents,
         };
-        Loaded { settings, sources }
+        Loaded { settings, notify: Some(notify).filter(|text| !text.is_empty()), sources }
     }
 }
 

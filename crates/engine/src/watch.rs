@@ -1,7 +1,7 @@
 //! Watching a run that a worker works on: what is recorded, what the worker says beside it, how it ends, and
 //! what the watcher itself is told by signals. Nothing here works on a run; a watcher can be killed.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use piton_core::event::{Cause, Event};
@@ -59,6 +59,11 @@ impl Watcher {
         Ok(seen)
     }
 
+    /// What this process was told to do, for whoever waits for something else.
+    pub fn signal(&self) -> Option<Cause> {
+        self.signals.try_recv().ok()
+    }
+
     fn new(&mut self, project: &Project, log: &mut Log) -> Result<Vec<Seen>, EngineError> {
         let mut seen = Vec::new();
         // Asked for before the notes are read: a worker says how it ends while it lives.
@@ -78,10 +83,7 @@ impl Watcher {
             }
         }
         seen.extend(events.map(|(event, _)| Seen::Event(Box::new(event))));
-        match self.signals.recv_timeout(Duration::ZERO) {
-            Ok(cause) => seen.push(Seen::Signal(cause)),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
-        }
+        seen.extend(self.signal().map(Seen::Signal));
         let has_ended = seen.iter().any(|seen| matches!(seen, Seen::Ended(_)));
         if !is_there && !has_ended {
             seen.push(Seen::WorkerGone);

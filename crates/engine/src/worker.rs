@@ -36,11 +36,22 @@ use crate::run::runs::{settings_of, trusted};
 use crate::trust::Trusted;
 
 mod notes;
+mod notify;
 mod start;
 
 pub use notes::{Ended, Notes, NotesReader, Said, What};
+use notify::Notifier;
 use start::own_program;
 pub use start::{Started, start, take_over};
+
+/// What a worker is started with.
+#[derive(Debug, Clone, Default)]
+pub struct WorkOptions {
+    /// How many attempts at once, where the plan's own number is not what is wanted.
+    pub jobs: Option<u32>,
+    /// What tells a person that the run needs them or is over.
+    pub notify: Option<String>,
+}
 
 /// What a worker says beyond what it records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,17 +136,18 @@ const STILLBORN_MAX: u32 = 5;
 pub fn work(
     project: &Project,
     log: &mut Log,
-    jobs: Option<u32>,
+    options: WorkOptions,
     notes: &Notes,
 ) -> Result<Outcome, EngineError> {
     let settings = settings_of(log)?;
     trusted(project, log)?;
-    let mut worker = Worker::start(project, log, settings, jobs, notes)?;
+    let mut worker = Worker::start(project, log, settings, options, notes)?;
     loop {
         if let Some(outcome) = worker.turn()? {
             if matches!(outcome, Outcome::Completed) {
                 worker.see_keepers_out();
             }
+            worker.notifier.outcome(worker.log.run(), &outcome);
             return Ok(outcome);
         }
         if worker.leaving.is_none() {
@@ -153,6 +165,7 @@ struct Worker<'a> {
     settings: Settings,
     jobs: Option<u32>,
     notes: &'a Notes,
+    notifier: Notifier,
     inputs: Receiver<WorkerInput>,
     sender: Sender<WorkerInput>,
     _signals: Listener,
@@ -177,7 +190,7 @@ impl<'a> Worker<'a> {
         project: &'a Project,
         log: &'a mut Log,
         settings: Settings,
-        jobs: Option<u32>,
+        options: WorkOptions,
         notes: &'a Notes,
     ) -> Result<Worker<'a>, EngineError> {
         let (sender, inputs) = mpsc::channel();
@@ -187,8 +200,9 @@ impl<'a> Worker<'a> {
             project,
             log,
             settings,
-            jobs,
+            jobs: options.jobs,
             notes,
+            notifier: Notifier::new(options.notify),
             inputs,
             sender,
             _signals: signals,
@@ -215,7 +229,9 @@ impl<'a> Worker<'a> {
     /// Observe, ask what to do, act. Something is returned when there is nothing left to do here.
     fn turn(&mut self) -> Result<Option<Outcome>, EngineError> {
         loop {
-            self.log.refresh()?;
+            for event in self.log.refresh()? {
+                self.notifier.event(self.log.run(), &event);
+            }
             self.seen();
             let observed =
                 Observed { jobs: self.jobs, ..observe(self.project, self.log, Depth::Locks) };

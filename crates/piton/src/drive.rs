@@ -25,6 +25,7 @@ use crate::error::{Detail, Kind, Problem, interrupted};
 use crate::hints::{About, start_over_shown};
 use crate::next::next_commands;
 use crate::progress::Progress;
+use crate::question_prompt::{Asked, QuestionPrompt};
 use crate::remedy::{trust_first, words};
 use crate::start::from_here;
 use crate::target::refuse_inside;
@@ -168,6 +169,7 @@ struct Watching<'a> {
     log: Log,
     manner: Manner,
     progress: Progress<'a>,
+    prompt: QuestionPrompt<'a>,
     /// What was asked of the run by a signal.
     stopping: Option<(Cause, Haste)>,
     /// Where the log was when a worker was last started, and how often that was in vain.
@@ -177,8 +179,17 @@ struct Watching<'a> {
 
 impl<'a> Watching<'a> {
     fn new(ui: &'a Ui, project: &'a Project, log: Log, manner: Manner) -> Watching<'a> {
-        let (progress, started_at) = (Progress::start(ui, project), log.run().cursor.position);
-        Watching { ui, project, log, manner, progress, stopping: None, started_at, fruitless: 0 }
+        Watching {
+            ui,
+            project,
+            manner,
+            progress: Progress::start(ui, project),
+            prompt: QuestionPrompt::new(ui),
+            stopping: None,
+            started_at: log.run().cursor.position,
+            fruitless: 0,
+            log,
+        }
     }
 
     /// What was begun before anybody watched.
@@ -207,11 +218,12 @@ impl<'a> Watching<'a> {
 
     fn until_over(&mut self, watch: &mut Watcher) -> Result<Over, Problem> {
         loop {
+            let mut ended = None;
             for seen in watch.look(self.project, &mut self.log)? {
                 match (seen, self.manner) {
                     (Seen::Event(event), _) => self.progress.event(self.log.run(), &event),
                     (Seen::Notice(notice), _) => self.progress.hear(self.log.run(), notice),
-                    (Seen::Ended(ended), _) => return Ok(Over::Ended(ended)),
+                    (Seen::Ended(end), _) => ended = Some(end),
                     (Seen::WorkerGone, Manner::Drives { jobs }) => self.start_again(jobs)?,
                     (Seen::Signal(cause), Manner::Drives { .. }) => self.signal(cause)?,
                     (Seen::Signal(cause), Manner::LooksOn) => return Ok(Over::Left(cause)),
@@ -221,7 +233,32 @@ impl<'a> Watching<'a> {
                     (Seen::WorkerGone, Manner::LooksOn) => {}
                 }
             }
+            if self.stopping.is_none() {
+                let asked = self.prompt.ask_open(self.project, &mut self.log, watch)?;
+                match (asked, self.manner) {
+                    (Asked::Done, _) => {}
+                    (Asked::Signal(cause), Manner::Drives { .. }) => self.signal(cause)?,
+                    (Asked::Signal(cause), Manner::LooksOn) => return Ok(Over::Left(cause)),
+                }
+            }
+            match (ended, self.manner) {
+                (None, _) => {}
+                // Answered meanwhile: there is something to do again.
+                (Some(Ended::Outcome(Outcome::Waiting)), Manner::Drives { jobs })
+                    if !self.is_asking() =>
+                {
+                    worker::start(self.project, &self.log, jobs)?;
+                }
+                (Some(ended), _) => {
+                    self.ui.bell();
+                    return Ok(Over::Ended(ended));
+                }
+            }
         }
+    }
+
+    fn is_asking(&self) -> bool {
+        self.log.run().questions().any(|(_, question)| question.is_open())
     }
 
     /// Whether anybody is believed to work on it.

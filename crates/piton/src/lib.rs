@@ -17,6 +17,7 @@ mod hints;
 mod next;
 mod plan_drift;
 mod progress;
+mod question_prompt;
 mod remedy;
 mod screen;
 mod start;

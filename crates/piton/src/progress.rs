@@ -269,6 +269,10 @@ impl<'a> Progress<'a> {
         let all = run.questions().filter(|(of, question)| of == step && question.text == text);
         let Some((_, question)) = all.last() else { return };
         let (id, handle) = (question.id, &run.opened.handle);
+        if self.ui.can_ask() {
+            // Whoever watches is asked at once.
+            return;
+        }
         self.say(step, &yellow("?"), &format!("asks {id}: {}", clipped(text, 200)));
         for command in hints::answers(handle.as_str(), id, choices) {
             self.ui.talk(format!("  {command}"));

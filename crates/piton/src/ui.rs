@@ -211,6 +211,23 @@ impl Ui {
         self.form == Form::People && io::stdin().is_terminal() && io::stderr().is_terminal()
     }
 
+    /// Shows what is asked, rings, and leaves the cursor where the answer is typed.
+    pub(crate) fn prompt(&self, lines: &[String], how: &str) {
+        let mut out = anstream::stderr().lock();
+        for line in lines {
+            let _ = writeln!(out, "{}", harmless(line));
+        }
+        let _ = write!(out, "\u{7}{how}");
+        let _ = out.flush();
+    }
+
+    /// Rings where somebody watches.
+    pub(crate) fn bell(&self) {
+        if self.is_live() {
+            let _ = anstream::stderr().lock().write_all(b"\x07");
+        }
+    }
+
     /// Asks on the terminal; anything but yes is no.
     pub(crate) fn ask(&self, question: &str) -> Said {
         if !self.can_ask() {

@@ -22,11 +22,14 @@ pub(super) struct FileLayer {
     pub(super) snapshot_branch_every: Option<Duration>,
     pub(super) worktree_root: Option<String>,
     pub(super) transcript_mib: Option<u32>,
+    pub(super) notify: Option<String>,
     pub(super) agents: BTreeMap<AgentName, Agent>,
 }
 
-const FILE: Keys =
-    Keys { known: &["worker", "snapshot", "worktree", "transcript", "agent"], later: &[] };
+const FILE: Keys = Keys {
+    known: &["notify", "worker", "snapshot", "worktree", "transcript", "agent"],
+    later: &[],
+};
 const WORKER: Keys = Keys { known: &["lease", "grace"], later: &[] };
 const SNAPSHOT: Keys =
     Keys { known: &["every", "keep", "keep_for", "branch", "branch_every"], later: &[] };
@@ -42,6 +45,7 @@ pub(super) fn read(origin: &Origin, bytes: &[u8]) -> Result<FileLayer, Vec<Findi
 fn layer(origin: &Origin, file: &mut Fields<'_, '_>) -> FileLayer {
     file.only(&FILE);
     let mut layer = FileLayer { agents: agents(file), ..FileLayer::default() };
+    layer.notify = notify(origin, file);
     if let Some(mut worker) = file.table("worker") {
         worker.only(&WORKER);
         layer.lease = bounded(&mut worker, "lease", LEASE);
@@ -64,6 +68,16 @@ fn layer(origin: &Origin, file: &mut Fields<'_, '_>) -> FileLayer {
         layer.transcript_mib = transcript.number("max_mib", TRANSCRIPT_MIB);
     }
     layer
+}
+
+/// The command that tells a person. A repository must not choose what is executed on its reader's machine.
+fn notify(origin: &Origin, file: &mut Fields<'_, '_>) -> Option<String> {
+    let command = file.text("notify")?.into_inner().to_owned();
+    if matches!(origin, Origin::Repository(_)) {
+        let message = "notify is for your own configuration file";
+        file.find("notify", message, "move it to ~/.config/piton/config.toml");
+    }
+    Some(command)
 }
 
 fn bounded(table: &mut Fields<'_, '_>, key: &str, bounds: Bounds) -> Option<Duration> {

@@ -7,6 +7,7 @@ use piton_core::view::question_view;
 use piton_engine::Access;
 use piton_engine::git::shell::word;
 use piton_engine::outside::questions;
+use piton_engine::run::observe::has_worker;
 use serde_json::{Value, json};
 
 use crate::error::{Kind, Problem};
@@ -64,7 +65,10 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             Work::ByHand | Work::Told(_) => {
                 format!("`piton claim {handle} --step {step} --worktree .` goes on")
             }
-            _ => format!("`piton resume {handle}` goes on, unless a worker is there"),
+            _ if has_worker(&project, log.run().opened.run) => {
+                "its worker goes on with it".to_owned()
+            }
+            _ => format!("no worker is running; go on: `piton resume {handle}`"),
         });
     } else if given == STOP && !answered.is_unread() && answered.about.is_some() {
         ui.hint(format!("the run is stopped; `piton resume {handle}` asks again"));

@@ -5,9 +5,10 @@ use std::io;
 
 use piton_core::ids::{Position, RunId};
 use piton_engine::Access;
+use piton_engine::config::{self, Flags, Layers};
 use piton_engine::project::Project;
 use piton_engine::run::log::Log;
-use piton_engine::worker::{self, Ended, Notes};
+use piton_engine::worker::{self, Ended, Notes, WorkOptions};
 
 use crate::drive::jobs;
 use crate::error::Problem;
@@ -32,7 +33,8 @@ pub(crate) fn run(args: &Args, _ui: &Ui) -> Result<Answer, Problem> {
     // Without a log, the end is about whatever is watched.
     let mut at = Position(u64::MAX);
     let ended = opened(args).and_then(|(project, mut log)| {
-        let worked = worker::work(&project, &mut log, args.jobs, &notes);
+        let options = WorkOptions { jobs: args.jobs, notify: notify(&project) };
+        let worked = worker::work(&project, &mut log, options, &notes);
         at = log.run().cursor.position;
         log.store().tidy();
         worked.map_err(|error| About::run(&project, &log).problem(error))
@@ -40,6 +42,12 @@ pub(crate) fn run(args: &Args, _ui: &Ui) -> Result<Answer, Problem> {
     let exit = ended.as_ref().map_or_else(|problem| problem.kind.exit(), |_| ExitStatus::Ok);
     notes.end(at, ended.map_or_else(|problem| Ended::Problem(problem.to_json()), Ended::Outcome));
     Ok(Answer::streamed().exiting(exit))
+}
+
+/// A configuration that cannot be read is told by whoever starts a run.
+fn notify(project: &Project) -> Option<String> {
+    let layers = Layers::of_process(Some(project.git.main_root()));
+    config::load(&layers, &Flags::default()).ok()?.notify
 }
 
 fn opened(args: &Args) -> Result<(Project, Log), Problem> {

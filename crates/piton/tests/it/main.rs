@@ -52,6 +52,7 @@ mod telling;
 mod tidying;
 mod trouble;
 mod trust;
+mod watching;
 mod zoo;
 
 use piton_testkit::Sandbox;

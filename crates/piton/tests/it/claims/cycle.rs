@@ -88,7 +88,11 @@ fn a_plan_that_is_done_is_said_to_be_and_opens_no_run() {
     assert_eq!((&done["claimed"], &done["all_completed"]), (&false.into(), &true.into()));
     assert_eq!(done["run"], first["run"]);
 
-    assert_eq!(data(&sandbox, &["open", "plan.toml"])["run"]["run"], first["run"], "it is reported");
+    assert_eq!(
+        data(&sandbox, &["open", "plan.toml"])["run"]["run"],
+        first["run"],
+        "it is reported"
+    );
 
     // A new run is for somebody to ask for. Its fences are not those of the old one.
     let opened = data(&sandbox, &["open", "plan.toml", "--fresh"]);
