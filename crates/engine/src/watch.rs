@@ -51,10 +51,10 @@ impl Watcher {
 
     /// What happened since the last look; waits a moment where there is nothing.
     pub fn look(&mut self, project: &Project, log: &mut Log) -> Result<Vec<Seen>, EngineError> {
-        let mut seen = self.new(project, log)?;
+        let mut seen = self.news(project, log)?;
         if seen.iter().all(|seen| matches!(seen, Seen::WorkerGone)) {
             log.wait(PACE)?;
-            seen = self.new(project, log)?;
+            seen = self.news(project, log)?;
         }
         Ok(seen)
     }
@@ -64,7 +64,7 @@ impl Watcher {
         self.signals.try_recv().ok()
     }
 
-    fn new(&mut self, project: &Project, log: &mut Log) -> Result<Vec<Seen>, EngineError> {
+    fn news(&mut self, project: &Project, log: &mut Log) -> Result<Vec<Seen>, EngineError> {
         let mut seen = Vec::new();
         // Asked for before the notes are read: a worker says how it ends while it lives.
         let is_there = has_worker(project, log.run().opened.run);

@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -68,10 +68,7 @@ impl WriteLock {
             let locked = open(&path).and_then(|file| file.lock().map(|()| file));
             let _nobody_waits = sender.send(locked);
         });
-        match locked.recv_timeout(patience) {
-            Ok(locked) => Some(locked),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        locked.recv_timeout(patience).ok()
     }
 }
 
