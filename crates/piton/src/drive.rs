@@ -86,7 +86,7 @@ pub(crate) fn drive(
             if started == Started::Before {
                 watching.show_present();
             }
-            watching.to_the_end(watch)
+            watching.until_the_end(watch)
         }
         false => detached(ui, project, &log, started),
     }
@@ -98,7 +98,7 @@ pub(crate) fn look_on(ui: &Ui, project: &Project, log: Log) -> Result<Answer, Pr
     let watch = Watcher::start(project, &log)?;
     let mut watching = Watching::new(ui, project, log, Manner::LooksOn);
     watching.show_present();
-    watching.to_the_end(watch)
+    watching.until_the_end(watch)
 }
 
 /// A number of steps at once that the plan cannot have is refused before anything is written.
@@ -200,7 +200,7 @@ impl<'a> Watching<'a> {
         }
     }
 
-    fn to_the_end(mut self, mut watch: Watcher) -> Result<Answer, Problem> {
+    fn until_the_end(mut self, mut watch: Watcher) -> Result<Answer, Problem> {
         let over = self.until_over(&mut watch);
         let Watching { ui, project, mut log, progress, .. } = self;
         progress.end();

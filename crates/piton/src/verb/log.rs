@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     if args.follow {
         let only = args.step.as_deref().map(|text| step_of(&log, text)).transpose()?;
         return Following { ui, project: &project, log, only, tails: Vec::new(), shown: None }
-            .to_the_end(args);
+            .until_the_end(args);
     }
     let (step, attempt) = chosen(args, &log)?;
     let folder = project.folder(attempt);
@@ -81,7 +81,7 @@ struct Following<'a> {
 }
 
 impl Following<'_> {
-    fn to_the_end(mut self, args: &Args) -> Result<Answer, Problem> {
+    fn until_the_end(mut self, args: &Args) -> Result<Answer, Problem> {
         let what = match &self.only {
             Some(step) => format!("step {}", bold(&step.to_string())),
             None => bold(self.log.run().opened.handle.as_str()),
