@@ -539,7 +539,7 @@ pub(crate) fn at_risk(step: &StepView) -> String {
             let failing = risk.failing.as_ref();
             let failing =
                 failing.map(|why| format!(", snapshots fail: {}", clipped(why, REPORT_MAX)));
-            format!(", at risk: the last {since}{interval}{}", failing.unwrap_or_default())
+            format!(", not saved yet: the last {since}{interval}{}", failing.unwrap_or_default())
         }
     }
 }

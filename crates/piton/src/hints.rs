@@ -317,7 +317,7 @@ impl<'a> About<'a> {
     }
 
     fn new_run(&self) -> String {
-        format!("a new run: `{}`", begin(self.project, self.run))
+        format!("a new run: `{} --fresh`", begin(self.project, self.run))
     }
 
     /// The claim that asks for a step: from the worktree that the command was about.

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use piton_core::event::{
-    CheckoutChanges, Claimed, Entry, Event, Fact, Failure, Haste, Holder, Interruption, Omission,
-    Truth, Under,
+    Cause, CheckoutChanges, Claimed, Entry, Event, Fact, Failure, Haste, Holder, Interruption,
+    Omission, Truth, Under,
 };
 use piton_core::ids::StepRef;
 use piton_core::run::{Phase, Run};
@@ -185,7 +185,7 @@ impl<'a> Progress<'a> {
             }
             Event::Under(Under { step, .. }, Fact::Interrupted(Interruption { cause, .. })) => {
                 let kept = kept(run, step);
-                self.finish(step, &yellow("⏸"), &format!("interrupted ({cause}){kept}"));
+                self.finish(step, &yellow("⏸"), &format!("{}{kept}", stopped_by(*cause)));
             }
             Event::Under(Under { step, .. }, Fact::LandingIntended(_)) => {
                 self.stage(step, "landing")
@@ -406,8 +406,10 @@ fn refresh(lines: Arc<Mutex<BTreeMap<StepRef, Line>>>) -> Refresher {
 fn at_risk(risk: &RiskRecord, now: Millis) -> String {
     let since = span(now.since(risk.saved_at));
     match &risk.failing {
-        None => format!("at risk: the last {since}"),
-        Some(why) => format!("at risk: the last {since}: snapshots fail: {}", clipped(why, 80)),
+        None => format!("not saved yet: the last {since}"),
+        Some(why) => {
+            format!("not saved yet: the last {since} (snapshots fail: {})", clipped(why, 80))
+        }
     }
 }
 
@@ -434,10 +436,18 @@ fn attempt(run: &Run, step: &StepRef) -> (usize, Option<Entry>) {
     }
 }
 
+/// How an attempt was interrupted, in words.
+fn stopped_by(cause: Cause) -> String {
+    match cause {
+        Cause::UserInterrupt => "stopped by you".to_owned(),
+        cause => format!("interrupted ({cause})"),
+    }
+}
+
 /// Said only where a snapshot has it: somebody may have removed the worktree.
 fn kept(run: &Run, step: &StepRef) -> &'static str {
     let has = run.step(step).is_some_and(|(_, state)| state.snapshot.is_some());
-    if has { "; its work is kept" } else { "" }
+    if has { "; work saved" } else { "" }
 }
 
 fn took(run: &Run, step: &StepRef) -> Option<Duration> {
@@ -450,8 +460,6 @@ fn verified(truth: Truth, checked: bool) -> String {
     match (truth, checked) {
         (Truth::Verified, true) => "verified".to_owned(),
         (Truth::Verified, false) => "ended well".to_owned(),
-        (Truth::Claimed | Truth::Unknown, _) => {
-            "done as its agent says; it has no verify command".to_owned()
-        }
+        (Truth::Claimed | Truth::Unknown, _) => "done, unverified".to_owned(),
     }
 }

@@ -139,8 +139,9 @@ impl Target {
         let log = existing(&project, which.run.as_deref())?;
         let Some(step) = which.step.as_ref().or(inside.step.as_ref()) else {
             let handle = &log.run().opened.handle;
-            return Err(Problem::new(Kind::Usage, "which step? none was named")
-                .hint(format!("it comes behind the run; `piton show {handle}` lists the steps")));
+            let message = format!("missing STEP, after the run: {handle} STEP");
+            let hint = format!("`piton show {handle}` lists the steps");
+            return Err(Problem::new(Kind::Usage, message).hint(hint));
         };
         let step = step_of(&log, step)?;
         let opened = &log.run().opened;

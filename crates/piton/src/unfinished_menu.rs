@@ -148,7 +148,7 @@ fn hint(view: &RunView, wish: &Wish<'_>) -> String {
 
 fn unasked(view: &RunView, wish: &Wish<'_>) -> Problem {
     let message = format!(
-        "{} is an unfinished run of this plan ({}, {} of {} steps completed), and nobody is there to ask",
+        "{} is an unfinished run of this plan ({}, {} of {} steps completed), and this is not a terminal: choose --auto-continue or --fresh",
         view.handle,
         view.status.word(),
         view.completed,
@@ -196,7 +196,7 @@ fn offer(
         );
         if !ui.can_ask() && is_same {
             let message = format!(
-                "{} is an unfinished run of the same plan, from {}, and nobody is there to ask",
+                "{} is an unfinished run of the same plan, from {}, and this is not a terminal: choose --auto-continue or --fresh",
                 view.handle, view.plan_path
             );
             return Err(Problem::new(Kind::UnfinishedRun, message).hint(format!(

@@ -70,6 +70,7 @@ fn later_layers_win_key_by_key() {
     assert_eq!(
         sources(&loaded),
         [
+            ("notify", "default"),
             ("worker.lease", "repository"),
             ("worker.grace", "user"),
             ("snapshot.every", "PITON_SNAPSHOT_EVERY"),
@@ -118,7 +119,7 @@ fn mistakes_are_told_with_their_place_and_a_remedy() {
     insta::assert_snapshot!(told.join("\n"), @r#"
     /repo/piton.toml:2:1: unknown key `leese` (did you mean `lease`?)
     /repo/piton.toml:1:2: unknown key `wroker` (did you mean `worker`?)
-    /repo/piton.toml:1:1: unknown key `jobs` (the keys here are: worker, snapshot, worktree, transcript, agent)
+    /repo/piton.toml:1:1: unknown key `jobs` (the keys here are: notify, worker, snapshot, worktree, transcript, agent)
     /repo/piton.toml:2:11: "soon" is not a duration: write "90s", "30m" or "1h 30m" (write lease = "90s", for example)
     /repo/piton.toml:2:9: "10ms" is too short: at least 1s (write lease = "90s", for example)
     /repo/piton.toml:2:9: `lease` must be a string, not an integer (put it in "quotes")

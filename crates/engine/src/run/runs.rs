@@ -136,8 +136,8 @@ fn find_named(project: &Project, store: &Arc<dyn Store>, asked: &str) -> Result<
     }
 }
 
-/// The last run of a plan, where it is completed and the file still says the same: there is nothing left
-/// to claim of it, and a new run is for somebody to open.
+/// The last run of a plan, where none is unfinished, it is completed and the file still says the same: a new
+/// run is for somebody to ask for.
 pub fn completed_run_of(
     project: &Project,
     store: &Arc<dyn Store>,
@@ -145,8 +145,11 @@ pub fn completed_run_of(
 ) -> Result<Option<Log>, EngineError> {
     let within = placed(project, plan)?.within;
     let rows = store.runs(&Runs::All)?;
-    let last = rows.iter().rfind(|row| path_in(&row.key) == Some(within.as_str()));
-    let Some(row) = last.filter(|row| !row.active) else { return Ok(None) };
+    let of_plan = |row: &&RunRow| path_in(&row.key) == Some(within.as_str());
+    if rows.iter().filter(of_plan).any(|row| row.active) {
+        return Ok(None);
+    }
+    let Some(row) = rows.iter().rfind(of_plan) else { return Ok(None) };
     let log = Log::load(Arc::clone(store), row.run)?;
     let same = || Ok::<_, EngineError>(read_plan(plan)?.plan.hash() == log.run().graph().hash());
     Ok((log.run().is_completed() && same()?).then_some(log))

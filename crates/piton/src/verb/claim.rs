@@ -56,7 +56,7 @@ pub(crate) struct Args {
           allow_hyphen_values = true)]
     lease: Duration,
 
-    /// Take it from a holder that may live
+    /// Take over even if the holder is active
     #[arg(long)]
     force: bool,
 
@@ -144,7 +144,7 @@ fn told(ui: &Ui, project: &Project, log: &Log, answer: &ClaimAnswer) -> Result<A
     }
     if answer.left.all_completed {
         let plan = verb::plan_from_here(project, &log.run().opened.plan_path);
-        ui.hint(format!("a new run: `piton open {plan}`"));
+        ui.hint(format!("a new run: `piton open {plan} --fresh`"));
     }
     Ok(Answer::new(verb::json(answer)).after_writing(log.store()))
 }

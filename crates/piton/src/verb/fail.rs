@@ -37,7 +37,11 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     tell_kept(ui, &kept);
     let step = &target.step;
     let left = target.log.run().step(step).map_or(0, |(plan, state)| state.tries_left(plan));
-    let tries = if left == 1 { "1 more try".to_owned() } else { format!("{left} more tries") };
+    let tries = match left {
+        0 => "no retries left".to_owned(),
+        1 => "1 retry left".to_owned(),
+        n => format!("{n} retries left"),
+    };
     let _ = ui.line(format!("step {step}: failed; {tries}"));
     let _ = tell_stopped(ui, &target);
     let data = target.answer(json!({

@@ -12,7 +12,7 @@ use crate::target::{ByClaim, Target, Which};
 use crate::ui::Ui;
 use crate::verb::{Answer, run::lease};
 
-/// Say that you live: the claim's lease is moved
+/// Renew your claim's lease
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:

@@ -290,7 +290,7 @@ fn no_command_of_piton_runs_what_the_repository_defines() {
     quiet("clean --apply");
     data(&sandbox, &["undo"]);
     quiet("undo of a clean-up");
-    let second = data(&sandbox, &["open", "plan.toml"])["run"]["handle"].clone();
+    let second = data(&sandbox, &["open", "plan.toml", "--fresh"])["run"]["handle"].clone();
     let second = second.as_str().expect("a handle");
     data(&sandbox, &["claim", second, "--worktree", at, "--step", "hand"]);
     data(&sandbox, &["release", second, "hand", "--force"]);

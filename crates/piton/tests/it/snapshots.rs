@@ -416,7 +416,7 @@ fn work_at_risk_is_told_while_it_runs_and_what_was_saved_afterwards() {
     let seen = risk();
     assert_eq!((&seen["stretched"], &seen["interval_ms"]), (&false.into(), &3_600_000.into()));
     let text = sandbox.piton(&["status", "test"]).output().success().stdout;
-    assert!(text.contains("at risk: the last "), "{text}");
+    assert!(text.contains("not saved yet: the last "), "{text}");
     assert!(events_named(&sandbox, "checkpointed").is_empty(), "the log does not grow by it");
 
     orphaned(&sandbox, run);
