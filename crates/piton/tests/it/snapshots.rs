@@ -451,7 +451,7 @@ fn snapshots_that_fail_are_told_and_tried_again() {
     sandbox.wait_until("a failure", || failing().is_string());
     let why = failing();
     let text = sandbox.piton(&["status", "test"]).output().success().stdout;
-    assert!(text.contains("snapshots fail: ") && text.contains("at risk: "), "{text}");
+    assert!(text.contains("snapshots fail: ") && text.contains("not saved yet: "), "{text}");
     assert!(why.as_str().expect("text").contains("pack"), "it says what is wrong: {why}");
     assert_eq!(step(&view(&sandbox), "a")["status"], "running", "the agent goes on");
     fs::remove_file(&packing).expect("it was there");
