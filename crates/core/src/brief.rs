@@ -69,7 +69,7 @@ fn brief((plan, before): (&PlanStep, &Step), entry: Entry, facts: &TreeFacts) ->
     }
     answered(&mut text, before);
     match entry {
-        Entry::Continue => continued(&mut text, facts),
+        Entry::Continue => continued(&mut text, before, facts),
         Entry::Fresh if last.ending == Ending::Suspended && before.changed == 0 => {
             text.push_str("- It left no changes; the tree is at the step's start.\n");
         }
@@ -95,8 +95,9 @@ fn brief((plan, before): (&PlanStep, &Step), entry: Entry, facts: &TreeFacts) ->
 /// Every answer, also those that an attempt was told before: it may have died of what it was told. How
 /// it goes on after an interruption is told by what it finds.
 fn answered(text: &mut String, before: &Step) {
-    let going_on = |about: Option<&About>| matches!(about, Some(About::Interruption { .. }));
-    for question in before.questions.iter().filter(|asked| !going_on(asked.about.as_deref())) {
+    // What was asked about a commit is worth knowing; whether to go on was answered by going on.
+    let tells = |about: Option<&About>| matches!(about, None | Some(About::Conflict(_)));
+    for question in before.questions.iter().filter(|asked| tells(asked.about.as_deref())) {
         let Some(answer) = question.answer() else { continue };
         let _ = writeln!(text, "- Asked:\n{}", indented(&question.text));
         let _ = writeln!(text, "  Answered by a person:\n{}", indented(answer));
@@ -155,8 +156,11 @@ fn named(text: &mut String, title: &str, rows: &[String]) {
     }
 }
 
-fn continued(text: &mut String, facts: &TreeFacts) {
-    text.push_str("- The tree is as that attempt left it. Go on from there.\n");
+fn continued(text: &mut String, before: &Step, facts: &TreeFacts) {
+    text.push_str(match before.goes_on_in_tree() {
+        true => "- A person took the step up again, perhaps after changes to the tree. Go on from there.\n",
+        false => "- The tree is as that attempt left it. Go on from there.\n",
+    });
     listed(text, "Commits so far", &facts.commits);
     listed(text, "Uncommitted files", &facts.uncommitted);
     if let Some(underway) = &facts.underway {

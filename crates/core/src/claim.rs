@@ -183,8 +183,10 @@ pub(crate) fn claimable_at(
     asker: &Asker<'_>,
 ) -> Result<Granted, Refusal> {
     let state = run.step_at(index);
-    if state.is_completed() {
-        return Err(Refusal::Completed(step.clone()));
+    match &state.phase {
+        Phase::Completed { .. } => return Err(Refusal::Completed(step.clone())),
+        Phase::Skipped { .. } => return Err(Refusal::Skipped(step.clone())),
+        _ => {}
     }
     let grounds = match &state.phase {
         Phase::Held { attempt, .. } => taken_over(step, attempt, asker)?,
@@ -203,7 +205,7 @@ pub(crate) fn awaits_needs_alone(run: &Run, index: usize) -> bool {
         && !state.is_stopped()
         && state.open_question().is_none()
         && barred(run).is_ok()
-        && run.failed_for_good().is_none()
+        && run.fatal().is_none()
 }
 
 /// Whether anything stands against every claim on a run.
@@ -230,13 +232,17 @@ fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result
     {
         return Err(Refusal::AskFirst { step: step.clone(), fence: lost.fence });
     }
-    // One bad step ends what piton runs by itself; people and agents may go on with the others.
-    if let (true, Some((failed, _))) = (kept, run.failed_for_good()) {
+    // Failures end what piton runs by itself; people and agents may go on with the other steps.
+    if let (true, Some(failed)) = (kept, run.fatal()) {
         return Err(Refusal::RunFailed(failed));
     }
     let needs = run.unmet(index);
     if !needs.is_empty() {
         return Err(Refusal::NeedsUnmet { step: step.clone(), needs });
+    }
+    if let (true, Some((step, asked))) = (kept, run.question_about_run()) {
+        let (question, text) = (asked.id, asked.text.clone());
+        return Err(Refusal::QuestionOpen { step, question, text });
     }
     free_slots(run, step, plan, asker)?;
     free_place(run, step, asker)?;

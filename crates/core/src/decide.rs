@@ -17,7 +17,8 @@ use crate::time::Moment;
 
 use ask::{decide_answer, decide_apply, decide_ask, decide_conflict};
 use complete::{decide_complete, nothing_awaited, nothing_open, verified};
-use end::{asked_cause, bury, clipped_failure, decide_expire, interrupted};
+use end::{asked_cause, bury, clipped_failure, decide_expire, ended};
+use mend::{decide_reset, decide_retry, decide_skip};
 use steer::{decide_abandon, decide_accept, decide_reopen, decide_resume, decide_stop};
 
 pub use ask::asked;
@@ -29,6 +30,7 @@ mod ask;
 mod command;
 mod complete;
 mod end;
+mod mend;
 mod steer;
 
 /// Opens a run: its first event, with the texts it refers to.
@@ -59,6 +61,8 @@ pub fn decide(
             Ok(last_word(&under, Fact::Released { by: ReleasedBy::Force }, now))
         }
         Command::Reset { step, reason } => decide_reset(run, step, reason.as_deref()),
+        Command::Retry { steps, host } => decide_retry(run, steps, host),
+        Command::Skip { step, reason, host } => decide_skip(run, step, reason, host),
         Command::Stop { scope, cause, haste } => decide_stop(run, scope, *cause, *haste),
         Command::Resume { host, confirmed } => Ok(decide_resume(run, host, *confirmed)),
         Command::Abandon { host, keep_until } => decide_abandon(run, host, *keep_until),
@@ -196,7 +200,7 @@ fn decide_under(
             Ok(held.last_word(Fact::Suspended {}, now))
         }
         Request::Fail { why } => {
-            Ok(held.last_word(Fact::Failed { why: clipped_failure(why.clone()) }, now))
+            Ok(ended(&held, Fact::Failed { why: clipped_failure(why.clone()) }, now))
         }
         Request::Interrupt(interruption) => {
             let fact = Fact::Interrupted(Interruption {
@@ -209,9 +213,9 @@ fn decide_under(
                     (recorded, _) => recorded,
                 },
             });
-            Ok(interrupted(&held, fact, now))
+            Ok(ended(&held, fact, now))
         }
-        Request::Bury(corpse) => Ok(interrupted(&held, bury(&held, corpse), now)),
+        Request::Bury(corpse) => Ok(ended(&held, bury(&held, corpse), now)),
         Request::Expire => decide_expire(&held, clock),
     }
 }
@@ -224,6 +228,8 @@ fn is_to_go_on(command: &Command) -> bool {
         Command::Claim(_)
             | Command::Answer { .. }
             | Command::Reset { .. }
+            | Command::Retry { .. }
+            | Command::Skip { .. }
             | Command::Stop { .. }
             | Command::Resume { .. }
             | Command::AcceptPlan { .. }
@@ -250,6 +256,7 @@ fn own<'a>(run: &'a Run, under: &'a Under) -> Result<Held<'a>, Refusal> {
             Err(Refusal::StaleFence { step: id(), given, current: attempt.fence })
         }
         Phase::Completed { .. } => Err(Refusal::Completed(id())),
+        Phase::Skipped { .. } => Err(Refusal::Skipped(id())),
         Phase::Pending { .. }
         | Phase::Failed { .. }
         | Phase::Interrupted { .. }
@@ -374,32 +381,13 @@ pub fn present<'run>(run: &'run Run, step: &StepRef) -> Result<&'run Attempt, Re
     let how = match &state.phase {
         Phase::Held { attempt, .. } => return Ok(attempt),
         Phase::Completed { .. } => return Err(Refusal::Completed(id())),
+        Phase::Skipped { .. } => return Err(Refusal::Skipped(id())),
         Phase::Pending { .. } => return Err(Refusal::Pending(id())),
         Phase::Failed { .. } => "it has failed",
         Phase::Suspended { .. } => "it waits for an answer",
         Phase::Interrupted { .. } => "it was interrupted",
     };
     Err(Refusal::NothingHeld { step: id(), how })
-}
-
-fn decide_reset(run: &Run, step: &StepRef, reason: Option<&str>) -> Result<Decided, Refusal> {
-    let id = || step.clone();
-    let (_, state) = run.step(step).ok_or_else(|| Refusal::UnknownStep(id()))?;
-    match &state.phase {
-        Phase::Pending { .. } if state.is_unspent() => return Ok(nothing()),
-        Phase::Held { .. } => return Err(Refusal::StillHeld(id())),
-        Phase::Completed { .. } if reason.is_none() => return Err(Refusal::ResetNeedsReason(id())),
-        // Its key is free: another run of the plan may have it.
-        Phase::Completed { .. } if run.is_completed() => return Err(Refusal::RunCompleted),
-        // Given back, perhaps, under a stop or after a failure.
-        Phase::Pending { .. }
-        | Phase::Completed { .. }
-        | Phase::Failed { .. }
-        | Phase::Interrupted { .. }
-        | Phase::Suspended { .. } => {}
-    }
-    let reason = reason.map(clipped);
-    Ok(one(Event::Reset { step: step.clone(), reason }))
 }
 
 /// The end of a text, at most as long as an event may carry.

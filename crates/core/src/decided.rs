@@ -47,6 +47,13 @@ impl Decided {
         }
     }
 
+    /// With another event before all of these.
+    pub(crate) fn after(mut self, first: Event) -> Decided {
+        self.bodies.insert(0, first.to_body());
+        self.events.insert(0, first);
+        self
+    }
+
     pub(crate) fn with_lease(mut self, lease: Lease) -> Decided {
         self.leases.push(lease);
         self

@@ -38,6 +38,18 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
+    /// Somebody takes a step up again that had failed, was interrupted or was stopped: in its tree, with what
+    /// they changed there, and with its retries unspent.
+    Retried {
+        step: StepRef,
+        host: HostId,
+    },
+    /// The step is left out: it meets needs like a completed one, and nothing of it lands.
+    Skipped {
+        step: StepRef,
+        reason: String,
+        host: HostId,
+    },
     StopRequested {
         scope: Scope,
         cause: Cause,
@@ -446,6 +458,16 @@ pub enum About {
         changed: u64,
         kept: Option<String>,
     },
+    /// The step's agent has failed twice in the same way, and would perhaps go on failing.
+    Repetition {
+        why: Failure,
+    },
+    /// These steps failed alike, one after the other: what is wrong is perhaps not the steps' fault. The
+    /// answer is about the run, and nothing new is started before it.
+    FailedAlike {
+        steps: Vec<StepRef>,
+        why: Failure,
+    },
 }
 
 /// A verified commit and the run's branch have changed the same; both are as they were.
@@ -669,6 +691,8 @@ impl Event {
             | Event::Under(Under { step, .. }, _)
             | Event::Answered { step, .. }
             | Event::Reset { step, .. }
+            | Event::Retried { step, .. }
+            | Event::Skipped { step, .. }
             | Event::StopRequested { scope: Scope::Attempt(Under { step, .. }), .. } => Some(step),
             _ => None,
         }

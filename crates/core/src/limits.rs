@@ -12,6 +12,8 @@ pub const PLAN_STEPS_MAX: usize = 20_000;
 pub const RETRIES_MAX: u32 = 100;
 /// Interruptions in a row without new progress after which piton stops and asks.
 pub const IDLE_INTERRUPTIONS_MAX: u32 = 3;
+/// Steps in a row that fail alike after which piton starts nothing new and asks.
+pub const ALIKE_FAILURES_MAX: usize = 3;
 /// The progress in percent, as reported, from which an interrupted agent goes on in its tree; below it is
 /// cheaper to begin again.
 pub const CONTINUE_PERCENT_MIN: u8 = 10;

@@ -43,6 +43,8 @@ pub struct Plan {
     /// How many steps are attempted at once, where each has a worktree of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jobs: Option<u32>,
+    #[serde(default, skip_serializing_if = "OnFailure::is_default")]
+    pub on_failure: OnFailure,
     /// Given to `sh -c` in every worktree that is made, before the first attempt there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<String>,
@@ -75,6 +77,32 @@ pub enum Isolation {
     Run,
     /// A worktree for each step; as many steps at a time as the plan has jobs.
     Step,
+}
+
+/// What a step that has failed for good means for the others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// Every step that does not need it goes on.
+    #[default]
+    Continue,
+    /// Nothing more is started.
+    Stop,
+}
+
+impl OnFailure {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_default(&self) -> bool {
+        *self == OnFailure::default()
+    }
+
+    /// As a plan spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OnFailure::Continue => "continue",
+            OnFailure::Stop => "stop",
+        }
+    }
 }
 
 /// A titled set of steps.

@@ -33,6 +33,12 @@ pub const CONTINUE: &str = "continue";
 pub const RESTART: &str = "restart";
 pub const STOP: &str = "stop";
 
+/// The answers to questions about failures, beside [`STOP`]: what failed is tried again; it is left as it
+/// failed, and the rest goes on; the step is skipped.
+pub const TRY_AGAIN: &str = "try again";
+pub const GO_ON: &str = "go on";
+pub const SKIP: &str = "skip";
+
 /// What became of a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -72,6 +78,11 @@ impl Question {
 
     pub(crate) fn is_about_landing(&self) -> bool {
         matches!(self.about.as_deref(), Some(About::Conflict(_)))
+    }
+
+    /// Whether nothing new is started before it is answered.
+    pub(crate) fn is_about_run(&self) -> bool {
+        matches!(self.about.as_deref(), Some(About::FailedAlike { .. }))
     }
 
     pub fn answer(&self) -> Option<&str> {

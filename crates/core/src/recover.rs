@@ -22,7 +22,7 @@ pub struct Recovery {
 /// What a worker does about a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Completed: nothing.
+    /// Completed or skipped: nothing.
     Skip,
     /// Its attempt lives: watch it, start nothing.
     Adopt {
@@ -51,7 +51,7 @@ pub enum Action {
     /// What it needs is not completed: [`Run::unmet`] has the list, which most steps of a long plan would
     /// otherwise be given at every turn of a worker.
     AwaitNeeds,
-    /// This one has failed for good, and ends the run.
+    /// This one has failed for good, and the plan wants nothing started after that.
     AwaitFailed {
         by: StepRef,
     },
@@ -103,7 +103,7 @@ pub fn recover(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -
     for (index, (step, _, state)) in run.steps().enumerate() {
         // Most of a long run is behind it or far ahead, and nothing can be done about that.
         let action = match state.phase {
-            Phase::Completed { .. } => Action::Skip,
+            Phase::Completed { .. } | Phase::Skipped { .. } => Action::Skip,
             _ if awaits_needs_alone(run, index) => Action::AwaitNeeds,
             _ => action_for(run, index, &step, &asker),
         };
@@ -148,7 +148,7 @@ fn action_for(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Act
 
 fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action {
     match refusal {
-        Refusal::Completed(_) | Refusal::RunCompleted => Action::Skip,
+        Refusal::Completed(_) | Refusal::Skipped(_) | Refusal::RunCompleted => Action::Skip,
         Refusal::HeldAlive { fence, .. } => Action::Adopt { fence },
         Refusal::HeldElsewhere { fence, until, .. } => Action::AwaitLease { fence, until },
         Refusal::AskFirst { fence, .. } => Action::Expire { fence },
@@ -189,6 +189,7 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         | Refusal::NothingHeld { .. }
         | Refusal::ResetNeedsReason(_)
         | Refusal::StillHeld(_)
+        | Refusal::NotAttempted(_)
         | Refusal::RunNotOver
         | Refusal::PlanInUse { .. }
         | Refusal::PlanFixed { .. }
@@ -247,7 +248,9 @@ fn because(state: &Step) -> Because {
         Phase::Failed { why, .. } => Because::Failed(why.clone()),
         Phase::Held { .. } => Because::HolderLost,
         Phase::Suspended { .. } => Because::Answered,
-        Phase::Pending { .. } | Phase::Completed { .. } => Because::NeedsMet,
+        Phase::Pending { .. } | Phase::Completed { .. } | Phase::Skipped { .. } => {
+            Because::NeedsMet
+        }
     }
 }
 

@@ -16,6 +16,10 @@ pub enum Refusal {
     ClaimOver { step: StepRef, given: Fence },
     #[error("step {0} is completed")]
     Completed(StepRef),
+    #[error("step {0} was skipped")]
+    Skipped(StepRef),
+    #[error("step {0} has not been attempted: there is nothing to retry")]
+    NotAttempted(StepRef),
     #[error("step {step} is held by a live attempt (fence {fence})")]
     HeldAlive { step: StepRef, fence: Fence },
     #[error("step {step} is held by a dead attempt (fence {fence}) that has to be recovered first")]
@@ -122,6 +126,7 @@ impl Refusal {
                 | Refusal::ClaimOver { .. }
                 | Refusal::NotClaimed { .. }
                 | Refusal::Completed(_)
+                | Refusal::Skipped(_)
         )
     }
 }

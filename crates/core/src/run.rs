@@ -8,8 +8,8 @@ use fixedbitset::FixedBitSet;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{
-    BadEvent, Cause, Claimed, Event, Fact, Failure, Haste, Holder, MergeIntent, RunOpened, Scope,
-    Snapshot, SnapshotReason,
+    BadEvent, Cause, Claimed, Event, Fact, Haste, Holder, MergeIntent, RunOpened, Scope, Snapshot,
+    SnapshotReason,
 };
 use crate::graph::Graph;
 use crate::ids::{Hash, LockName, Oid, Position, StepId, StepRef};
@@ -20,12 +20,14 @@ use crate::record::{Cursor, Record};
 use crate::time::Millis;
 
 pub(crate) use entry::{WorkIs, asks_first, entry_of};
+pub(crate) use failures::Rest;
 pub use step::{
     Attempt, Ending, Idle, Inherited, KeptSnapshot, PastAttempt, Phase, Step, Trace, VerifiedCommit,
 };
 pub use trees::Trees;
 
 mod entry;
+mod failures;
 mod questions;
 mod step;
 mod trees;
@@ -53,8 +55,11 @@ pub struct Run {
     graph: Arc<Graph>,
     steps: PackedList<Step>,
     sets: Sets,
-    /// For every group, how many of its steps are not completed.
+    /// For every group, how many of its steps are not done.
     open: Vec<u32>,
+    /// The steps that failed alike last, one after the other, and do not go on by themselves. A completed
+    /// step, or an answer, ends the row.
+    alike: Vec<StepRef>,
 }
 
 /// Sets of steps by index, kept so that no question about the whole run walks all of it.
@@ -65,9 +70,12 @@ struct Sets {
     held_back: FixedBitSet,
     /// With no retries left.
     failed: FixedBitSet,
-    completed: FixedBitSet,
+    /// Completed or skipped: needs on them are met.
+    done: FixedBitSet,
     /// Those that have ever asked.
     asked: FixedBitSet,
+    /// Those with an open question about the run.
+    asks_about_run: FixedBitSet,
     /// Nobody holds them, their needs are met, and nothing that happened to them stands against another
     /// attempt.
     free: FixedBitSet,
@@ -81,8 +89,9 @@ impl Sets {
             interrupted: none(),
             held_back: none(),
             failed: none(),
-            completed: none(),
+            done: none(),
             asked: none(),
+            asks_about_run: none(),
             free: none(),
         }
     }
@@ -198,6 +207,7 @@ impl Run {
             graph: Arc::new(graph),
             steps: std::iter::repeat_n(Arc::default(), steps).collect(),
             sets: Sets::none_of(steps),
+            alike: Vec::new(),
         };
         let free = (0..steps).filter(|step| run.has_needs_met(*step)).collect();
         run.sets.free = free;
@@ -237,9 +247,11 @@ impl Run {
         self.graph.index_of(&step.step).filter(|_| step.iteration == 1)
     }
 
-    /// Whether the plan's step is completed.
-    pub(crate) fn has_completed(&self, id: &StepId) -> bool {
-        self.graph.index_of(id).is_some_and(|index| self.sets.completed[index])
+    /// Whether this step of another plan is done there, too: a skipped one that changed begins again.
+    pub(crate) fn stays_done(&self, after: &PlanStep) -> bool {
+        let Some(index) = self.graph.index_of(&after.id) else { return false };
+        let same = self.plan().steps[index] == *after;
+        self.sets.done[index] && (same || self.steps[index].is_completed())
     }
 
     fn at(&self, index: usize) -> (StepRef, &PlanStep, &Step) {
@@ -256,7 +268,7 @@ impl Run {
             return Vec::new();
         }
         let needed = self.graph.needed_steps(index).into_iter();
-        needed.filter(|need| !self.sets.completed[*need]).map(|need| self.id_at(need)).collect()
+        needed.filter(|need| !self.sets.done[*need]).map(|need| self.id_at(need)).collect()
     }
 
     /// The steps that this one needs, groups spelled out.
@@ -310,14 +322,14 @@ impl Run {
         left.into_ones().map(|index| self.ref_at(index))
     }
 
-    /// Steps that are not completed, in plan order.
+    /// Steps that are neither completed nor skipped, in plan order.
     pub fn remaining(&self) -> impl Iterator<Item = (StepRef, &PlanStep, &Step)> {
-        self.sets.completed.zeroes().map(|index| self.at(index))
+        self.sets.done.zeroes().map(|index| self.at(index))
     }
 
-    /// How many steps are not completed.
+    /// How many steps are neither completed nor skipped.
     pub fn count_remaining(&self) -> usize {
-        self.sets.completed.count_zeroes(..)
+        self.sets.done.count_zeroes(..)
     }
 
     /// Steps that are free as far as the log knows, but for those with a lock that is busy.
@@ -329,23 +341,15 @@ impl Run {
         Free { run: self, steps }
     }
 
+    /// Whether every step is completed or skipped.
     pub fn is_completed(&self) -> bool {
         self.count_remaining() == 0
     }
 
-    /// Whether every step but this one is completed.
+    /// Whether every step but this one is done.
     pub(crate) fn lacks_only(&self, step: &StepRef) -> bool {
-        let open = self.step(step).is_some_and(|(_, state)| !state.is_completed());
+        let open = self.step(step).is_some_and(|(_, state)| !state.is_done());
         open && self.count_remaining() == 1
-    }
-
-    /// A step that failed with no retries left: it ends the run.
-    pub fn failed_for_good(&self) -> Option<(StepRef, &Failure)> {
-        let index = self.sets.failed.ones().next()?;
-        match &self.steps[index].phase {
-            Phase::Failed { why, .. } => Some((self.ref_at(index), why)),
-            _ => None,
-        }
     }
 
     /// Everything that was asked, by step in plan order.
@@ -411,11 +415,13 @@ impl Run {
                     return Err(illegal(Illegal::BadTree { step: step.clone() }));
                 }
                 let held = self.steps[index].attempt().and_then(Attempt::place);
+                let alike = self.alike_after(index, about_step);
                 let state = self.steps.make_mut(index);
                 state.apply(about_step, record, stop).ok_or_else(|| {
                     let (step, event) = (step.clone(), about_step.name());
                     illegal(Illegal::OutOfOrder { step, event })
                 })?;
+                self.alike = alike;
                 self.count(index);
                 self.count_trees(about_step, step, held);
                 if let Event::Under(_, Fact::Completed { commit: Some(commit), .. }) = about_step {
@@ -456,7 +462,9 @@ impl Run {
                 | Fact::Checkpointed { snapshot: Some(_), .. }
                 | Fact::Verified { .. },
             ) => self.trees.work(step, held.as_ref()),
-            Event::Under(_, Fact::Completed { .. }) | Event::Reset { .. } => self.trees.free(step),
+            Event::Under(_, Fact::Completed { .. })
+            | Event::Reset { .. }
+            | Event::Skipped { .. } => self.trees.free(step),
             _ => {}
         }
     }
@@ -465,10 +473,13 @@ impl Run {
     pub(crate) fn steps_blocking(&self, plan: &Plan) -> Vec<StepRef> {
         let after: HashMap<&StepId, &PlanStep> =
             plan.steps.iter().map(|step| (&step.id, step)).collect();
-        let used = &self.sets.held | &self.sets.completed;
+        let mut used = &self.sets.held | &self.sets.done;
+        for index in self.sets.done.ones().filter(|index| !self.steps[*index].is_completed()) {
+            used.set(index, false);
+        }
         let kept = |index: &usize| {
             let before = &self.plan().steps[*index];
-            let done = self.sets.completed[*index];
+            let done = self.sets.done[*index];
             let same = |after: &PlanStep| after == before || (done && after.same_work(before));
             after.get(&before.id).is_some_and(|after| same(after))
         };
@@ -497,8 +508,8 @@ impl Run {
         };
         let steps: PackedList<Step> = graph.plan().steps.iter().map(carried).collect();
         self.sets = Sets::none_of(steps.len());
-        self.sets.completed.extend((0..steps.len()).filter(|step| steps[*step].is_completed()));
-        self.open = open(&graph, &self.sets.completed);
+        self.sets.done.extend((0..steps.len()).filter(|step| steps[*step].is_done()));
+        self.open = open(&graph, &self.sets.done);
         self.graph = Arc::new(graph);
         self.steps = steps;
         let graph = Arc::clone(&self.graph);
@@ -509,19 +520,37 @@ impl Run {
         Ok(())
     }
 
+    /// The row of steps that failed alike, once this has happened to a step.
+    fn alike_after(&self, index: usize, event: &Event) -> Vec<StepRef> {
+        let (plan, state) = (&self.plan().steps[index], &self.steps[index]);
+        match event {
+            Event::Under(_, Fact::Completed { .. }) => Vec::new(),
+            Event::Under(under, Fact::Failed { why }) if state.rest_after(plan, why).is_some() => {
+                self.alike_with(&under.step, why)
+            }
+            _ => self.alike.clone(),
+        }
+    }
+
     /// Takes in what a step has become.
     fn count(&mut self, index: usize) {
         let (plan, step) = (&self.graph.plan().steps[index], &self.steps[index]);
         let failed = matches!(step.phase, Phase::Failed { .. }) && step.tries_left(plan) == 0;
-        let completed = step.is_completed();
+        let done = step.is_done();
+        let mut open = step.questions.iter().filter(|question| question.is_open());
+        let asks_about_run = open.any(Question::is_about_run);
         self.sets.held.set(index, matches!(step.phase, Phase::Held { .. }));
         self.sets.interrupted.set(index, matches!(step.phase, Phase::Interrupted { .. }));
         self.sets.held_back.set(index, step.held_back().is_some());
         self.sets.failed.set(index, failed);
         self.sets.asked.set(index, !step.questions.is_empty());
-        if completed != self.sets.completed[index] {
-            self.sets.completed.set(index, completed);
-            self.tell_dependants(index, completed);
+        if self.sets.asks_about_run[index] && !asks_about_run {
+            self.alike.clear();
+        }
+        self.sets.asks_about_run.set(index, asks_about_run);
+        if done != self.sets.done[index] {
+            self.sets.done.set(index, done);
+            self.tell_dependants(index, done);
         }
         self.count_free_again(index);
     }
@@ -546,7 +575,7 @@ impl Run {
     /// asking from the end is over soon.
     pub(crate) fn has_needs_met(&self, index: usize) -> bool {
         self.graph.needs(index).rev().all(|need| match self.graph.group(need) {
-            None => self.sets.completed[need],
+            None => self.sets.done[need],
             Some(group) => self.open[group] == 0,
         })
     }
@@ -592,10 +621,10 @@ impl Run {
     }
 }
 
-/// How many steps of each group are not completed.
-fn open(graph: &Graph, completed: &FixedBitSet) -> Vec<u32> {
+/// How many steps of each group are not done.
+fn open(graph: &Graph, done: &FixedBitSet) -> Vec<u32> {
     let groups = graph.plan().steps.len()..graph.nodes();
-    let open = |group: usize| graph.needs(group).filter(|step| !completed[*step]).count();
+    let open = |group: usize| graph.needs(group).filter(|step| !done[*step]).count();
     groups.map(|group| u32::try_from(open(group)).unwrap_or(u32::MAX)).collect()
 }
 

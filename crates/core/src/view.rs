@@ -46,6 +46,8 @@ pub struct RunView {
     pub merged: Option<MergedView>,
     pub inputs: BTreeMap<String, String>,
     pub completed: usize,
+    /// Left out: neither completed nor waited for.
+    pub skipped: usize,
     pub total: usize,
     pub groups: Vec<GroupView>,
     pub steps: Vec<StepView>,
@@ -117,6 +119,7 @@ pub struct GroupView {
     pub group: GroupId,
     pub title: String,
     pub completed: usize,
+    pub skipped: usize,
     pub total: usize,
 }
 
@@ -295,6 +298,12 @@ pub enum StepStatus {
         #[serde(skip_serializing_if = "Option::is_none")]
         waived: Option<Waived>,
     },
+    /// Left out: needs on it are met, and nothing of it lands.
+    Skipped {
+        reason: String,
+        #[serde(serialize_with = "rfc3339")]
+        at: Millis,
+    },
 }
 
 /// Work that no snapshot has: since when, and which snapshot has the rest.
@@ -412,7 +421,6 @@ pub fn view(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -> R
             step_view(&seen, run, (index, step), (plan, state), &by)
         })
         .collect();
-    let done = |step: &&StepView| matches!(step.status, StepStatus::Completed { .. });
     RunView {
         worker: observed.worker,
         run: run.opened.run,
@@ -431,7 +439,8 @@ pub fn view(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -> R
             at: merged.at,
         }),
         inputs: run.opened.inputs.clone(),
-        completed: steps.iter().filter(done).count(),
+        completed: steps.iter().filter(|step| step.is_completed()).count(),
+        skipped: steps.iter().filter(|step| step.is_skipped()).count(),
         total: steps.len(),
         groups: groups(run, &steps),
         steps,
@@ -474,7 +483,7 @@ fn run_status(run: &Run, by: &Seen<'_>) -> RunStatus {
     if run.held().any(|(step, attempt)| !by.has_lapsed(&step, attempt)) {
         return RunStatus::Running;
     }
-    if let Some((step, why)) = run.failed_for_good() {
+    if let Some((step, why)) = run.failed() {
         return RunStatus::Failed { step, why: why.clone() };
     }
     if let Some(stop) = run.stop {
@@ -517,6 +526,9 @@ fn run_status(run: &Run, by: &Seen<'_>) -> RunStatus {
 
 /// A question is open, and without its answer nothing can be started.
 fn waiting(run: &Run) -> Option<RunStatus> {
+    if let Some((step, asked)) = run.question_about_run() {
+        return Some(RunStatus::Waiting { step, question: asked.text.clone(), id: Some(asked.id) });
+    }
     let (step, asked) = run.questions().find(|(_, question)| question.is_open())?;
     if run.has_free() {
         return None;
@@ -577,7 +589,7 @@ fn awaits_tree(
     (plan, state): (&PlanStep, &Step),
     by: &Seen<'_>,
 ) -> Option<StepRef> {
-    let attempted = !matches!(state.phase, Phase::Held { .. } | Phase::Completed { .. });
+    let attempted = !state.is_done() && state.attempt().is_none();
     if by.observed.outside.is_empty() || plan.work.is_by_hand() || !attempted {
         return None;
     }
@@ -591,7 +603,12 @@ fn step_status(
     (plan, state): (&PlanStep, &Step),
     was_held: bool,
 ) -> StepStatus {
-    let open = state.open_question().filter(|_| !matches!(state.phase, Phase::Failed { .. }));
+    // One that failed for good would not go on with the answer.
+    let goes_on = match state.phase {
+        Phase::Failed { .. } => state.tries_left(plan) > 0,
+        _ => true,
+    };
+    let open = state.open_question().filter(|_| goes_on);
     if let (None, Some(Question { id: question, text, .. })) = (state.attempt(), open) {
         return StepStatus::Waiting { question: *question, text: text.clone() };
     }
@@ -624,6 +641,7 @@ fn step_status(
         Phase::Completed { commit, at, waived, .. } => {
             StepStatus::Completed { commit: commit.clone(), at: *at, waived: waived.clone() }
         }
+        Phase::Skipped { reason, at } => StepStatus::Skipped { reason: reason.clone(), at: *at },
     }
 }
 
@@ -749,11 +767,11 @@ fn last_good(run: &Run, state: &Step) -> GoodCommit {
 fn groups(run: &Run, steps: &[StepView]) -> Vec<GroupView> {
     let row = |(id, group): (&GroupId, &crate::plan::Group)| {
         let members: Vec<_> = steps.iter().filter(|step| step.group.as_ref() == Some(id)).collect();
-        let done = |step: &&&StepView| matches!(step.status, StepStatus::Completed { .. });
         GroupView {
             group: id.clone(),
             title: group.title.clone(),
-            completed: members.iter().filter(done).count(),
+            completed: members.iter().filter(|step| step.is_completed()).count(),
+            skipped: members.iter().filter(|step| step.is_skipped()).count(),
             total: members.len(),
         }
     };
@@ -777,6 +795,21 @@ impl RunStatus {
     }
 }
 
+impl StepView {
+    pub fn is_completed(&self) -> bool {
+        matches!(self.status, StepStatus::Completed { .. })
+    }
+
+    pub fn is_skipped(&self) -> bool {
+        matches!(self.status, StepStatus::Skipped { .. })
+    }
+
+    /// Nothing more is done about it.
+    pub fn is_done(&self) -> bool {
+        self.is_completed() || self.is_skipped()
+    }
+}
+
 impl StepStatus {
     /// The status's JSON spelling.
     pub fn word(&self) -> &'static str {
@@ -791,6 +824,7 @@ impl StepStatus {
             StepStatus::Waiting { .. } => "waiting",
             StepStatus::Failed { .. } => "failed",
             StepStatus::Completed { .. } => "completed",
+            StepStatus::Skipped { .. } => "skipped",
         }
     }
 }

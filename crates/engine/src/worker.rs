@@ -472,20 +472,24 @@ impl<'a> Worker<'a> {
         if let Some((cause, _)) = self.stopping {
             return Some(Outcome::Interrupted { cause });
         }
-        if let Some((step, why)) = run.failed_for_good() {
-            return Some(Outcome::Failed { step, why: why.clone() });
+        let failed = |(step, why): (StepRef, &Failure)| Outcome::Failed { step, why: why.clone() };
+        if let Some(ended) = run.failed() {
+            return Some(failed(ended));
+        }
+        if recoveries.iter().any(|recovery| recovery.action == Action::StayStopped) {
+            return Some(Outcome::Stopped { cause: stop_cause(run) });
+        }
+        if run.question_about_run().is_some() {
+            return Some(Outcome::Waiting);
+        }
+        // Others may go on with the rest; nothing is left to do here.
+        if let Some(ended) = run.failed_for_good() {
+            return Some(failed(ended));
         }
         for recovery in recoveries {
-            match &recovery.action {
-                Action::Ask { question } => {
-                    let (step, question) = (recovery.step.clone(), question.clone());
-                    return Some(Outcome::NeedsPerson { step, question });
-                }
-                Action::StayStopped => {
-                    let cause = stop_cause(run);
-                    return Some(Outcome::Stopped { cause });
-                }
-                _ => {}
+            if let Action::Ask { question } = &recovery.action {
+                let (step, question) = (recovery.step.clone(), question.clone());
+                return Some(Outcome::NeedsPerson { step, question });
             }
         }
         let waits = |recovery: &Recovery| matches!(recovery.action, Action::AwaitAnswer { .. });

@@ -84,6 +84,8 @@ macro_rules! verbs {
 verbs! {
     Run = "run" in verb::run,
     Resume = "resume" in verb::resume,
+    Retry = "retry" in verb::retry,
+    Skip = "skip" in verb::skip,
     Stop = "stop" in verb::stop,
     Watch = "watch" in verb::watch,
     Status = "status" in verb::status,

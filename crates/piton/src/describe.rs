@@ -164,19 +164,37 @@ pub(crate) fn run_head(view: &RunView, now: Millis) -> Vec<String> {
             run_phrase(view, now)
         ),
         dim(&format!(
-            "{} · {} of {} steps completed · opened {} · changed {}",
+            "{} · {} · opened {} · changed {}",
             plain(&view.plan_path),
-            view.completed,
-            view.total,
+            completed_of(view.completed, view.skipped, view.total),
             ago(view.opened_at, now),
             ago(view.changed_at, now)
         )),
     ];
     for group in &view.groups {
         let title = plain(&group.title);
-        lines.push(dim(&format!("{title}: {} of {} completed", group.completed, group.total)));
+        let skipped = skipped(group.skipped);
+        let (done, total) = (group.completed, group.total);
+        lines.push(dim(&format!("{title}: {done} of {total} completed{skipped}")));
     }
     lines
+}
+
+/// How far a run has come.
+pub(crate) fn completed_of(completed: usize, left_out: usize, total: usize) -> String {
+    format!("{completed} of {total} steps completed{}", skipped(left_out))
+}
+
+/// The steps of a completed run.
+pub(crate) fn steps_done(view: &RunView) -> String {
+    format!("{}{}", count(view.total as u64, "step"), skipped(view.skipped))
+}
+
+fn skipped(steps: usize) -> String {
+    match steps {
+        0 => String::new(),
+        n => format!(", {n} skipped"),
+    }
 }
 
 /// One row of a run's steps.
@@ -205,6 +223,7 @@ pub(crate) fn mark(status: &StepStatus) -> String {
         | StepStatus::Verified { .. }
         | StepStatus::Landing { .. } => "●".to_owned(),
         StepStatus::Pending | StepStatus::Blocked { .. } => dim("○"),
+        StepStatus::Skipped { .. } => dim("–"),
     }
 }
 
@@ -271,6 +290,9 @@ fn status_phrase(step: &StepView, now: Millis) -> String {
         }
         StepStatus::Completed { commit: None, .. } => {
             format!("claimed by its holder, without a commit{}", took(step))
+        }
+        StepStatus::Skipped { reason, at } => {
+            format!("{}, {}", clipped(reason, TITLE_MAX), ago(*at, now))
         }
     }
 }

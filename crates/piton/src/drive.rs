@@ -6,7 +6,7 @@ use piton_core::ids::{Position, StepRef};
 use piton_core::limits::JOBS_MAX;
 use piton_core::observed::Sighting;
 use piton_core::plan::{Isolation, Plan};
-use piton_core::view::{QuestionView, RunView};
+use piton_core::view::{QuestionView, RunView, StepStatus};
 use piton_engine::error::{EngineError, LogError};
 use piton_engine::git::shell::word;
 use piton_engine::git::worktree::TreeProblem;
@@ -20,10 +20,12 @@ use piton_engine::worker::{self, Ended, Notice, Outcome, Started};
 use serde_json::json;
 
 use crate::answer::Answer;
-use crate::describe::{answer_commands, open_questions, run_phrase, run_word};
+use crate::describe::{
+    answer_commands, completed_of, open_questions, run_phrase, run_word, steps_done,
+};
 use crate::error::{Detail, Kind, Problem, interrupted};
-use crate::hints::{About, start_over_shown};
-use crate::next::next_commands;
+use crate::hints::About;
+use crate::next::{next_commands, see_why};
 use crate::progress::Progress;
 use crate::question_prompt::{Asked, QuestionPrompt};
 use crate::remedy::{trust_first, words};
@@ -335,7 +337,7 @@ fn told(ui: &Ui, project: &Project, log: &Log, outcome: &Outcome) -> Result<Answ
         Outcome::NeedsPerson { step, .. } => obstacle_remedy(project, log, step)?,
         _ => None,
     };
-    match problem(project, (outcome, remedy), &view) {
+    match problem((outcome, remedy), &view) {
         Some(problem) => {
             log.store().tidy();
             Err(problem.with_data(data))
@@ -349,7 +351,7 @@ fn told(ui: &Ui, project: &Project, log: &Log, outcome: &Outcome) -> Result<Answ
 }
 
 fn completed(project: &Project, view: &RunView) -> String {
-    let steps = crate::text::count(view.total as u64, "step");
+    let steps = steps_done(view);
     let took = span(view.changed_at.since(view.opened_at));
     let mut lines = vec![format!(
         "{} {} completed: {steps} in {took}, on branch {}",
@@ -410,13 +412,9 @@ fn obstacle_remedy(
 }
 
 /// What there is to say when a run did not complete.
-fn problem(
-    project: &Project,
-    (outcome, remedy): (&Outcome, Option<String>),
-    view: &RunView,
-) -> Option<Problem> {
+fn problem((outcome, remedy): (&Outcome, Option<String>), view: &RunView) -> Option<Problem> {
     let run = &view.handle;
-    let done = format!("{} of {} steps are completed", view.completed, view.total);
+    let done = completed_of(view.completed, view.skipped, view.total);
     let answers = |asked: &QuestionView| {
         let commands = answer_commands(view, asked).into_iter();
         commands.map(|command| format!("`{command}`")).collect::<Vec<_>>().join(" or ")
@@ -433,17 +431,25 @@ fn problem(
     Some(match outcome {
         Outcome::Completed => return None,
         Outcome::Failed { step, why } => {
-            let message = format!("{run} failed: step {step} {}", plain(&why.to_string()));
-            let over = start_over_shown(project, view);
+            let message = format!("{run} failed: step {step} {}; {done}", plain(&why.to_string()));
+            let others = view.steps.iter().filter(|other| other.step != *step);
+            let others = others.filter_map(|other| match &other.status {
+                StepStatus::Failed { why, .. } => {
+                    Some(format!("step {} {}", other.step, plain(&why.to_string())))
+                }
+                _ => None,
+            });
+            let others = others.map(|message| Detail { message, hint: None });
+            let details = others.chain(asked()).collect();
             let hint = format!(
-                "see why: `piton log {run} {step}`; try it again: `piton reset {run} {step}`; start \
-                 over: `{over}`"
+                "see why: `{}`; try it again: `piton retry {run} {step}`",
+                see_why(view, step)
             );
             let hint = match answers.is_empty() {
                 true => hint,
                 false => format!("{hint}; what else waits for you: `piton questions {run}`"),
             };
-            Problem::new(Kind::RunFailed, message).with_details(asked()).hint(hint)
+            Problem::new(Kind::RunFailed, message).with_details(details).hint(hint)
         }
         Outcome::NeedsPerson { step, question } => {
             let message = format!("{run} needs you: {}", plain(question));

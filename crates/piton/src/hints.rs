@@ -94,7 +94,7 @@ impl<'a> About<'a> {
     /// What was typed where it may accept a plan, else what does nothing but that.
     fn accepting(&self) -> String {
         let typed = again(ACCEPT);
-        match is_verb(&["run", "resume", "open", "claim"]) && !has("--dry-run") {
+        match is_verb(&["run", "resume", "retry", "open", "claim"]) && !has("--dry-run") {
             true => typed,
             false => {
                 let plan = plan_from_here(self.project, &self.run.opened.plan_path);
@@ -165,6 +165,8 @@ impl<'a> About<'a> {
             Refusal::ResetNeedsReason(step) => {
                 format!("`piton reset {run} {step} --force --reason 'to do it again'`")
             }
+            Refusal::Skipped(step) => format!("to do it after all: `piton reset {run} {step}`"),
+            Refusal::NotAttempted(_) => format!("go on: `piton resume {run}`"),
             Refusal::RunCompleted => self.new_run(),
             Refusal::RunStopped | Refusal::StepStopped(_) => format!("go on: `piton resume {run}`"),
             Refusal::RunAbandoned => {

@@ -1,6 +1,6 @@
 //! The sensible next commands for a run, by its status.
 
-use piton_core::event::Cause;
+use piton_core::event::{Cause, Failure};
 use piton_core::ids::StepRef;
 use piton_core::view::{AttemptView, RunStatus, RunView, StepKind, StepStatus, StepView};
 use piton_engine::project::Project;
@@ -55,8 +55,7 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
             vec![format!("piton log {run} {step}"), format!("piton resume {run}{go_on}")]
         }
         RunStatus::Failed { step, .. } => {
-            let look = if is_by_hand(view, step) { "show" } else { "log" };
-            let again = [format!("piton {look} {run} {step}"), format!("piton reset {run} {step}")];
+            let again = [format!("piton retry {run} {step}"), see_why(view, step)];
             // Others wait all the same.
             let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
             again.into_iter().chain(answers).chain([start_over_shown(project, view)]).collect()
@@ -85,8 +84,21 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
 
 /// Whether nothing is left but what others claim.
 fn by_hand(view: &RunView) -> bool {
-    let mut open = view.steps.iter().filter(|step| step.status.word() != "completed");
+    let mut open = view.steps.iter().filter(|step| !step.is_done());
     open.all(|step| step.kind == StepKind::ByHand)
+}
+
+/// What shows why a step failed.
+pub(crate) fn see_why(view: &RunView, step: &StepRef) -> String {
+    let run = &view.handle;
+    let failed = view.steps.iter().find(|view| view.step == *step).map(|view| &view.status);
+    match failed {
+        _ if is_by_hand(view, step) => format!("piton show {run} {step}"),
+        Some(StepStatus::Failed { why: Failure::Verify { .. }, .. }) => {
+            format!("piton log {run} {step} --verify")
+        }
+        _ => format!("piton log {run} {step}"),
+    }
 }
 
 fn is_by_hand(view: &RunView, id: &StepRef) -> bool {

@@ -142,6 +142,10 @@ impl<'a> Progress<'a> {
                 self.finish(step, "○", "given back")
             }
             Event::Reset { step, .. } => self.say(step, "○", "pending again"),
+            Event::Retried { step, .. } => self.say(step, "○", "is tried again"),
+            Event::Skipped { step, reason, .. } => {
+                self.say(step, "–", &format!("skipped: {}", clipped(reason, 200)));
+            }
             Event::Under(Under { step, .. }, Fact::SubstepCompleted { substep, .. }) => {
                 self.say(step, "●", &format!("substep {substep} completed"));
             }

@@ -66,7 +66,7 @@ fn own_run(
         return fresh(ui, &view, wish).map(|()| Unfinished::LeaveAside);
     }
     // Nobody has worked on it, or it cannot go on: there is nothing to choose between.
-    let settled = is_untouched(log.run()) || log.run().failed_for_good().is_some();
+    let settled = is_untouched(log.run()) || log.run().failed().is_some();
     if wish.auto_continue || settled {
         return Ok(Unfinished::GoOn);
     }

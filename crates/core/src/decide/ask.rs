@@ -2,19 +2,22 @@
 //! and applied once. Who may claim a step that waits is decided elsewhere.
 
 use super::complete::verified;
+use super::mend::{decide_skip, retryable};
 use super::{Held, lease, nothing};
 use crate::decided::Decided;
-use crate::event::{About, Cause, Conflict, Event, Fact, Haste, Scope, Under};
+use crate::event::{About, Cause, Conflict, Event, Fact, Failure, Haste, Scope, Under};
 use crate::ids::{HostId, QuestionId, StepRef};
 use crate::limits::{
-    ANSWER_BYTES_MAX, CHOICE_CHARS_MAX, CHOICES_MAX, OPEN_QUESTIONS_MAX, QUESTION_BYTES_MAX,
+    ALIKE_FAILURES_MAX, ANSWER_BYTES_MAX, CHOICE_CHARS_MAX, CHOICES_MAX, OPEN_QUESTIONS_MAX,
+    QUESTION_BYTES_MAX,
 };
-use crate::plan::{PlanStep, Work};
+use crate::plan::{OnFailure, PlanStep, Work};
 use crate::question::{
-    CONTINUE, LAND_AGAIN, Question, QuestionState, RESTART, STOP, WhichQuestion,
+    CONTINUE, GO_ON, LAND_AGAIN, Question, QuestionState, RESTART, SKIP, STOP, TRY_AGAIN,
+    WhichQuestion,
 };
 use crate::refusal::Refusal;
-use crate::run::{Phase, Run, Step, asks_first};
+use crate::run::{Phase, Rest, Run, Step, asks_first};
 use crate::time::{Millis, Moment, timestamp};
 
 /// How much of a question about a conflict is for the names of files, in characters: it is read at a glance,
@@ -78,6 +81,43 @@ pub(super) fn about_interruption(
         choices: [CONTINUE, RESTART, STOP].map(str::to_owned).to_vec(),
         about: Some(Box::new(About::Interruption { cause, changed, kept })),
     }
+}
+
+/// The question about a failure that would perhaps repeat itself: in the same step, or in one step after the
+/// other. About the run it is asked once.
+pub(super) fn about_failure(held: &Held<'_>, why: &Failure) -> Option<Fact> {
+    let (run, step) = (held.run, &held.under.step);
+    let rest = held.state.rest_after(held.plan, why)?;
+    let steps = run.alike_with(step, why);
+    let goes_on = run.plan().on_failure == OnFailure::Continue;
+    let is_row = goes_on && steps.len() >= ALIKE_FAILURES_MAX;
+    let (text, choices, about) = match rest {
+        _ if is_row && run.question_about_run().is_none() => {
+            let names: Vec<String> = steps.iter().map(ToString::to_string).collect();
+            let text = format!(
+                "{} failed in the same way ({why}): does the run go on?\n\
+                 {TRY_AGAIN}: these steps go on in their trees, with all their retries\n\
+                 {GO_ON}: they stay failed; steps that do not need them are started\n\
+                 {STOP}: nothing more is begun before the run is resumed",
+                names.join(", ")
+            );
+            let about = About::FailedAlike { steps, why: why.clone() };
+            (text, [TRY_AGAIN, GO_ON, STOP], about)
+        }
+        Rest::Repeats => {
+            let left = held.state.tries_left(held.plan) - 1;
+            let text = format!(
+                "{step} failed twice in the same way ({why}): is it tried again?\n\
+                 {TRY_AGAIN}: it may fail {left} more times\n\
+                 {SKIP}: steps that need it go on without it, and nothing of it lands\n\
+                 {STOP}: nothing more is begun; resuming the run tries it again"
+            );
+            (text, [TRY_AGAIN, SKIP, STOP], About::Repetition { why: why.clone() })
+        }
+        Rest::RetriesUsed => return None,
+    };
+    let choices = choices.map(str::to_owned).to_vec();
+    Some(Fact::Asked { text, choices, about: Some(Box::new(about)) })
 }
 
 /// The questions to ask again when a run goes on that was stopped instead of an answer.
@@ -187,14 +227,36 @@ pub(super) fn decide_answer(
             Err(Refusal::AnsweredOtherwise { question, answer })
         }
         (_, None) => {
-            let stops = question.about.is_some() && answer == STOP && run.stop.is_none();
+            let follows = following(run, (&step, question), &answer, host)?;
             let (question, host) = (question.id, host.clone());
-            let answered = Event::Answered { step, question, answer, host };
+            Ok(follows.after(Event::Answered { step, question, answer, host }))
+        }
+    }
+}
+
+/// What an answer to a question of piton's own brings about at once.
+fn following(
+    run: &Run,
+    (step, question): (&StepRef, &Question),
+    answer: &str,
+    host: &HostId,
+) -> Result<Decided, Refusal> {
+    match (question.about.as_deref(), answer) {
+        (Some(_), STOP) if run.stop.is_none() => {
             let (cause, haste) = (Cause::UserInterrupt, Haste::Graceful);
             let stop = Event::StopRequested { scope: Scope::Run, cause, haste };
-            let stop = stops.then_some(stop);
-            Ok(Decided::new([Some(answered), stop].into_iter().flatten().collect()))
+            Ok(Decided::new(vec![stop]))
         }
+        (Some(About::FailedAlike { steps, .. }), TRY_AGAIN) => {
+            let again = steps.iter().filter(|step| retryable(run, step).is_ok());
+            let retried =
+                again.map(|step| Event::Retried { step: step.clone(), host: host.clone() });
+            Ok(Decided::new(retried.collect()))
+        }
+        (Some(About::Repetition { why }), SKIP) => {
+            decide_skip(run, step, &format!("{why}, twice in the same way"), host)
+        }
+        _ => Ok(nothing()),
     }
 }
 

@@ -34,6 +34,17 @@ pub enum Command {
         step: StepRef,
         reason: Option<String>,
     },
+    /// Takes steps up again that had failed, were interrupted or were stopped, in their trees.
+    Retry {
+        steps: Vec<StepRef>,
+        host: HostId,
+    },
+    /// Leaves a step out: needs on it are met.
+    Skip {
+        step: StepRef,
+        reason: String,
+        host: HostId,
+    },
     Stop {
         scope: Scope,
         cause: Cause,

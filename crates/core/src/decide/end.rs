@@ -1,7 +1,7 @@
 //! What the end of an attempt is called that did not complete its step: one set of rules, whoever saw it
 //! end, its keeper or the next command.
 
-use super::ask::about_interruption;
+use super::ask::{about_failure, about_interruption};
 use super::{Clock, Held, clipped, lease, nothing};
 use crate::claim::believed_until;
 use crate::decided::Decided;
@@ -12,9 +12,9 @@ use crate::refusal::Refusal;
 use crate::run::asks_first;
 use crate::time::Moment;
 
-/// The fact that ends an attempt which may have died in the middle of its work, and the question that the
-/// plan wants asked about that. Nobody can come in between.
-pub(super) fn interrupted(held: &Held<'_>, fact: Fact, now: &Moment) -> Decided {
+/// The fact that ends an attempt without completing its step, and the question that is asked about that.
+/// Nothing can come in between.
+pub(super) fn ended(held: &Held<'_>, fact: Fact, now: &Moment) -> Decided {
     let asked = match &fact {
         Fact::Interrupted(last)
             if matches!(last.left_at, Stage::Unstarted | Stage::Agent)
@@ -23,6 +23,7 @@ pub(super) fn interrupted(held: &Held<'_>, fact: Fact, now: &Moment) -> Decided 
             let step = &held.under.step;
             Some(about_interruption(step, (held.plan, held.state), (last.cause, last.at)))
         }
+        Fact::Failed { why } => about_failure(held, why),
         _ => None,
     };
     let facts = [fact].into_iter().chain(asked);
@@ -46,7 +47,7 @@ pub(super) fn decide_expire(held: &Held<'_>, clock: &Clock<'_>) -> Result<Decide
         evidence: "not heard of until its lease was over".to_owned(),
         left_at: held.state.stage(held.attempt),
     });
-    Ok(interrupted(held, fact, clock.now))
+    Ok(ended(held, fact, clock.now))
 }
 
 /// What a dead attempt's end is called: the same rules as for an end that its keeper saw.

@@ -5,7 +5,7 @@ use super::{nothing, one, own};
 use crate::decided::Decided;
 use crate::event::{Cause, Event, Haste, Scope};
 use crate::ids::HostId;
-use crate::plan::{Plan, PlanStep};
+use crate::plan::Plan;
 use crate::refusal::Refusal;
 use crate::run::{Run, Stop};
 use crate::time::Millis;
@@ -108,6 +108,9 @@ pub(super) fn decide_accept(run: &Run, plan: &Plan) -> Result<Decided, Refusal> 
     let bytes = plan.to_bytes();
     let text = String::from_utf8(bytes.clone()).expect("a normalised plan is JSON");
     let decided = one(Event::PlanAccepted { plan: plan.hash(), text }).with_text(bytes);
-    let done = |step: &PlanStep| run.has_completed(&step.id);
-    Ok(if plan.steps.iter().all(done) { decided.freeing_key() } else { decided })
+    Ok(if plan.steps.iter().all(|step| run.stays_done(step)) {
+        decided.freeing_key()
+    } else {
+        decided
+    })
 }

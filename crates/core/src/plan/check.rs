@@ -29,6 +29,7 @@ pub(super) fn plan(draft: Draft, source: &Source, findings: &mut Findings) -> Op
         name: draft.name?,
         base: draft.base,
         isolation: draft.isolation,
+        on_failure: draft.on_failure,
         jobs: draft.jobs,
         setup: draft.setup,
         copy: draft.copy,

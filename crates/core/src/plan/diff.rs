@@ -19,6 +19,8 @@ pub fn differences(old: &Plan, new: &Plan) -> Vec<String> {
     lines.values("base", old.base.as_ref(), new.base.as_ref());
     lines.values("isolation", Some(isolation(old)), Some(isolation(new)));
     lines.values("jobs", old.jobs, new.jobs);
+    let on_failure = |plan: &Plan| Some(plan.on_failure.as_str());
+    lines.values("on_failure", on_failure(old), on_failure(new));
     lines.texts("setup", &old.setup, &new.setup);
     lines.texts("copy", &old.copy, &new.copy);
     lines.texts("link", &old.link, &new.link);

@@ -13,7 +13,7 @@ use crate::limits::{
     JOBS_MAX, LOCK_SLOTS_MAX, PLAN_NAME_MAX, PLAN_STEPS_MAX, RETRIES_MAX, TIMEOUT_MAX,
 };
 use crate::plan::fields::{Fields, Keys, name_of, shown};
-use crate::plan::{Agent, Group, Isolation, OnInterrupt, PromptBy, Work};
+use crate::plan::{Agent, Group, Isolation, OnFailure, OnInterrupt, PromptBy, Work};
 
 pub(super) use checklist::DraftSubstep;
 
@@ -26,6 +26,7 @@ pub(super) struct Draft {
     pub(super) name: Option<String>,
     pub(super) base: Option<String>,
     pub(super) isolation: Isolation,
+    pub(super) on_failure: OnFailure,
     pub(super) jobs: Option<u32>,
     pub(super) setup: Option<String>,
     pub(super) copy: Vec<String>,
@@ -73,7 +74,18 @@ enum DefaultAgent {
 const FILE: Keys =
     Keys { known: &["plan", "inputs", "group", "agent", "locks", "step"], later: LATER };
 const PLAN: Keys = Keys {
-    known: &["name", "base", "agent", "isolation", "jobs", "setup", "copy", "link", "on_interrupt"],
+    known: &[
+        "name",
+        "base",
+        "agent",
+        "isolation",
+        "jobs",
+        "setup",
+        "copy",
+        "link",
+        "on_interrupt",
+        "on_failure",
+    ],
     later: LATER,
 };
 const GROUP: Keys = Keys { known: &["title"], later: &[] };
@@ -144,6 +156,7 @@ fn plan(file: &mut Fields<'_, '_>, draft: &mut Draft) -> Defaults {
     draft.base = base(&mut plan);
     draft.isolation = isolation(&mut plan);
     draft.jobs = jobs(&mut plan, draft.isolation);
+    draft.on_failure = on_failure(&mut plan);
     draft.setup = plan.script("setup");
     draft.copy = inside(&mut plan, "copy");
     draft.link = inside(&mut plan, "link");
@@ -188,6 +201,22 @@ fn isolation(plan: &mut Fields<'_, '_>) -> Isolation {
             let hint = "write isolation = \"run\" or isolation = \"step\"";
             plan.findings.add(text.span().start, message, hint);
             Isolation::default()
+        }
+    }
+}
+
+fn on_failure(plan: &mut Fields<'_, '_>) -> OnFailure {
+    let Some(text) = plan.text("on_failure") else {
+        return OnFailure::default();
+    };
+    match *text.get_ref() {
+        "continue" => OnFailure::Continue,
+        "stop" => OnFailure::Stop,
+        other => {
+            let message = format!("{} is not a way to go on after a failure", shown(other));
+            let hint = "write on_failure = \"continue\" or on_failure = \"stop\"";
+            plan.findings.add(text.span().start, message, hint);
+            OnFailure::default()
         }
     }
 }

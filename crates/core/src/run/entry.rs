@@ -2,7 +2,7 @@
 //! step's work is, the caller says.
 
 use super::{Phase, Step};
-use crate::event::{Entry, Failure, Stage};
+use crate::event::{Entry, Stage};
 use crate::ids::StepRef;
 use crate::limits::IDLE_INTERRUPTIONS_MAX;
 use crate::plan::{OnInterrupt, PlanStep, Work};
@@ -41,6 +41,7 @@ fn entry_by_phase(
     let after = |stage| entry_after(plan, state, directed(state, stage, work));
     match &state.phase {
         Phase::Completed { .. } => Err(Refusal::Completed(step.clone())),
+        Phase::Skipped { .. } => Err(Refusal::Skipped(step.clone())),
         Phase::Failed { .. } if state.tries_left(plan) == 0 => {
             Err(Refusal::RetriesUsed(step.clone()))
         }
@@ -50,7 +51,6 @@ fn entry_by_phase(
         // Pending again after a release, perhaps: what was done stays.
         Phase::Pending { .. } | Phase::Suspended { .. } => Ok(state.work_entry(plan)),
         Phase::Held { attempt: lost, .. } => Ok(after(state.stage(lost))),
-        Phase::Failed { why: Failure::Landing { .. }, .. } => Ok(Entry::Fresh),
         Phase::Failed { .. } => Ok(state.work_entry(plan)),
         Phase::Interrupted { last, .. } if state.is_obstructed() => {
             Err(Refusal::Obstructed { step: step.clone(), why: last.evidence.clone() })
@@ -68,7 +68,7 @@ fn entry_by_phase(
 /// keeper would look: that one begins with the work.
 fn directed(state: &Step, stage: Stage, work: WorkIs) -> Stage {
     match stage {
-        Stage::Land if state.lands_again() => match work {
+        Stage::Land if state.lands_again() || state.goes_on_in_tree() => match work {
             WorkIs::Here => Stage::Verify,
             WorkIs::Elsewhere => Stage::Agent,
         },

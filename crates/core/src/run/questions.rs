@@ -52,6 +52,10 @@ impl Step {
             Some(About::Interruption { .. }) if answer == STOP => {
                 QuestionState::Applied { answer, at, by }
             }
+            // What was answered is done with the answer.
+            Some(About::Repetition { .. } | About::FailedAlike { .. }) => {
+                QuestionState::Applied { answer, at, by }
+            }
             _ => QuestionState::Answered { answer, at },
         };
         Some(question.about.as_deref())

@@ -33,6 +33,9 @@ pub struct Step {
     restarted_at: Option<Fence>,
     /// What was done does not fit any more: the next attempt starts afresh.
     outdated: bool,
+    /// Somebody took the step up again after they had worked in its tree: attempts go on there until one is
+    /// verified.
+    in_tree: bool,
     pub checklist: Checklist,
     /// What holders reported last, field by field.
     #[serde(with = "as_json")]
@@ -75,6 +78,11 @@ pub enum Phase {
         /// What it was completed in spite of.
         #[serde(with = "as_json")]
         waived: Option<Waived>,
+    },
+    /// Left out: needs on it are met, and nothing of it lands.
+    Skipped {
+        reason: String,
+        at: Millis,
     },
 }
 
@@ -218,6 +226,11 @@ impl Step {
         matches!(self.phase, Phase::Completed { .. })
     }
 
+    /// Whether needs on it are met.
+    pub fn is_done(&self) -> bool {
+        matches!(self.phase, Phase::Completed { .. } | Phase::Skipped { .. })
+    }
+
     /// The stop that its last attempt ended under, if nobody has asked for it to go on since.
     pub fn held_back(&self) -> Option<Stop> {
         match &self.phase {
@@ -225,7 +238,7 @@ impl Step {
             | Phase::Failed { held_back, .. }
             | Phase::Interrupted { held_back, .. }
             | Phase::Suspended { held_back } => *held_back,
-            Phase::Held { .. } | Phase::Completed { .. } => None,
+            Phase::Held { .. } | Phase::Completed { .. } | Phase::Skipped { .. } => None,
         }
     }
 
@@ -312,6 +325,7 @@ impl Step {
         let said = plan.on_interrupt.filter(|_| self.died_mid_work());
         match said {
             _ if self.outdated || self.base.is_none() => Entry::Fresh,
+            _ if self.in_tree => Entry::Continue,
             Some(OnInterrupt::Continue) => Entry::Continue,
             Some(OnInterrupt::Restart) => Entry::Fresh,
             Some(OnInterrupt::Ask) if self.goes_on_as_told() => Entry::Continue,
@@ -329,7 +343,8 @@ impl Step {
     /// from the base. A plain command always starts from its base.
     pub(crate) fn agent_entry(&self, work: &Work) -> Entry {
         match work {
-            Work::Agent { .. } if self.outdated || self.base.is_none() => Entry::Fresh,
+            _ if self.outdated || self.base.is_none() => Entry::Fresh,
+            _ if self.in_tree => Entry::Continue,
             Work::Agent { .. } if self.has_enough_done() => Entry::Continue,
             _ => Entry::Fresh,
         }
@@ -343,10 +358,20 @@ impl Step {
         }
     }
 
+    /// Whether somebody worked in its tree, and nothing was verified since.
+    pub(crate) fn goes_on_in_tree(&self) -> bool {
+        self.in_tree
+    }
+
     /// Whether nothing that happened counts against the next attempt: no failure, no interruption, no
     /// stop.
     pub(crate) fn is_unspent(&self) -> bool {
         self.failures == 0 && self.idle() == 0 && self.held_back().is_none()
+    }
+
+    /// Whether an attempt has begun it, or something that happened to one counts against the next.
+    pub(crate) fn was_attempted(&self) -> bool {
+        self.base.is_some() || !self.is_unspent()
     }
 
     /// Whether it waits for a person to move what was in its way.
@@ -379,7 +404,7 @@ impl Step {
             | Phase::Failed { held_back, .. }
             | Phase::Interrupted { held_back, .. }
             | Phase::Suspended { held_back } => *held_back = None,
-            Phase::Completed { .. } => {}
+            Phase::Completed { .. } | Phase::Skipped { .. } => {}
         }
     }
 
@@ -390,7 +415,10 @@ impl Step {
             Phase::Held { inherited, .. } | Phase::Interrupted { inherited, .. } => {
                 inherited.idle = Idle::default();
             }
-            Phase::Failed { .. } | Phase::Suspended { .. } | Phase::Completed { .. } => {}
+            Phase::Failed { .. }
+            | Phase::Suspended { .. }
+            | Phase::Completed { .. }
+            | Phase::Skipped { .. } => {}
         }
     }
 
@@ -422,6 +450,8 @@ impl Step {
             }
             Event::Answered { question, answer, .. } => self.answered(*question, answer, record.at),
             Event::Reset { .. } => self.reset(),
+            Event::Retried { .. } => self.retry(),
+            Event::Skipped { reason, .. } => self.skip(reason, record.at),
             Event::StopRequested { scope: Scope::Attempt(under), cause, haste } => {
                 let attempt = self.own().filter(|attempt| attempt.fence == under.fence)?;
                 attempt.stop = Some(Stop { cause: *cause, haste: *haste, at: record.at });
@@ -486,7 +516,7 @@ impl Step {
 
     fn claim(&mut self, claimed: &Claimed, record: &Record) -> Option<()> {
         let mut inherited = match &mut self.phase {
-            Phase::Completed { .. } => return None,
+            Phase::Completed { .. } | Phase::Skipped { .. } => return None,
             Phase::Held { .. } if claimed.grounds == Grounds::Free => return None,
             Phase::Held { .. } => {
                 let died_mid_work = self.died_mid_work();
@@ -543,6 +573,7 @@ impl Step {
             self.changed = 0;
             self.restarted_at = Some(attempt.fence);
             self.outdated = false;
+            self.in_tree = false;
         }
         if let Some(base) = base {
             self.base = Some(base.clone());
@@ -591,6 +622,7 @@ impl Step {
         };
         self.apply_answers(answers)?;
         self.void_asked_by_piton();
+        self.in_tree = false;
         let Phase::Held { attempt, inherited } = &mut self.phase else { return None };
         attempt.trace.head = Some(commit.clone());
         attempt.trace.commits = *commits;
@@ -658,7 +690,31 @@ impl Step {
         Some(())
     }
 
-    /// Pending again, as if it had never failed; what was done of its checklist stays.
+    /// Somebody takes it up again, as if it had never failed.
+    fn retry(&mut self) -> Option<()> {
+        match self.phase {
+            Phase::Held { .. } => return None,
+            _ if self.is_done() || !self.was_attempted() => return None,
+            _ => {}
+        }
+        self.lift(None, true);
+        self.failures = 0;
+        self.outdated = false;
+        self.in_tree = true;
+        self.void_asked_by_piton();
+        Some(())
+    }
+
+    fn skip(&mut self, reason: &str, at: Millis) -> Option<()> {
+        if self.is_done() || self.attempt().is_some() {
+            return None;
+        }
+        self.phase = Phase::Skipped { reason: reason.to_owned(), at };
+        self.void_questions();
+        Some(())
+    }
+
+    /// Pending again at its base, as if it had never failed; what was done of its checklist stays.
     fn reset(&mut self) -> Option<()> {
         match self.phase {
             Phase::Held { .. } => return None,
@@ -668,18 +724,30 @@ impl Step {
         self.phase = Phase::default();
         self.failures = 0;
         self.changed = 0;
+        self.outdated = true;
+        self.in_tree = false;
         self.checklist.reopen();
         self.void_questions();
         Some(())
     }
 
-    /// A holder asks; about its interruption piton does, once it is over.
+    /// A holder asks; about its interruption or failure piton does, once it is over.
     fn may_ask(&mut self, fence: Fence, about: Option<&About>) -> Option<()> {
         let asker = match (about, &self.phase) {
             (Some(About::Interruption { .. }), Phase::Interrupted { .. }) => {
                 &self.history.last()?.attempt
             }
-            (Some(About::Interruption { .. }), _) => return None,
+            (Some(About::Repetition { .. } | About::FailedAlike { .. }), Phase::Failed { .. }) => {
+                &self.history.last()?.attempt
+            }
+            (
+                Some(
+                    About::Interruption { .. }
+                    | About::Repetition { .. }
+                    | About::FailedAlike { .. },
+                ),
+                _,
+            ) => return None,
             (Some(About::Conflict(_)) | None, _) => self.attempt()?,
         };
         (asker.fence == fence).then_some(())

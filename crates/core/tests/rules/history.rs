@@ -21,7 +21,9 @@ use piton_core::ids::{
     QuestionId, RunId, StepId, StepRef, SubstepId, TreeNo,
 };
 use piton_core::observed::{Corpse, Observed, Sighting};
-use piton_core::plan::{Group, Isolation, Need, OnInterrupt, Plan, PlanStep, PlanSubstep, Work};
+use piton_core::plan::{
+    Group, Isolation, Need, OnFailure, OnInterrupt, Plan, PlanStep, PlanSubstep, Work,
+};
 use piton_core::question::WhichQuestion;
 use piton_core::record::{Cursor, Record};
 use piton_core::refusal::Refusal;
@@ -147,7 +149,9 @@ impl History {
         let words: Vec<&str> = text.split_whitespace().collect();
         let rest = &words[2.min(words.len())..];
         let (step, fence) = match words.get(1) {
-            Some(name) if !matches!(words[0], "resume") && *name != "run" => self.named(name),
+            Some(name) if !matches!(words[0], "resume" | "retry") && *name != "run" => {
+                self.named(name)
+            }
             _ => (at("none"), Fence(0)),
         };
         match words[0] {
@@ -281,9 +285,12 @@ impl History {
                 let reason = (!rest.is_empty()).then(|| rest.join(" "));
                 Command::Reset { step, reason }
             }
-            "fail" => {
-                Command::Under(Under { step, fence }, Request::Fail { why: failure(rest[0]) })
+            "fail" => Command::Under(Under { step, fence }, Request::Fail { why: failure(rest) }),
+            "retry" => {
+                let steps = words[1].split('+').map(at).collect();
+                Command::Retry { steps, host: host("here") }
             }
+            "skip" => Command::Skip { step, reason: rest.join(" "), host: host("here") },
             "interrupt" => Command::Under(
                 Under { step, fence },
                 Request::Interrupt(Interruption {
@@ -472,6 +479,14 @@ pub(crate) fn told(event: &Event) -> String {
         {
             format!("asked {step} how it goes on")
         }
+        Event::Under(Under { step, .. }, Fact::Asked { about, choices, .. })
+            if matches!(
+                about.as_deref(),
+                Some(About::Repetition { .. } | About::FailedAlike { .. })
+            ) =>
+        {
+            format!("asked {step} {}", choices.join(" / "))
+        }
         Event::Under(Under { step, .. }, Fact::Asked { text, .. }) => {
             format!("asked {step} {text}")
         }
@@ -521,6 +536,8 @@ pub(crate) fn told(event: &Event) -> String {
             format!("released {step} by force")
         }
         Event::Reset { step, .. } => format!("reset {step}"),
+        Event::Retried { step, .. } => format!("retried {step}"),
+        Event::Skipped { step, reason, .. } => format!("skipped {step}: {reason}"),
         Event::Under(Under { step, .. }, Fact::Failed { why, .. }) => {
             format!("failed {step}: {why}")
         }
@@ -576,9 +593,14 @@ fn stage(word: &str) -> Stage {
     }
 }
 
-fn failure(word: &str) -> Failure {
-    let (exit, tail, message) = (Exit::Code(1), "tail".to_owned(), "message".to_owned());
-    match word {
+/// The kind of a failure, then what it says.
+fn failure(words: &[&str]) -> Failure {
+    let said = match &words[1..] {
+        [] => "message".to_owned(),
+        said => said.join(" "),
+    };
+    let (exit, tail, message) = (Exit::Code(1), said.clone(), said);
+    match words[0] {
         "exit" => Failure::Exit { exit, tail },
         "verify" => Failure::Verify { exit, tail },
         "timeout" => Failure::Timeout { ms: 5_000 },
@@ -721,6 +743,7 @@ pub(crate) fn plan(lines: &str) -> Plan {
         base: None,
         isolation: Isolation::Run,
         jobs: None,
+        on_failure: OnFailure::Continue,
         setup: None,
         copy: Vec::new(),
         link: Vec::new(),

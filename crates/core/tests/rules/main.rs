@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test an unexpected answer is the failure")]
 
+mod failures;
 mod history;
 
 mod bodies;

@@ -5,6 +5,7 @@ use piton_core::claim::{Claim, Granted, claimable};
 use piton_core::decide::{Command, decide};
 use piton_core::event::{Event, Grounds};
 use piton_core::observed::{Observed, Sighting};
+use piton_core::plan::{OnFailure, Plan};
 use piton_core::recover::{Action, Because, recover};
 use piton_core::refusal::Refusal;
 use piton_core::run::Run;
@@ -75,6 +76,21 @@ const STATES: &[State] = &[
     free("parked, land again", "BEFORE, AGENT, verify it, park it, answer it land again"),
     free("parked, restart", "BEFORE, AGENT, verify it, park it, answer it restart"),
     free("interrupted, question open", "BEFORE, AGENT, ask it which, interrupt it agent"),
+    State {
+        label: "failed alike twice",
+        retries: 3,
+        script: "BEFORE, AGENT, fail it exit, claim it, start it, fail it exit",
+        held: Held::Nobody,
+    },
+    spent("failed, retried", "BEFORE, AGENT, fail it verify, retry it"),
+    free("failed landing, retried", "BEFORE, AGENT, verify it, fail it landing, retry it"),
+    free(
+        "interrupted agent, 3 idle, retried",
+        "BEFORE, AGENT, ROUND, ROUND, interrupt it agent, retry it",
+    ),
+    free("interrupted land, retried", "BEFORE, AGENT, verify it, interrupt it land, retry it"),
+    spent("failed, skipped", "BEFORE, AGENT, fail it exit, skip it unneeded"),
+    spent("failed, reset", "BEFORE, AGENT, progress it 50, fail it exit, reset it"),
     free("completed", "BEFORE, AGENT, verify it, land it, complete it"),
     held("held, unstarted", "BEFORE, claim it"),
     held("held, agent", "BEFORE, AGENT"),
@@ -98,11 +114,19 @@ const STATES: &[State] = &[
 /// What a step runs, and whether its last snapshot found changes.
 const WORKS: [(&str, &str); 3] = [("command", "2"), ("agent", "0"), ("agent", "2")];
 
-const RUNS: [(&str, &str); 3] = [
+const RUNS: [(&str, &str); 5] = [
     ("going", ""),
     ("stopped", "stop run"),
-    ("failed", "claim other, start other, fail other exit"),
+    ("beside a failure", "claim other, start other, fail other exit"),
+    (ENDED, "claim other, start other, fail other exit"),
+    (
+        "three failed alike",
+        "claim x, start x, fail x exit, claim y, start y, fail y exit,
+         claim other, start other, fail other exit",
+    ),
 ];
+/// The plan wants nothing started after a failure.
+const ENDED: &str = "ended by a failure";
 
 const TREES: [(&str, &str); 2] = [("free", ""), ("taken", "claim other")];
 
@@ -124,14 +148,18 @@ fn reach(
     state: &State,
     (work, changed): (&str, &str),
     tree: &str,
-    run: &str,
+    (run, run_script): (&str, &str),
 ) -> Result<History, Refusal> {
     let retries = state.retries;
-    let mut history = History::open(plan(&format!(
+    let recipe = plan(&format!(
         "before command
          it {work} needs=before retries={retries}
-         other agent"
-    )));
+         other agent
+         x command
+         y command"
+    ));
+    let on_failure = if run == ENDED { OnFailure::Stop } else { OnFailure::Continue };
+    let mut history = History::open(Plan { on_failure, ..recipe });
     let script = state
         .script
         .replace("BEFORE", "claim before, start before, verify before, complete before")
@@ -143,7 +171,7 @@ fn reach(
         .replace("OUTSIDE", &format!("claim it from x, start it, checkpoint it {changed}"));
     history.play(&script);
     history.try_play(tree)?;
-    history.try_play(run)?;
+    history.try_play(run_script)?;
     Ok(history)
 }
 
@@ -192,11 +220,11 @@ fn for_every_situation(mut each: impl FnMut(&State, (&str, &str), &'static str))
 fn situation(
     state: &State,
     work: (&str, &str),
-    (_, run_script): (&str, &str),
+    run: (&str, &str),
     beside: &str,
 ) -> Result<History, Refusal> {
     let tree = TREES.iter().find(|(tree, _)| *tree == beside).map_or("", |(_, script)| script);
-    let mut history = reach(state, work, tree, run_script)?;
+    let mut history = reach(state, work, tree, run)?;
     if beside == OVER {
         history.pass(LEASE);
     }
@@ -290,6 +318,7 @@ fn claimed(history: &History, claim: &Claim) -> Result<Granted, Refusal> {
 fn refused(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Completed(_) => "no: completed".to_owned(),
+        Refusal::Skipped(_) => "no: skipped".to_owned(),
         Refusal::HeldAlive { .. } => "no: held alive".to_owned(),
         Refusal::HeldDead { .. } => "no: bury first".to_owned(),
         Refusal::HeldElsewhere { .. } => "no: leased".to_owned(),

@@ -63,7 +63,7 @@ pub fn of_step(
     let root = settings_of(log)?.worktree_root;
     let run = log.run();
     let Some((_, state)) = run.step(step) else { return Ok(Vec::new()) };
-    if state.is_completed() || run.abandoned.is_some() {
+    if state.is_done() || run.abandoned.is_some() {
         return Ok(Vec::new());
     }
     let Some(path) = project.tree_of(&root, run, step) else { return Ok(Vec::new()) };
@@ -89,7 +89,7 @@ pub fn of_step(
 pub fn of_run(project: &Project, log: &Log) -> Result<Vec<(StepRef, Vec<Condition>)>, EngineError> {
     let observed = observe(project, log, Depth::Locks);
     let is_left = |state: &Step| match (&state.phase, state.attempt()) {
-        (Phase::Pending { .. } | Phase::Completed { .. }, _) => false,
+        (Phase::Pending { .. } | Phase::Completed { .. } | Phase::Skipped { .. }, _) => false,
         (_, Some(attempt)) => matches!(observed.of(attempt.id), Sighting::Dead(_)),
         (_, None) => true,
     };

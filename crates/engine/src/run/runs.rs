@@ -90,10 +90,10 @@ fn find_unnamed(project: &Project, store: &Arc<dyn Store>) -> Result<Log, Engine
     }
 }
 
-/// Of several active runs, the only one that has not failed for good.
+/// Of several active runs, the only one that has not failed.
 fn the_one_that_goes_on(active: Vec<Log>) -> Result<Log, EngineError> {
     let handles = active.iter().map(|log| log.run().opened.handle.clone()).collect();
-    let mut going = active.into_iter().filter(|log| log.run().failed_for_good().is_none());
+    let mut going = active.into_iter().filter(|log| log.run().failed().is_none());
     match (going.next(), going.next()) {
         (Some(one), None) => Ok(one),
         _ => Err(EngineError::AmbiguousRun { asked: "the unfinished run".into(), handles }),

@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
 }
 
 fn is_over(log: &Log) -> bool {
-    log.run().is_completed() || log.run().failed_for_good().is_some()
+    log.run().is_completed() || log.run().failed().is_some()
 }
 
 fn unreadable(record: &Record, bad: &BadEvent) -> Problem {
@@ -150,6 +150,7 @@ fn detail(event: &Event) -> String {
             ReleasedBy::Force => "by force".to_owned(),
         },
         Event::Reset { reason, .. } => reason.clone().unwrap_or_default(),
+        Event::Skipped { reason, .. } => reason.clone(),
         Event::Under(_, Fact::Verified { commit, truth, omitted, .. }) => {
             let verified = format!("{} ({})", commit.short(), crate::describe::truth(*truth));
             let without =
@@ -180,6 +181,9 @@ fn detail(event: &Event) -> String {
         Event::Abandoned { keep_until: Some(until), .. } => {
             format!("in the attic until {}", piton_core::time::timestamp(*until))
         }
-        Event::Resumed { .. } | Event::Abandoned { .. } | Event::Reopened { .. } => String::new(),
+        Event::Resumed { .. }
+        | Event::Retried { .. }
+        | Event::Abandoned { .. }
+        | Event::Reopened { .. } => String::new(),
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     Ok(Answer::new(verb::json(answer)).after_writing(target.log.store()))
 }
 
-fn release(target: &mut Target, fence: Option<Fence>) -> Result<ReleaseAnswer, Problem> {
+pub(crate) fn release(target: &mut Target, fence: Option<Fence>) -> Result<ReleaseAnswer, Problem> {
     let Target { project, log, step, .. } = target;
     match (claims::release(project, log, step, fence), fence) {
         (Ok(answer), _) => Ok(answer),
@@ -74,7 +74,7 @@ fn release(target: &mut Target, fence: Option<Fence>) -> Result<ReleaseAnswer, P
 }
 
 /// Inside an attempt force makes no difference: a worker would take the step up again at once.
-fn own_of_keeper(target: &Target) -> Option<Fence> {
+pub(crate) fn own_of_keeper(target: &Target) -> Option<Fence> {
     let inside = target.named().ok().flatten()?;
     let (_, state) = target.log.run().step(&target.step)?;
     let kept = |held: &&Attempt| matches!(held.holder, Holder::Keeper { .. });

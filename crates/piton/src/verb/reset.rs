@@ -1,30 +1,38 @@
-//! `piton reset`: makes a step that has ended pending again, with its retries unspent and its stop lifted.
+//! `piton reset`: makes a step pending again at its base, with its retries unspent and its stop lifted.
 
 use piton_engine::outside::claims::{self, ResetAnswer};
+use piton_engine::run::snapshot_history::place_for;
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
-use crate::target::{Target, Which, tell_stopped, words};
+use crate::target::{ByClaim, Target, Which, tell_stopped, words};
 use crate::ui::Ui;
 use crate::verb::Answer;
+use crate::verb::release::{own_of_keeper, release};
 
-/// Make a failed, interrupted, stopped or completed step pending again
+/// Make a step pending again: it begins again from its base
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   piton reset auth-calm-otter jwt
+  piton reset auth-calm-otter jwt --worktree .        your own claim ends with it
+  piton reset auth-calm-otter jwt --force             whoever has claimed it
   piton reset auth-calm-otter jwt --force --reason 'new API'    a completed one
 
-Its retries are unspent, its deferred items open again; completed substeps, done
-items and snapshots stay. A stop of the step (`piton stop RUN STEP`) is lifted,
+What was done of it is kept as a snapshot first. To go on in its worktree
+instead: `piton retry`. Its retries are unspent, its deferred items open again;
+completed substeps and done items stay. A skip is undone. A stop of the step (`piton stop RUN STEP`) is lifted,
 one of the whole run is not. Steps that need it are named: they are left as they
 are.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
 
-    /// Reset it although it is completed
-    #[arg(long, requires = "reason")]
+    #[command(flatten)]
+    by: ByClaim,
+
+    /// Reset it although it is claimed or completed
+    #[arg(long, conflicts_with_all = ["worktree", "fence"])]
     force: bool,
 
     /// Why it is reset
@@ -33,15 +41,25 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let mut target = Target::find(&args.which)?;
+    let mut target = Target::claimed(&args.which, &args.by)?;
+    end_claim(args, &mut target)?;
     let Target { project, log, step, .. } = &mut target;
     let reset = claims::reset(project, log, step, args.reason.clone());
     let ResetAnswer { reset, dependants, kept } = reset.map_err(|error| target.told(error))?;
     let step = &target.step;
     let _ = ui.line(match reset {
-        true => format!("step {step}: pending"),
+        true => format!("step {step}: pending; it begins again from its base"),
         false => format!("step {step}: pending already"),
     });
+    if let Some(name) = &kept.kept {
+        let handle = &target.log.run().opened.handle;
+        ui.talk(format!("what was done is kept as {name}"));
+        let to = place_for(handle, step);
+        ui.hint(format!(
+            "look: `piton snapshot show {handle}/{step}`; bring it back: `piton snapshot restore \
+             {handle}/{step} --to {to}`"
+        ));
+    }
     if reset && args.force && !dependants.is_empty() {
         let names: Vec<&str> = dependants.iter().map(|step| step.as_str()).collect();
         let message = format!("steps that need it are left as they are: {}", names.join(", "));
@@ -56,6 +74,22 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             false => format!("`piton resume {handle}` goes on, unless a worker is there"),
         });
     }
-    let data = target.answer(json!({ "reset": reset, "dependants": dependants, "kept": kept }));
+    let data =
+        target.answer(json!({ "reset": reset, "dependants": dependants, "kept": kept.kept }));
     Ok(Answer::new(data).after_writing(target.log.store()))
+}
+
+/// The claim that is reset with its step: the holder's own, or by force anybody's.
+fn end_claim(args: &Args, target: &mut Target) -> Result<(), Problem> {
+    let held = target.log.run().step(&target.step).and_then(|(_, state)| state.attempt());
+    let Some(held) = held.map(|held| held.fence) else { return Ok(()) };
+    let fence = match args.force {
+        true => own_of_keeper(target),
+        false => match target.named()?.filter(|named| *named == held) {
+            Some(own) => Some(own),
+            // The core says who has it.
+            None => return Ok(()),
+        },
+    };
+    release(target, fence).map(drop)
 }

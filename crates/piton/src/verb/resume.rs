@@ -16,12 +16,12 @@ use piton_engine::run::runs;
 use piton_engine::run::snapshot_history::refuse_log_behind;
 use serde_json::{Value, json};
 
-use crate::describe::condition_lines;
+use crate::describe::{condition_lines, steps_done};
 use crate::drive::{Drive, Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
-use crate::hints::{About, start_over};
+use crate::hints::About;
 use crate::plan_drift::{self, OnChange};
-use crate::text::{bold, clipped, count, dim, plain, table};
+use crate::text::{bold, clipped, dim, plain, table};
 use crate::trust_prompt::{self, Consent};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, next_commands};
@@ -60,18 +60,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     if log.run().is_completed() {
         return finished(ui, &project, &log, None);
     }
-    if log.run().abandoned.is_some() {
-        let refusal = piton_core::refusal::Refusal::RunAbandoned;
-        return Err(About::run(&project, &log).problem(refusal.into()));
-    }
-    refuse_log_behind(&project, &log)?;
-    refuse_failed(&project, log.run())?;
-    let loaded = load(&project)?;
-    let consent = Consent::asked(args.work.trust);
-    if let Some(changed) = plan_file::drift(&project, log.run())? {
-        let on_change = OnChange::asked(args.work.accept_plan, consent);
-        plan_drift::settle(ui, &project, &mut log, changed, on_change)?;
-    }
+    ready_to_go_on(ui, &project, &mut log, &args.work)?;
     if let Err(nothing) = plan_file::check_rest_startable(log.run()) {
         // Others claim what is left: for them it goes on once the stop is lifted.
         return match !args.dry_run && runs::lift(&project, &mut log, args.yes)? {
@@ -79,15 +68,34 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             false => Err(About::run(&project, &log).problem(nothing)),
         };
     }
-    check_jobs(log.run().plan(), args.work.jobs)?;
-    compare_settings(ui, &log, &loaded)?;
     if args.dry_run {
         return dry_run(ui, &project, &log, args.work.jobs);
     }
-    require_trust(ui, &project, &log, consent)?;
+    require_trust(ui, &project, &log, Consent::asked(args.work.trust))?;
     ui.talk(format!("{}: going on", bold(log.run().opened.handle.as_str())));
     let how = Drive { confirmed: args.yes, watched: !args.work.detach, jobs: args.work.jobs };
     drive(ui, &project, log, how)
+}
+
+/// Everything that can be refused before an unfinished run goes on, and its plan as the file is now.
+pub(crate) fn ready_to_go_on(
+    ui: &Ui,
+    project: &Project,
+    log: &mut Log,
+    work: &Work,
+) -> Result<(), Problem> {
+    if log.run().abandoned.is_some() {
+        let refusal = piton_core::refusal::Refusal::RunAbandoned;
+        return Err(About::run(project, log).problem(refusal.into()));
+    }
+    refuse_log_behind(project, log)?;
+    let loaded = load(project)?;
+    if let Some(changed) = plan_file::drift(project, log.run())? {
+        let on_change = OnChange::asked(work.accept_plan, Consent::asked(work.trust));
+        plan_drift::settle(ui, project, log, changed, on_change)?;
+    }
+    check_jobs(log.run().plan(), work.jobs)?;
+    compare_settings(ui, log, &loaded)
 }
 
 pub(crate) fn load(project: &Project) -> Result<Loaded, Problem> {
@@ -114,7 +122,7 @@ pub(crate) fn require_trust(
     trust_prompt::require(ui, &runs::trust_list(project, log)?, consent)
 }
 
-fn lifted(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
+pub(crate) fn lifted(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
     let view = look(project, log, Depth::Locks)?;
     let handle = bold(view.handle.as_str());
     ui.line(format!("{handle}: no longer stopped; others claim its steps"))?;
@@ -132,7 +140,7 @@ pub(crate) fn finished(
     again: Option<&str>,
 ) -> Result<Answer, Problem> {
     let view = look(project, log, Depth::Locks)?;
-    let steps = count(view.total as u64, "step");
+    let steps = steps_done(&view);
     ui.line(format!("{} is completed: {steps}", bold(view.handle.as_str())))?;
     if let Some(again) = again {
         ui.hint(format!("run it all again: `{again}`"));
@@ -143,19 +151,6 @@ pub(crate) fn finished(
     Ok(Answer::new(
         json!({ "outcome": "completed", "run": view, "next": next_commands(project, &view) }),
     ))
-}
-
-/// A run that has failed for good does not go on.
-pub(crate) fn refuse_failed(project: &Project, run: &Run) -> Result<(), Problem> {
-    let Some((step, why)) = run.failed_for_good() else { return Ok(()) };
-    let handle = &run.opened.handle;
-    let over = start_over(project, run);
-    let message = format!("{handle} has failed: step {step} {}", plain(&why.to_string()));
-    let hint = format!(
-        "see why: `piton show {handle} {step}`; try it again: `piton reset {handle} {step}`; start \
-         over: `{over}`"
-    );
-    Err(Problem::new(Kind::RunFailed, message).hint(hint))
 }
 
 fn dry_run(ui: &Ui, project: &Project, log: &Log, jobs: Option<u32>) -> Result<Answer, Problem> {
@@ -228,7 +223,7 @@ fn describe(run: &Run, recovery: &Recovery) -> String {
 
 fn describe_with(action: &Action, needs: &dyn Fn() -> String) -> String {
     match action {
-        Action::Skip => "skip: completed".to_owned(),
+        Action::Skip => "skip: done".to_owned(),
         Action::Adopt { .. } => "watch: its attempt is alive".to_owned(),
         Action::Bury { then, .. } => {
             let then = match &**then {

@@ -188,13 +188,10 @@ struct Continued {
 fn continued(ui: &Ui, project: &Project, log: &Log, asked: &Continued) -> Result<(), Problem> {
     refuse_log_behind(project, log)?;
     let run = log.run();
-    resume::refuse_failed(project, run)?;
-    let done = run.steps().filter(|(_, _, step)| step.is_completed()).count();
+    let done = run.steps().filter(|(_, _, step)| step.is_done()).count();
     let total = run.plan().steps.len();
     let handle = bold(run.opened.handle.as_str());
-    ui.talk(format!(
-        "{handle}: going on with the unfinished run, {done} of {total} steps completed"
-    ));
+    ui.talk(format!("{handle}: going on with the unfinished run, {done} of {total} steps done"));
     for (name, value) in &asked.given {
         if run.opened.inputs.get(name) != Some(value) {
             let recorded = run.opened.inputs.get(name).map_or("", String::as_str);

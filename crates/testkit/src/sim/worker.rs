@@ -10,7 +10,9 @@ use piton_core::decide::{Command, Request};
 use piton_core::event::{About, Cause, Haste, Holder, Scope, SnapshotReason, Under};
 use piton_core::ids::{AttemptId, Fence, StepRef};
 use piton_core::observed::{Corpse, Observed, Sighting};
-use piton_core::question::{CONTINUE, LAND_AGAIN, Question, RESTART, STOP, WhichQuestion};
+use piton_core::question::{
+    CONTINUE, GO_ON, LAND_AGAIN, Question, RESTART, SKIP, STOP, TRY_AGAIN, WhichQuestion,
+};
 use piton_core::recover::{Action, recover};
 use piton_core::refusal::Refusal;
 use piton_core::run::Phase;
@@ -284,8 +286,11 @@ fn answer(world: &mut World, log: &Log, to: impl Fn(&Question) -> bool) -> Optio
         (None, _) => "that",
         // In the end they only want it to go on.
         (Some(_), 0) if world.faulty => STOP,
-        (Some(_), 1) => RESTART,
+        (Some(About::Conflict(_) | About::Interruption { .. }), 1) => RESTART,
         (Some(About::Conflict(_)), _) => LAND_AGAIN,
+        (Some(About::Repetition { .. }), 2) => SKIP,
+        (Some(About::FailedAlike { .. }), 2) => GO_ON,
+        (Some(About::Repetition { .. } | About::FailedAlike { .. }), _) => TRY_AGAIN,
         (Some(About::Interruption { .. }), 2) => RESTART,
         (Some(About::Interruption { .. }), _) => CONTINUE,
     }

@@ -17,7 +17,9 @@ use piton_core::ids::{
 };
 use piton_core::limits::RETRIES_MAX;
 use piton_core::observed::{Corpse, Observed, Sighting};
-use piton_core::plan::{Isolation, Need, OnInterrupt, Plan, PlanStep, PlanSubstep, Work};
+use piton_core::plan::{
+    Isolation, Need, OnFailure, OnInterrupt, Plan, PlanStep, PlanSubstep, Work,
+};
 use piton_core::record::Cursor;
 use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Run};
@@ -651,6 +653,10 @@ fn random_plan(rng: &mut Rng, outside: usize) -> (Plan, Vec<Size>) {
         base: None,
         isolation,
         jobs,
+        on_failure: match rng.one_in(4) {
+            true => OnFailure::Stop,
+            false => OnFailure::Continue,
+        },
         setup: None,
         copy: Vec::new(),
         link: Vec::new(),

@@ -1,18 +1,20 @@
-//! Claims that are given back or taken back, and steps that are made pending again; the bytes of whoever
-//! worked on them are kept first.
+//! Claims that are given back or taken back, and steps that are taken up again, left out or made pending
+//! again; the bytes of whoever worked on them are kept first.
 
 use piton_core::decide::{Command, Request};
-use piton_core::event::{Event, Holder, Under};
+use piton_core::event::{Event, Holder, SnapshotReason, Under};
 use piton_core::ids::{Fence, RunId, StepId, StepRef};
 use piton_core::view::shown;
 use serde::Serialize;
 
 use super::claim_writes::submit;
 use super::{bury_the_dead, end};
+use crate::attempt::places;
 use crate::error::EngineError;
-use crate::outside::outside_snapshots::{self, Kept};
+use crate::outside::outside_snapshots::{self, Keep, Kept};
 use crate::project::Project;
 use crate::run::log::Log;
+use crate::run::runs::settings_of;
 
 /// What `release` answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -77,9 +79,9 @@ pub struct ResetAnswer {
     pub reset: bool,
     /// The steps that need it.
     pub dependants: Vec<StepId>,
-    /// The ref with the bytes that the last holder outside has in its worktree.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kept: Option<String>,
+    /// What became of what was done so far.
+    #[serde(flatten)]
+    pub kept: Kept,
 }
 
 /// Makes a step pending again, after the bytes of whoever worked on it last were kept.
@@ -90,13 +92,64 @@ pub fn reset(
     reason: Option<String>,
 ) -> Result<ResetAnswer, EngineError> {
     bury_the_dead(project, log, Some(step))?;
-    let last = log.run().step(step).and_then(|(_, state)| state.history.last());
-    let last = last.map(|past| past.attempt.fence);
-    let kept = last.and_then(|fence| outside_snapshots::of_lost(project, log, step, fence));
+    let kept = keep_work(project, log, step)?;
     let command = Command::Reset { step: step.clone(), reason };
     let told = log.submit(&command)?;
     let reset = matches!(told.last(), Some(Event::Reset { .. }));
     let run = log.run();
     let dependants = run.index_of(step).map(|index| run.dependants_of(index));
     Ok(ResetAnswer { reset, dependants: dependants.unwrap_or_default(), kept })
+}
+
+/// Takes steps up again, in their trees as they are now.
+pub fn retry(project: &Project, log: &mut Log, steps: &[StepRef]) -> Result<(), EngineError> {
+    for step in steps {
+        bury_the_dead(project, log, Some(step))?;
+    }
+    let command = Command::Retry { steps: steps.to_vec(), host: project.host.clone() };
+    log.submit(&command)?;
+    Ok(())
+}
+
+/// Leaves a step out, after what was done of it was kept.
+pub fn skip(
+    project: &Project,
+    log: &mut Log,
+    step: &StepRef,
+    reason: String,
+) -> Result<Kept, EngineError> {
+    bury_the_dead(project, log, Some(step))?;
+    let kept = keep_work(project, log, step)?;
+    let (step, host) = (step.clone(), project.host.clone());
+    log.submit(&Command::Skip { step, reason, host })?;
+    if log.run().is_completed() {
+        let _stays_then = places::put_away(project, log);
+    }
+    Ok(kept)
+}
+
+/// Keeps what is in the tree of a step that nobody holds: its tree of the pool, or the worktree of whoever
+/// worked on it last from outside. Without one, the step's last snapshot has it.
+fn keep_work(project: &Project, log: &Log, step: &StepRef) -> Result<Kept, EngineError> {
+    let run = log.run();
+    let Some((_, state)) = run.step(step) else { return Ok(Kept::default()) };
+    let Some(last) = state.history.last().filter(|_| !state.is_done()) else {
+        return Ok(Kept::default());
+    };
+    let fence = last.attempt.fence;
+    let root = settings_of(log)?.worktree_root;
+    let tree = project.tree_of(&root, run, step);
+    let kept = match tree.filter(|_| run.trees().has_work(&project.host, step)) {
+        Some(path) => {
+            let keep = Keep { step, fence, path: &path, reason: SnapshotReason::Reset };
+            outside_snapshots::of_ended(project, log, &keep)
+        }
+        None => {
+            let kept = outside_snapshots::of_lost(project, log, step, fence);
+            Kept { kept, unkept: None }
+        }
+    };
+    let before = state.snapshot.as_ref().filter(|kept| kept.snapshot.changed > 0);
+    let before = before.map(|kept| kept.snapshot.refname.clone());
+    Ok(Kept { kept: kept.kept.or(before), unkept: kept.unkept })
 }
