@@ -26,6 +26,7 @@ mod crash;
 mod damage;
 mod docs;
 mod drift;
+mod failures;
 mod frozen;
 #[cfg(target_os = "linux")]
 mod halfway;
