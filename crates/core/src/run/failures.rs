@@ -72,7 +72,7 @@ impl Run {
             _ => false,
         };
         let others = || self.alike.iter().filter(|other| *other != step).cloned();
-        match others().last().is_some_and(|last| is_alike(&last)) {
+        match others().next_back().is_some_and(|last| is_alike(&last)) {
             true => others().chain([step.clone()]).collect(),
             false => vec![step.clone()],
         }
