@@ -24,7 +24,7 @@ use crate::describe::{
     answer_commands, completed_of, open_questions, run_phrase, run_word, steps_done,
 };
 use crate::error::{Detail, Kind, Problem, interrupted};
-use crate::hints::About;
+use crate::hints::{About, start_over_shown};
 use crate::next::{next_commands, see_why};
 use crate::progress::Progress;
 use crate::question_prompt::{Asked, QuestionPrompt};
@@ -337,7 +337,7 @@ fn told(ui: &Ui, project: &Project, log: &Log, outcome: &Outcome) -> Result<Answ
         Outcome::NeedsPerson { step, .. } => obstacle_remedy(project, log, step)?,
         _ => None,
     };
-    match problem((outcome, remedy), &view) {
+    match problem(project, (outcome, remedy), &view) {
         Some(problem) => {
             log.store().tidy();
             Err(problem.with_data(data))
@@ -412,7 +412,11 @@ fn obstacle_remedy(
 }
 
 /// What there is to say when a run did not complete.
-fn problem((outcome, remedy): (&Outcome, Option<String>), view: &RunView) -> Option<Problem> {
+fn problem(
+    project: &Project,
+    (outcome, remedy): (&Outcome, Option<String>),
+    view: &RunView,
+) -> Option<Problem> {
     let run = &view.handle;
     let done = completed_of(view.completed, view.skipped, view.total);
     let answers = |asked: &QuestionView| {
@@ -441,9 +445,9 @@ fn problem((outcome, remedy): (&Outcome, Option<String>), view: &RunView) -> Opt
             });
             let others = others.map(|message| Detail { message, hint: None });
             let details = others.chain(asked()).collect();
+            let (look, over) = (see_why(view, step), start_over_shown(project, view));
             let hint = format!(
-                "see why: `{}`; try it again: `piton retry {run} {step}`",
-                see_why(view, step)
+                "try it again: `piton retry {run} {step}`; see why: `{look}`; start over: `{over}`"
             );
             let hint = match answers.is_empty() {
                 true => hint,

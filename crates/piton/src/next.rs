@@ -77,7 +77,10 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
             let claim =
                 free.map(|step| format!("piton claim {run} --step {} --worktree .", step.step));
             let go_on = [format!("piton resume {run}"), format!("piton resume {run} --dry-run")];
-            answers.chain(claim).chain(go_on).collect()
+            let failed =
+                |step: &StepView| matches!(step.status, StepStatus::Failed { retries_left: 0, .. });
+            let again = view.steps.iter().any(failed).then(|| format!("piton retry {run}"));
+            answers.chain(claim).chain(go_on).chain(again).collect()
         }
     }
 }

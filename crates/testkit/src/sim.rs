@@ -77,6 +77,8 @@ counts!(
     burials,
     expiries,
     interruption_questions,
+    failure_questions,
+    retried,
     questions_asked_again,
     refusals,
     worker_crashes,

@@ -698,6 +698,10 @@ impl Step {
             _ => {}
         }
         self.lift(None, true);
+        if let Phase::Interrupted { inherited, .. } = &mut self.phase {
+            // A person has said how it goes on.
+            inherited.died_mid_work = false;
+        }
         self.failures = 0;
         self.outdated = false;
         self.in_tree = true;

@@ -159,6 +159,12 @@ fn a_retried_step_goes_on_in_its_tree_with_all_its_retries() {
     let stopped = "claim a, start a, stop a, interrupt a agent";
     check(&format!("{stopped}, retry a"), "claim a", "claimed a continue");
 
+    let asks = || History::open(plan("a command then=ask"));
+    let cut = "claim a, start a, stop run, interrupt a agent";
+    check_in(asks(), cut, "resume", "resumed");
+    check_in(asks(), &format!("{cut}, retry a"), "resume", "resumed");
+    check_in(asks(), &format!("{cut}, retry a, resume"), "claim a", "claimed a continue");
+
     check("", "retry a", "no: step a has not been attempted: there is nothing to retry");
     check("claim a", "retry a", "no: step a is claimed; release it first");
     check(&done("a"), "retry a", "no: step a is completed");

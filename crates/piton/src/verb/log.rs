@@ -109,7 +109,7 @@ impl Following<'_> {
         let observed = observe(self.project, &self.log, Depth::Locks);
         let is_alive = |attempt: &Attempt| !matches!(observed.of(attempt.id), Sighting::Dead(_));
         let mut held = run.held().filter(|(step, _)| is_meant(step));
-        let is_open = |(_, state): (_, &Step)| !state.is_completed();
+        let is_open = |(_, state): (_, &Step)| !state.is_done();
         let open = self.only.as_ref().is_none_or(|only| run.step(only).is_some_and(is_open));
         held.any(|(_, attempt)| is_alive(attempt)) || (observed.worker && open)
     }

@@ -15,15 +15,15 @@ use crate::verb::release::{own_of_keeper, release};
 #[command(after_help = "\
 Examples:
   piton reset auth-calm-otter jwt
-  piton reset auth-calm-otter jwt --worktree .        your own claim ends with it
+  piton reset auth-calm-otter jwt --worktree .        your claim ends with it
   piton reset auth-calm-otter jwt --force             whoever has claimed it
   piton reset auth-calm-otter jwt --force --reason 'new API'    a completed one
 
 What was done of it is kept as a snapshot first. To go on in its worktree
 instead: `piton retry`. Its retries are unspent, its deferred items open again;
-completed substeps and done items stay. A skip is undone. A stop of the step (`piton stop RUN STEP`) is lifted,
-one of the whole run is not. Steps that need it are named: they are left as they
-are.")]
+completed substeps and done items stay. A skip is undone. A stop of the step
+(`piton stop RUN STEP`) is lifted, one of the whole run is not. Steps that need
+it are named: they are left as they are.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,

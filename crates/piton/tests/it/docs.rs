@@ -318,7 +318,8 @@ fn what_the_verbs_answer_is_documented_and_nothing_else() {
                    check PLAN a 1 --done --worktree TREE; item add PLAN a gap --worktree TREE; \
                    substep complete PLAN a s --worktree TREE; release PLAN a --worktree TREE; \
                    claim PLAN --step b --worktree TREE; \
-                   fail PLAN b --worktree TREE --reason r; reset PLAN b; stop PLAN; ready PLAN; \
+                   fail PLAN b --worktree TREE --reason r; skip PLAN b --reason r; reset PLAN b; \
+                   stop PLAN; ready PLAN; \
                    claim PLAN --worktree TREE; resume; claim PLAN --step a --worktree TREE; \
                    complete PLAN a --worktree TREE --force --reason r";
     let mut seen: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();

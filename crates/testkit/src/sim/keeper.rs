@@ -326,6 +326,10 @@ impl Keeper {
             world.set_life(self.host, self.attempt, Life::Ended(Exit::Code(code)));
             return true;
         }
+        if world.rng.one_in(25) {
+            world.set_life(self.host, self.attempt, Life::Ended(Exit::Code(1)));
+            return true;
+        }
         if !world.rng.one_in(25) {
             return false;
         }

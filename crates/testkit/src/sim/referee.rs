@@ -138,6 +138,8 @@ struct Asked {
     by_piton: bool,
     /// How it goes on after an interruption.
     going_on: bool,
+    /// Whether the run goes on: nothing new is started meanwhile.
+    about_run: bool,
     fate: Fate,
 }
 
@@ -275,6 +277,24 @@ impl Referee {
                 self.asks_how(index, *fence)?;
                 self.about_questions(index, &event, record)
             }
+            Event::Under(_, Fact::Asked { about, .. }) if is_about_failure(about.as_deref()) => {
+                self.counts.failure_questions += 1;
+                self.about_questions(index, &event, record)
+            }
+            Event::Retried { .. } => match &self.steps[index].open {
+                None => {
+                    self.counts.retried += 1;
+                    let own = self.asked.iter_mut().filter(|asked| asked.step == index);
+                    for asked in own.filter(|asked| asked.by_piton && asked.fate == Fate::Open) {
+                        asked.fate = Fate::Dropped;
+                    }
+                    Ok(())
+                }
+                Some(open) => {
+                    let detail = format!("{} is retried, and held at {}", step.step, open.fence);
+                    Err(violation(Invariant::OneOwner, detail))
+                }
+            },
             Event::Reset { .. } => match &self.steps[index].open {
                 None => {
                     self.drop_questions(index, &[]);
@@ -377,8 +397,9 @@ impl Referee {
                 let (id, fate) = (QuestionId(record.position.0), Fate::Open);
                 let by_piton = about.is_some();
                 let going_on = is_about_going_on(about.as_deref());
+                let about_run = matches!(about.as_deref(), Some(About::FailedAlike { .. }));
                 let (step, fence) = (index, *fence);
-                self.asked.push(Asked { id, step, fence, by_piton, going_on, fate });
+                self.asked.push(Asked { id, step, fence, by_piton, going_on, about_run, fate });
                 &[]
             }
             Event::Under(Under { fence, .. }, Fact::Suspended { .. })
@@ -459,6 +480,11 @@ impl Referee {
             return Err(violation(Invariant::QuestionRespected, detail));
         }
         let kept = matches!(claimed.holder, Holder::Keeper { .. });
+        let about_run = |asked: &&Asked| asked.about_run && asked.fate == Fate::Open;
+        if let Some(asked) = self.asked.iter().find(about_run).filter(|_| kept) {
+            let detail = format!("{id} is claimed by a keeper while {} is open", asked.id);
+            return Err(violation(Invariant::QuestionRespected, detail));
+        }
         // One whose holder is believed lost keeps nobody from another.
         let counts = |open: &Open| !(at.believed_until)(open).is_over(&at.now);
         let another = |other: &usize| {
@@ -695,6 +721,10 @@ fn buried_dead(id: &StepId, open: &Open, at: &Circumstances<'_>) -> Result<(), V
 
 fn is_about_going_on(about: Option<&About>) -> bool {
     matches!(about, Some(About::Interruption { .. }))
+}
+
+fn is_about_failure(about: Option<&About>) -> bool {
+    matches!(about, Some(About::Repetition { .. } | About::FailedAlike { .. }))
 }
 
 fn violation(invariant: Invariant, detail: String) -> Violation {

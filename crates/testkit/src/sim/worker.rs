@@ -11,7 +11,7 @@ use piton_core::event::{About, Cause, Haste, Holder, Scope, SnapshotReason, Unde
 use piton_core::ids::{AttemptId, Fence, StepRef};
 use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::question::{
-    CONTINUE, GO_ON, LAND_AGAIN, Question, RESTART, SKIP, STOP, TRY_AGAIN, WhichQuestion,
+    CONTINUE, GO_ON, LAND_AGAIN, Question, RESTART, STOP, TRY_AGAIN, WhichQuestion,
 };
 use piton_core::recover::{Action, recover};
 use piton_core::refusal::Refusal;
@@ -237,8 +237,9 @@ fn ask(world: &mut World, log: &Log, whim: u64) -> Option<Command> {
         let recoveries = recover(log.run(), &Observed::default(), &[], &log.now().ok()?);
         let waits = |action: &Action| matches!(action, Action::StayStopped | Action::Ask { .. });
         let needed = recoveries.iter().any(|recovery| waits(&recovery.action));
-        let resume = needed.then_some(Command::Resume { host, confirmed: true });
-        return resume.or_else(|| answer(world, log, Question::is_open));
+        let resume = needed.then(|| Command::Resume { host, confirmed: true });
+        let answer = |world: &mut World| answer(world, log, Question::is_open);
+        return resume.or_else(|| answer(world)).or_else(|| retry(world, log));
     }
     let haste = if world.rng.one_in(2) { Haste::Graceful } else { Haste::Now };
     let held: Vec<_> = log.run().held().map(|(step, attempt)| (step, attempt.fence)).collect();
@@ -263,10 +264,20 @@ fn ask(world: &mut World, log: &Log, whim: u64) -> Option<Command> {
             let step = left?.0;
             Some(Command::Reset { step, reason: None })
         }
-        (8 | 9, _) => answer(world, log, |_| true),
+        (8 | 9, _) => answer(world, log, |_| true).or_else(|| retry(world, log)),
         (1 | 6, None) => None,
         _ => Some(Command::Resume { host, confirmed: world.rng.one_in(2) }),
     }
+}
+
+/// Everything that failed is taken up again.
+fn retry(world: &World, log: &Log) -> Option<Command> {
+    let failed = log.run().steps().filter(|(_, _, state)| {
+        matches!(state.phase, Phase::Failed { .. }) && state.open_question().is_none()
+    });
+    let steps: Vec<StepRef> = failed.map(|(step, _, _)| step).collect();
+    let host = world.hosts[0].id.clone();
+    (!steps.is_empty()).then_some(Command::Retry { steps, host })
 }
 
 /// An answer to some question; not always the one that was given before.
@@ -288,7 +299,6 @@ fn answer(world: &mut World, log: &Log, to: impl Fn(&Question) -> bool) -> Optio
         (Some(_), 0) if world.faulty => STOP,
         (Some(About::Conflict(_) | About::Interruption { .. }), 1) => RESTART,
         (Some(About::Conflict(_)), _) => LAND_AGAIN,
-        (Some(About::Repetition { .. }), 2) => SKIP,
         (Some(About::FailedAlike { .. }), 2) => GO_ON,
         (Some(About::Repetition { .. } | About::FailedAlike { .. }), _) => TRY_AGAIN,
         (Some(About::Interruption { .. }), 2) => RESTART,

@@ -15,7 +15,6 @@ use piton_core::ids::{
     AgentName, AttemptId, BootId, Fence, Handle, Hash, HostId, LockName, Oid, RunId, StepId,
     StepRef, SubstepId, TreeNo,
 };
-use piton_core::limits::RETRIES_MAX;
 use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::plan::{
     Isolation, Need, OnFailure, OnInterrupt, Plan, PlanStep, PlanSubstep, Work,
@@ -701,7 +700,7 @@ fn random_step(rng: &mut Rng, number: usize) -> PlanStep {
         work,
         verify: rng.one_in(2).then(|| "make test".to_owned()),
         timeout: None,
-        retries: RETRIES_MAX,
+        retries: [0, 1, 2, 5][rng.index(4)],
         env: BTreeMap::new(),
         items: items(rng, 2),
         substeps: (0..rng.index(3)).map(|number| part(rng, number)).collect(),

@@ -83,7 +83,7 @@ fn a_failed_step_is_reset() {
     let (_, code, _) = refused(&sandbox, &["reset", "plan.toml", "jwt"]);
     assert_eq!(code, "E073", "it is held");
     data(&sandbox, &["fail", "plan.toml", "jwt", "--worktree", &one, "--reason", "no API"]);
-    assert_eq!(view(&sandbox)["status"], "failed");
+    assert_eq!(view(&sandbox)["status"], "open");
     for verb in ["show", "status", "log"] {
         let told = sandbox.piton(&[verb, "plan.toml"]).output().success();
         let said = format!("{}{}", told.stdout, told.stderr);

@@ -106,9 +106,7 @@ fn what_a_holder_is_told_can_be_pasted() {
     paste(&sandbox, &failed, 0);
     assert_eq!(paste(&sandbox, &failed, 1)["step"], "jwt");
     data(&sandbox, &fail);
-    let resume = hint(&sandbox, "E069", &["resume"]);
-    paste(&sandbox, &resume, 0);
-    paste(&sandbox, &resume, 1);
+    assert_eq!(data(&sandbox, &["retry"])["outcome"], "lifted", "others claim it");
     by(&one, &["claim", "plan.toml", "--step", "docs"]);
     by(&one, &["complete", "plan.toml", "docs"]);
     let done = hint(&sandbox, "E050", &["release", "plan.toml", "docs", "--worktree", &one]);
@@ -175,8 +173,9 @@ fn what_is_told_of_a_run_can_be_pasted() {
     // Told, it asks no more, and fails.
     hint(&sandbox, "E069", &["resume"]);
     let failed = hint(&sandbox, "E069", &["resume"]);
-    paste(&sandbox, &failed, 1);
-    assert_eq!(view(&sandbox)["status"], "open");
+    assert!(failed.starts_with("try it again: `piton retry "), "{failed}");
+    assert_eq!(hint(&sandbox, "E069", &["retry"]), failed, "it fails as before");
+    assert_eq!(view(&sandbox)["status"], "failed");
 }
 
 #[test]
