@@ -75,7 +75,7 @@ pub(super) fn decide_reset(
     let id = || step.clone();
     let (_, state) = run.step(step).ok_or_else(|| Refusal::UnknownStep(id()))?;
     match &state.phase {
-        Phase::Pending { .. } if state.is_unspent() => return Ok(nothing()),
+        Phase::Pending { .. } if state.is_at_base() => return Ok(nothing()),
         Phase::Held { .. } => return Err(Refusal::StillHeld(id())),
         Phase::Completed { .. } if reason.is_none() => return Err(Refusal::ResetNeedsReason(id())),
         // Its key is free: another run of the plan may have it.

@@ -369,6 +369,11 @@ impl Step {
         self.failures == 0 && self.idle() == 0 && self.held_back().is_none()
     }
 
+    /// Whether the next attempt begins from the base, and nothing counts against it.
+    pub(crate) fn is_at_base(&self) -> bool {
+        self.is_unspent() && (self.base.is_none() || self.outdated)
+    }
+
     /// Whether an attempt has begun it, or something that happened to one counts against the next.
     pub(crate) fn was_attempted(&self) -> bool {
         self.base.is_some() || !self.is_unspent()
@@ -722,7 +727,7 @@ impl Step {
     fn reset(&mut self) -> Option<()> {
         match self.phase {
             Phase::Held { .. } => return None,
-            Phase::Pending { .. } if self.is_unspent() => return None,
+            Phase::Pending { .. } if self.is_at_base() => return None,
             _ => {}
         }
         self.phase = Phase::default();

@@ -176,6 +176,16 @@ fn a_retried_step_goes_on_in_its_tree_with_all_its_retries() {
 }
 
 #[test]
+fn a_step_that_is_reset_begins_from_its_base() {
+    let worked = "claim d, start d, progress d 50, checkpoint d 2, force-release d";
+    check(worked, "claim d", "claimed d continue");
+    check(worked, "reset d", "reset d");
+    check(&format!("{worked}, reset d"), "claim d", "claimed d fresh");
+    check(&format!("{worked}, reset d"), "reset d", "nothing");
+    check("claim d", "reset d", "no: step d is claimed; release it first");
+}
+
+#[test]
 fn a_skipped_step_meets_needs_and_lands_nothing() {
     check("", "skip a unneeded", "skipped a: unneeded");
     check("skip a unneeded", "skip a again", "nothing");

@@ -5,7 +5,7 @@ use piton_engine::run::snapshot_history::place_for;
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
-use crate::target::{ByClaim, Target, Which, tell_stopped, words};
+use crate::target::{ByClaim, Target, Which, tell_kept, tell_stopped, words};
 use crate::ui::Ui;
 use crate::verb::Answer;
 use crate::verb::release::{own_of_keeper, release};
@@ -51,9 +51,9 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         true => format!("step {step}: pending; it begins again from its base"),
         false => format!("step {step}: pending already"),
     });
-    if let Some(name) = &kept.kept {
+    tell_kept(ui, &kept);
+    if kept.kept.is_some() {
         let handle = &target.log.run().opened.handle;
-        ui.talk(format!("what was done is kept as {name}"));
         let to = place_for(handle, step);
         ui.hint(format!(
             "look: `piton snapshot show {handle}/{step}`; bring it back: `piton snapshot restore \

@@ -194,6 +194,10 @@ fn bad_values_of_the_plan() {
     5:8 `link` must be an array of strings, not a string
         write link = ["…"]
     "#);
+    assert_snapshot!(found(plan("name = 'x'\non_failure = 'ask'")), @r#"
+    3:14 `ask` is not a way to go on after a failure
+        write on_failure = "continue" or on_failure = "stop"
+    "#);
     assert_snapshot!(found(plan("name = 'x'\njobs = 3")), @r#"
     3:8 steps come one at a time, so that `jobs` has no meaning
         add isolation = "step" to [plan]
