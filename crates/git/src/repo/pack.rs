@@ -341,10 +341,13 @@ fn home(git: &Git) -> Result<PathBuf, GitError> {
     if !is_whole(&home) {
         locks::private_dir(&home)?;
         let write = |name: &str, text: &str| {
-            let (file, new) =
-                (home.join(name), home.join(format!("{name}.{}", std::process::id())));
-            let put = fs::write(&new, text).and_then(|()| fs::rename(&new, &file));
-            put.map_err(|source| GitError::io("write", &file, source))
+            let file = home.join(name);
+            let put = || {
+                let mut new = tempfile::NamedTempFile::new_in(&home)?;
+                new.write_all(text.as_bytes())?;
+                new.persist(&file).map_err(|error| error.error)
+            };
+            put().map(drop).map_err(|source| GitError::io("write", &file, source))
         };
         write("commondir", "../..\n")?;
         write("HEAD", "ref: refs/heads/none\n")?;
