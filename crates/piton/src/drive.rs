@@ -1,5 +1,5 @@
-//! From an opened run to its end: what `run`, `resume` and a detached worker have in common. Shows
-//! what happens, and turns the worker's outcome into an answer.
+//! From an opened run to its end: what `run`, `resume`, `retry` and `watch` have in common. Starts the worker where
+//! that was asked for, watches it, and turns its outcome into an answer.
 
 use piton_core::event::{Cause, Haste};
 use piton_core::ids::{Position, StepRef};
