@@ -239,7 +239,7 @@ impl Git {
     }
 
     /// Whether the installed git will do: asked before anything is begun with it.
-    pub fn check_version(&self) -> Result<(), GitError> {
+    pub fn check_version() -> Result<(), GitError> {
         installed().map(drop)
     }
 
