@@ -268,7 +268,7 @@ pub(crate) fn renewable(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<
 }
 
 /// Every lock of a step must have a slot that no believed claim on another step holds.
-fn free_slots(
+pub(crate) fn free_slots(
     run: &Run,
     step: &StepRef,
     plan: &PlanStep,

@@ -69,6 +69,8 @@ pub fn decide(
         Command::Reopen { host } => Ok(decide_reopen(run, host)),
         Command::IntendMerge(intent) if run.merging.as_ref() == Some(intent) => Ok(nothing()),
         Command::IntendMerge(intent) => Ok(one(Event::MergeIntended(intent.clone()))),
+        // Nothing was landed: nothing was merged.
+        Command::Merge { tip, .. } if *tip == run.opened.base => Ok(nothing()),
         Command::Merge { into, commit, tip } => {
             let known = run.merged.as_ref().filter(|_| run.merging.is_none());
             let same =

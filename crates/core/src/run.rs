@@ -426,6 +426,8 @@ impl Run {
                 self.count_trees(about_step, step, held);
                 if let Event::Under(_, Fact::Completed { commit: Some(commit), .. }) = about_step {
                     self.landed = Some(commit.clone());
+                    // What was merged is not all of it any more.
+                    self.merged.take_if(|merged| merged.tip != *commit);
                 }
             }
         }

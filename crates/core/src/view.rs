@@ -5,21 +5,22 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
-use crate::claim::{Asker, believed_until, outside_in_place};
+use crate::claim::{Asker, believed_until, free_slots, outside_in_place};
 use crate::decided::Lease;
 use crate::event::{
     About, Cause, CheckoutChanges, Entry, Failure, Holder, Interruption, Mark, Omission, Priority,
     Report, Stage, Truth, Under, Waived,
 };
 use crate::ids::{
-    AttemptId, Fence, GroupId, Handle, Hash, ItemRef, Oid, QuestionId, RunId, StepId, StepRef,
-    SubstepId,
+    AttemptId, Fence, GroupId, Handle, Hash, ItemRef, LockName, Oid, QuestionId, RunId, StepId,
+    StepRef, SubstepId,
 };
 use crate::limits::IDLE_INTERRUPTIONS_MAX;
 use crate::observed::{Observed, Sighting};
 use crate::plan::{PlanStep, Work};
 use crate::question::{Question, QuestionState};
 use crate::recover::{buried, worker};
+use crate::refusal::Refusal;
 use crate::run::{Abandonment, Attempt, Ending, KeptSnapshot, Phase, Run, Step};
 use crate::time::{Millis, Moment, timestamp};
 
@@ -145,6 +146,9 @@ pub struct StepView {
     /// Whose holder outside works in the worktree that this step would be attempted in.
     #[serde(serialize_with = "shown_option", skip_serializing_if = "Option::is_none")]
     pub awaits_tree: Option<StepRef>,
+    /// Of a step that nothing else keeps from being attempted: a lock without a free slot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub awaits_lock: Option<AwaitedLock>,
     pub failures: u32,
     pub retries: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,6 +167,15 @@ pub struct StepView {
     pub questions: Vec<QuestionView>,
     pub attempts: Vec<AttemptView>,
     pub last_good_commit: GoodCommit,
+}
+
+/// A lock whose slots are all taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AwaitedLock {
+    pub lock: LockName,
+    /// The steps whose claims have them.
+    #[serde(serialize_with = "all_shown")]
+    pub by: Vec<StepRef>,
 }
 
 /// A commit that the work on a step can be held against, and how much that says.
@@ -569,6 +582,7 @@ fn step_view(
         held_back: state.held_back().is_some(),
         needs: recorded.needs_of(index),
         awaits_tree: awaits_tree(seen, &step, (plan, state), by),
+        awaits_lock: awaits_lock(seen, (index, &step), (plan, state), by),
         failures: state.failures,
         retries: plan.retries,
         snapshot: state.snapshot.as_ref().map(snapshot_view),
@@ -595,6 +609,25 @@ fn awaits_tree(
     }
     let (worker, Seen { observed, leases, now }) = (worker(by.observed), *by);
     outside_in_place(run, step, &Asker { holder: &worker, observed, leases, now })
+}
+
+/// Nothing is attempted without a slot of each of its locks.
+fn awaits_lock(
+    run: &Run,
+    (index, step): (usize, &StepRef),
+    (plan, state): (&PlanStep, &Step),
+    by: &Seen<'_>,
+) -> Option<AwaitedLock> {
+    let over = matches!(state.phase, Phase::Held { .. } | Phase::Completed { .. });
+    if plan.locks.is_empty() || over || !run.has_needs_met(index) {
+        return None;
+    }
+    let (worker, Seen { observed, leases, now }) = (worker(by.observed), *by);
+    let asker = Asker { holder: &worker, observed, leases, now };
+    match free_slots(run, step, plan, &asker) {
+        Err(Refusal::LockBusy { lock, by }) => Some(AwaitedLock { lock, by }),
+        _ => None,
+    }
 }
 
 fn step_status(
@@ -730,20 +763,20 @@ fn attempts(step: &StepRef, state: &Step, by: &Seen<'_>) -> Vec<AttemptView> {
         row(&past.attempt, Some(past.ended_at), how)
     });
     let open = state.attempt().map(|attempt| {
-        let how = match by.observed.of(attempt.id) {
+        let (how, to) = match by.observed.of(attempt.id) {
             // Only its lease speaks about its life.
-            _ if matches!(attempt.holder, Holder::External { .. }) => "held",
-            Sighting::Alive => "running",
-            Sighting::Dead(_) => "dead",
-            Sighting::Elsewhere => "elsewhere",
+            _ if matches!(attempt.holder, Holder::External { .. }) => ("held", None),
+            Sighting::Alive => ("running", None),
+            Sighting::Dead(corpse) => ("dead", Some(corpse.at)),
+            Sighting::Elsewhere => ("elsewhere", None),
         };
-        row(attempt, None, how.to_owned())
+        row(attempt, to, how.to_owned())
     });
     past.chain(open).collect()
 }
 
 /// The step's completed commit, else the last that piton saw pass, else what was checked out at the last
-/// snapshot, else where the step or the run began.
+/// snapshot unless verify failed in that tree, else where the step or the run began.
 fn last_good(run: &Run, state: &Step) -> GoodCommit {
     let attempts = || {
         let past = state.history.iter().map(|past| &past.attempt);
@@ -755,6 +788,7 @@ fn last_good(run: &Run, state: &Step) -> GoodCommit {
     };
     let verified = || attempts().find_map(|attempt| attempt.trace.verified.clone());
     let head = || state.snapshot.as_ref().and_then(|kept| kept.snapshot.head.clone());
+    let head = || head().filter(|_| !state.has_failed_verify());
     let base = || state.base.clone().unwrap_or_else(|| run.opened.base.clone());
     let known = |known_as: KnownAs| move |commit: Oid| GoodCommit { commit, known_as };
     completed
@@ -843,6 +877,11 @@ fn rfc3339_option<S: Serializer>(at: &Option<Millis>, to: S) -> Result<S::Ok, S:
 /// A step by its name, as people read it: `review#3`, and plain `review` outside loops.
 pub fn shown<S: Serializer>(step: &StepRef, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(step)
+}
+
+/// The same of several.
+pub fn all_shown<S: Serializer>(steps: &[StepRef], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(steps.iter().map(ToString::to_string))
 }
 
 fn shown_option<S: Serializer>(step: &Option<StepRef>, to: S) -> Result<S::Ok, S::Error> {

@@ -10,7 +10,7 @@ use piton_core::ids::{AttemptId, StepRef};
 use piton_core::observed::Sighting;
 use piton_core::run::Run;
 use piton_git::repo::chain;
-use piton_git::repo::{Call, GitError};
+use piton_git::repo::{Call, Git, GitError};
 use piton_store::sqlite::{Access, SqliteStore};
 use piton_store::{Runs, Store, StoreError};
 use serde::Serialize;
@@ -111,7 +111,8 @@ fn failed(what: impl Into<String>, error: EngineError) -> Symptom {
 }
 
 fn git_program(from: &Path) -> Symptom {
-    match Call::new(from).args(&["version"]).line() {
+    let asked = Git::check_version().and_then(|()| Call::new(from).args(&["version"]).line());
+    match asked {
         Ok(version) => symptom("git", State::Good, version),
         Err(error) => failed("git", error.into()),
     }

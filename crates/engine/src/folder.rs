@@ -101,6 +101,12 @@ impl Folder {
         self.0.join("omitted")
     }
 
+    /// What a keeper writes to while it lives.
+    pub(crate) fn signs(&self) -> [PathBuf; 5] {
+        let records = ["keeper.json", "at-risk.json", "exit.json", "transcript.log", "verify.log"];
+        records.map(|name| self.0.join(name))
+    }
+
     fn keeper_lock(&self) -> PathBuf {
         self.0.join("keeper.lock")
     }

@@ -73,6 +73,8 @@ pub struct Merge {
 /// How a branch comes to have what a run has landed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
+    /// Nothing has landed: there is nothing to bring.
+    NothingLanded,
     /// It has it.
     Nothing,
     FastForward,
@@ -84,7 +86,7 @@ impl Merge {
     /// Where the branch is afterwards, as far as that is known.
     pub fn to(&self) -> Option<&Oid> {
         match &self.way {
-            Way::Nothing => Some(&self.onto),
+            Way::NothingLanded | Way::Nothing => Some(&self.onto),
             Way::FastForward => Some(&self.tip),
             Way::Commit(commit) => commit.as_ref(),
         }
@@ -116,6 +118,9 @@ pub fn preview(project: &Project, log: &Log, ask: &MergeAsk) -> Result<Merge, En
         checkout: checkout.clone(),
         aside: None,
     };
+    if tip == run.opened.base {
+        return Ok(merge(Way::NothingLanded));
+    }
     if git.is_ancestor(&tip, &onto)? || squashed(project, log, &tip, &onto)? {
         return Ok(merge(Way::Nothing));
     }
@@ -237,7 +242,7 @@ fn prepare(
     how: How,
 ) -> Result<Option<MergeIntent>, EngineError> {
     let to = match &done.way {
-        Way::Nothing => return Ok(None),
+        Way::NothingLanded | Way::Nothing => return Ok(None),
         Way::FastForward => done.tip.clone(),
         Way::Commit(_) => {
             let parents = match how {

@@ -8,6 +8,7 @@ use piton_core::event::{Repository, RunOpened};
 use piton_core::ids::{Handle, Hash, Oid, RunId};
 use piton_core::plan::Plan;
 use piton_core::view::run_branch;
+use piton_git::repo::Git;
 use piton_git::worktree::Worktree;
 use piton_store::{NewRun, RunRow, Runs, Store};
 
@@ -63,7 +64,7 @@ pub fn prepare(project: &Project, ask: OpenAsk) -> Result<Opening, EngineError> 
     let plan = read.plan();
     check_agents(plan, &ask.settings)?;
     let inputs = inputs(plan, ask.inputs)?;
-    project.git.check_version()?;
+    Git::check_version()?;
     project.git.can_make_branches("piton")?;
     let placed = placed(project, &read.path)?;
     let is_main = placed.root == canonical(project.git.main_root());

@@ -239,7 +239,7 @@ impl Git {
     }
 
     /// Whether the installed git will do: asked before anything is begun with it.
-    pub fn check_version(&self) -> Result<(), GitError> {
+    pub fn check_version() -> Result<(), GitError> {
         installed().map(drop)
     }
 
@@ -474,13 +474,20 @@ impl Git {
 
     /// Where a branch is checked out, given its full name. A worktree whose folder is gone does not count.
     pub fn checked_out(&self, refname: &str) -> Result<Option<PathBuf>, GitError> {
+        let found = self.checked_out_under(refname)?.into_iter().find(|(name, _)| name == refname);
+        Ok(found.map(|(_, place)| place))
+    }
+
+    /// The same of every branch in a folder, such as `refs/heads/piton/`.
+    pub fn checked_out_under(&self, folder: &str) -> Result<Vec<(String, PathBuf)>, GitError> {
         let format = "--format=%(refname)%00%(worktreepath)";
-        let answer = self.call().args(&["for-each-ref", format, "--", refname]).run()?;
-        let place = answer.stdout.split(|&b| b == b'\n').find_map(|row| {
+        let answer = self.call().args(&["for-each-ref", format, "--", folder]).run()?;
+        let rows = answer.stdout.split(|&b| b == b'\n').filter_map(|row| {
             let cut = row.iter().position(|&b| b == 0)?;
-            (&row[..cut] == refname.as_bytes()).then(|| names::path(&row[cut + 1..]))
+            let name = String::from_utf8_lossy(&row[..cut]).into_owned();
+            Some((name, names::path(&row[cut + 1..])))
         });
-        Ok(place.filter(|place| !place.as_os_str().is_empty() && place.exists()))
+        Ok(rows.filter(|(_, place)| !place.as_os_str().is_empty() && place.exists()).collect())
     }
 
     /// Whether there can be branches below a folder such as `piton`: a branch of that name, or of the

@@ -6,8 +6,8 @@ use std::time::Duration;
 use piton_core::event::{Omission, Priority, Report, Stage, Truth};
 use piton_core::time::{Millis, timestamp};
 use piton_core::view::{
-    AttemptView, ItemState, QuestionView, RunStatus, RunView, StepKind, StepStatus, StepView,
-    WorkAtRisk,
+    AttemptView, AwaitedLock, ItemState, QuestionView, RunStatus, RunView, StepKind, StepStatus,
+    StepView, WorkAtRisk,
 };
 use piton_engine::git::worktree::TreeProblem;
 use piton_engine::merge::{Merge, Way};
@@ -75,7 +75,8 @@ pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
         RunStatus::Failed { step, why } => format!("step {step} {}", plain(&why.to_string())),
         RunStatus::Completed => match &view.merged {
             Some(merged) => format!("merged into {} {}", merged.into, ago(merged.at, now)),
-            None => format!("on branch {}", view.branch),
+            None if has_landed(view) => format!("on branch {}", view.branch),
+            None => "nothing landed".to_owned(),
         },
         RunStatus::Abandoned { at, keep_until: Some(until) } => {
             let left = until.since(now);
@@ -84,6 +85,13 @@ pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
         RunStatus::Abandoned { at, keep_until: None } => ago(*at, now),
         RunStatus::Stopped { cause, at } => format!("{cause}, {}", ago(*at, now)),
     }
+}
+
+/// Whether a step has brought a commit onto the run's branch.
+pub(crate) fn has_landed(view: &RunView) -> bool {
+    let landed =
+        |step: &StepView| matches!(step.status, StepStatus::Completed { commit: Some(_), .. });
+    view.steps.iter().any(landed)
 }
 
 /// Whether what is being worked on is all that will be: other steps need a worker.
@@ -242,9 +250,15 @@ pub(crate) fn step_phrase(step: &StepView, now: Millis) -> String {
 
 fn status_phrase(step: &StepView, now: Millis) -> String {
     match &step.status {
-        StepStatus::Pending => match &step.awaits_tree {
-            Some(by) => format!("ready, once {by} is not worked on in its worktree any more"),
-            None => "ready".to_owned(),
+        StepStatus::Pending => match (&step.awaits_lock, &step.awaits_tree) {
+            (Some(AwaitedLock { lock, by }), _) => {
+                let by: Vec<String> = by.iter().map(ToString::to_string).collect();
+                format!("waits for lock {lock}, which {} has", by.join(", "))
+            }
+            (None, Some(by)) => {
+                format!("ready, once {by} is not worked on in its worktree any more")
+            }
+            (None, None) => "ready".to_owned(),
         },
         StepStatus::Blocked { waits_for } => {
             let names: Vec<&str> = waits_for.iter().map(|need| need.as_str()).collect();
@@ -613,6 +627,7 @@ pub(crate) fn merge_line(handle: &str, done: &Merge, asked: MergeWords) -> Strin
         None => format!("; it is not checked out: `git switch {}` shows it", done.into),
     };
     match &done.way {
+        Way::NothingLanded => format!("{handle}: nothing to merge: no step has landed anything"),
         Way::Nothing => format!("{handle}: already merged into {into}"),
         Way::FastForward => {
             format!("{handle}: {into} {would}moved forward to {}{along}", done.tip.short())

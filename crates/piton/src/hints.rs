@@ -178,8 +178,8 @@ impl<'a> About<'a> {
                 let check = self.write_with("check", step, &items.join(" "));
                 format!(
                     "`{check} --done`; or `{check} --defer --reason 'later'`; or complete it in spite \
-                     of them: `{} --force --reason 'not needed'`",
-                    self.write("complete", step)
+                     of them: `{}`",
+                    self.in_spite(step)
                 )
             }
             Refusal::OpenSubsteps { step, substeps } => {
@@ -210,14 +210,14 @@ impl<'a> About<'a> {
                 format!("{answers}; to go on without: `piton reset {run} {step}`")
             }
             Refusal::Unanswered { step, question } => format!(
-                "{}; or complete it without: `{} --force --reason 'not needed'`",
+                "{}; or complete it without: `{}`",
                 self.answers(*question),
-                self.write("complete", step)
+                self.in_spite(step)
             ),
             Refusal::AnswerUnread { step, .. } => format!(
-                "`{} --read`; or complete it without: `{} --force --reason 'not needed'`",
+                "`{} --read`; or complete it without: `{}`",
                 self.write("ask", step),
-                self.write("complete", step)
+                self.in_spite(step)
             ),
             Refusal::UnknownQuestion { .. }
             | Refusal::NothingAsked { .. }
@@ -345,6 +345,15 @@ impl<'a> About<'a> {
     /// A write to a step under the claim that was named; inside an attempt nothing has to be.
     fn write(&self, verb: &str, step: &StepRef) -> String {
         self.write_with(verb, step, "")
+    }
+
+    /// Completes a step in spite of what is open: as it was typed, with the commit that has the work.
+    fn in_spite(&self, step: &StepRef) -> String {
+        let force = "--force --reason 'not needed'";
+        match is_verb(&["complete"]) {
+            true => again(force),
+            false => self.write_with("complete", step, force),
+        }
     }
 
     fn write_with(&self, verb: &str, step: &StepRef, words: &str) -> String {

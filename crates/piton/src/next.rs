@@ -5,7 +5,7 @@ use piton_core::ids::StepRef;
 use piton_core::view::{AttemptView, RunStatus, RunView, StepKind, StepStatus, StepView};
 use piton_engine::project::Project;
 
-use crate::describe::{answer_commands, is_unattended, open_questions};
+use crate::describe::{answer_commands, has_landed, is_unattended, open_questions};
 use crate::hints::start_over_shown;
 
 /// The sensible next commands for a run, the first one first.
@@ -13,12 +13,14 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
     let run = &view.handle;
     let rest_by_hand = by_hand(view);
     match &view.status {
-        RunStatus::Completed if view.merged.is_some() => {
-            vec![format!("git log --oneline {}..{}", view.base.short(), view.branch)]
-        }
-        RunStatus::Completed => {
-            vec![format!("piton diff {run} --stat"), format!("piton merge {run}")]
-        }
+        RunStatus::Completed if !has_landed(view) => vec![format!("piton show {run}")],
+        RunStatus::Completed => match &view.merged {
+            Some(merged) => {
+                let (from, to) = (view.base.short(), merged.commit.short());
+                vec![format!("git log --oneline {from}..{to}")]
+            }
+            None => vec![format!("piton diff {run} --stat"), format!("piton merge {run}")],
+        },
         RunStatus::Abandoned { .. } => {
             vec!["piton undo --list".to_owned(), format!("piton show {run}")]
         }

@@ -43,6 +43,7 @@ pub(crate) fn ago(at: Millis, now: Millis) -> String {
 pub(crate) fn count(n: u64, what: &str) -> String {
     match n {
         1 => format!("1 {what}"),
+        n if what.ends_with("ch") => format!("{n} {what}es"),
         n => format!("{n} {what}s"),
     }
 }

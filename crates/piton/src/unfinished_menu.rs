@@ -2,7 +2,8 @@
 //! elsewhere. Nothing is decided for anybody; work that was begun is neither continued nor left by
 //! accident.
 
-use piton_core::view::{RunView, run_branch};
+use piton_core::refusal::Refusal;
+use piton_core::view::{RunStatus, RunView, run_branch};
 use piton_engine::error::EngineError;
 use piton_engine::git::shell::word;
 use piton_engine::merge::{self, How, Merge, MergeAsk, OpenSteps, Way};
@@ -33,6 +34,8 @@ pub(crate) enum Chosen {
     Own(Unfinished),
     /// A run of what looks like the same plan goes on.
     Near(Box<Log>),
+    /// This plan's own run was completed while the question was open.
+    Over(Box<Log>),
 }
 
 /// Finds out what is wanted.
@@ -51,24 +54,19 @@ pub(crate) fn choose(
             true => Unfinished::LeaveAside,
             false => Unfinished::GoOn,
         })),
-        Some(Ok(mut log)) => own_run(ui, project, &mut log, wish).map(Chosen::Own),
+        Some(Ok(log)) => own_run(ui, project, log, wish),
     }
 }
 
-fn own_run(
-    ui: &Ui,
-    project: &Project,
-    log: &mut Log,
-    wish: &Wish<'_>,
-) -> Result<Unfinished, Problem> {
-    let view = look(project, log, Depth::Locks)?;
+fn own_run(ui: &Ui, project: &Project, mut log: Log, wish: &Wish<'_>) -> Result<Chosen, Problem> {
+    let mut view = look(project, &log, Depth::Locks)?;
     if wish.fresh {
-        return fresh(ui, &view, wish).map(|()| Unfinished::LeaveAside);
+        return fresh(ui, &view, wish).map(|()| Chosen::Own(Unfinished::LeaveAside));
     }
     // Nobody has worked on it, or it cannot go on: there is nothing to choose between.
     let settled = is_untouched(log.run()) || log.run().failed().is_some();
     if wish.auto_continue || settled {
-        return Ok(Unfinished::GoOn);
+        return Ok(Chosen::Own(Unfinished::GoOn));
     }
     if !ui.can_ask() {
         return Err(unasked(&view, wish));
@@ -83,11 +81,35 @@ fn own_run(
             ("f", "start fresh"),
             ("q", "quit"),
         ];
-        match ui.choose("What now?", &choices) {
-            Some("c") => return Ok(Unfinished::GoOn),
+        let said = ui.choose("What now?", &choices);
+        let agreed = match said {
+            Some("f") => fresh(ui, &view, wish),
+            _ => Ok(()),
+        };
+        // The answer is about what was shown: the run may have gone on meanwhile.
+        log.refresh()?;
+        let present = look(project, &log, Depth::Locks)?;
+        match present.status {
+            RunStatus::Completed => return Ok(Chosen::Over(Box::new(log))),
+            RunStatus::Abandoned { .. } => {
+                let refused = EngineError::from(Refusal::RunAbandoned);
+                return Err(About::run(project, &log).problem(refused));
+            }
+            _ => {}
+        }
+        if (&present.status, present.completed) != (&view.status, view.completed) {
+            ui.talk(format!("{} has changed meanwhile:", bold(view.handle.as_str())));
+            tell(ui, &present);
+            view = present;
+            if !matches!(said, None | Some("q")) {
+                continue;
+            }
+        }
+        match said {
+            Some("c") => return Ok(Chosen::Own(Unfinished::GoOn)),
             Some("r") => review(ui, project, &view)?,
-            Some("m") => merge_landed(ui, project, log),
-            Some("f") => return fresh(ui, &view, wish).map(|()| Unfinished::LeaveAside),
+            Some("m") => merge_landed(ui, project, &mut log),
+            Some("f") => return agreed.map(|()| Chosen::Own(Unfinished::LeaveAside)),
             _ => {
                 let message = format!("{} stays as it is", view.handle);
                 return Err(Problem::new(Kind::UnfinishedRun, message).hint(hint(&view, wish)));
@@ -105,7 +127,9 @@ fn merge_landed(ui: &Ui, project: &Project, log: &mut Log) {
     };
     let merged = merge::preview(project, log, &ask).and_then(|would| {
         say(&would, true);
-        if would.way == Way::Nothing || ui.ask("Merge it?") != Said::Yes {
+        if matches!(would.way, Way::NothingLanded | Way::Nothing)
+            || ui.ask("Merge it?") != Said::Yes
+        {
             return Ok(());
         }
         merge::merge(project, log, &ask).map(|done| say(&done, false))

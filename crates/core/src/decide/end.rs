@@ -52,9 +52,12 @@ pub(super) fn decide_expire(held: &Held<'_>, clock: &Clock<'_>) -> Result<Decide
 
 /// What a dead attempt's end is called: the same rules as for an end that its keeper saw.
 pub(super) fn bury(held: &Held<'_>, corpse: &Corpse) -> Fact {
+    // A stop that was asked for after its last sign of life is not what it died of.
+    let stop = held.run.stop_for(held.attempt).filter(|stop| stop.at <= corpse.at);
+    let asked = stop.map(|stop| stop.cause);
     let interrupted = |cause: Cause, left_at: Stage| {
         Fact::Interrupted(Interruption {
-            cause: asked_cause(held).unwrap_or(cause),
+            cause: asked.unwrap_or(cause),
             at: corpse.at,
             evidence: clipped(&corpse.evidence),
             left_at,

@@ -293,6 +293,14 @@ impl Step {
         }
     }
 
+    /// Whether verify has failed in the tree that the work goes on in.
+    pub(crate) fn has_failed_verify(&self) -> bool {
+        let of_this_tree =
+            |past: &&PastAttempt| self.restarted_at.is_none_or(|at| past.attempt.fence >= at);
+        let mut past = self.history.iter().filter(of_this_tree);
+        past.any(|past| matches!(past.ending, Ending::Failed(Failure::Verify { .. })))
+    }
+
     /// The snapshot of the tree that the work goes on in.
     pub fn resume_snapshot(&self) -> Option<&KeptSnapshot> {
         let of_this_tree =
@@ -688,7 +696,9 @@ impl Step {
         let asked = self.attempt()?.stop.is_some() || run_stop.is_some();
         let died_mid_work = self.dies_mid_work_at(last.left_at);
         let ending = Ending::Interrupted { cause: last.cause, at: last.at };
-        let (held_back, mut inherited) = self.end(ending, at, run_stop)?;
+        // It died before that was recorded.
+        let ended_at = last.at.min(at).max(self.attempt()?.claimed_at);
+        let (held_back, mut inherited) = self.end(ending, ended_at, run_stop)?;
         inherited.died_mid_work = died_mid_work;
         inherited.idle = self.count_interruption(inherited.idle, last, asked);
         self.phase = Phase::Interrupted { last: last.clone(), inherited, held_back };

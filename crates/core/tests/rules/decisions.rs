@@ -5,13 +5,14 @@ use std::time::Duration;
 use piton_core::claim::ready;
 use piton_core::decide::{Command, Request, may_forget};
 use piton_core::decided::{KeyChange, Lease};
-use piton_core::event::{Exit, Failure, Under};
+use piton_core::event::{Exit, Failure, Snapshot, Under};
+use piton_core::ids::Oid;
 use piton_core::limits::EVIDENCE_BYTES_MAX;
-use piton_core::observed::{Observed, Sighting};
+use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::recover::recover;
-use piton_core::view::{StepStatus, view};
+use piton_core::view::{KnownAs, StepStatus, view};
 
-use crate::history::{History, LEASE, answer, at, check_in, corpse, plan, snapshot};
+use crate::history::{History, LEASE, answer, at, check_in, corpse, oid, plan, snapshot};
 
 /// `a` is an agent's with one retry; `b` is a command and needs `a`; `c` needs nothing.
 fn history() -> History {
@@ -270,6 +271,93 @@ fn the_cause_of_a_stop_is_the_cause_of_the_interruption() {
     check("claim a, start a, stop a", "interrupt a agent", asked);
     check("claim a, start a, stop run", "interrupt a agent", asked);
     check("claim a, start a, stop run", "bury a none", asked);
+    // Killed before somebody asked it to stop: that is what is recorded.
+    let seen = "interrupted a at agent: reboot";
+    check("claim a, start a, stop a", "bury a none long-dead", seen);
+    check("claim a, start a, stop run", "bury a none long-dead", seen);
+    check("claim a, start a, stop a, bury a none long-dead", "claim a", STOPPED);
+}
+
+#[test]
+fn an_attempt_ends_when_it_died_and_not_when_that_was_seen() {
+    let mut history = history();
+    history.play("claim a, start a");
+    let died = history.now.wall;
+    history.play("wait 60");
+    let corpse = Corpse { at: died, ..corpse("none") };
+    let step = at("a");
+    let attempts = |history: &History, observed: &Observed| {
+        let view = view(&history.run, observed, &history.leases, &history.now);
+        view.steps[0].attempts.iter().map(|attempt| attempt.to).collect::<Vec<_>>()
+    };
+    let held =
+        history.run.step(&step).and_then(|(_, state)| state.attempt()).expect("held").clone();
+    let seen = [(held.id, Sighting::Dead(corpse.clone()))].into_iter().collect();
+    let observed = Observed { attempts: seen, ..Observed::default() };
+    assert_eq!(attempts(&history, &observed), [Some(died)]);
+    let bury = Command::Under(Under { step, fence: held.fence }, Request::Bury(corpse));
+    history.submit(&bury).expect("recorded");
+    assert_eq!(attempts(&history, &Observed::default()), [Some(died)]);
+}
+
+#[test]
+fn a_run_is_merged_until_something_else_lands_and_not_with_nothing() {
+    let mut history = history();
+    let merge = |tip: &Oid| Command::Merge {
+        into: "main".to_owned(),
+        commit: tip.clone(),
+        tip: tip.clone(),
+    };
+    let merged = |history: &History| {
+        view(&history.run, &Observed::default(), &[], &history.now).merged.is_some()
+    };
+    let nothing = merge(&history.run.opened.base);
+    history.submit(&nothing).expect("a normal answer");
+    assert!(!merged(&history));
+    history.play(DONE_A);
+    history.submit(&merge(&oid(3))).expect("what was landed so far");
+    assert!(merged(&history));
+    history.play("claim b, start b, verify b, land b, complete b");
+    assert!(!merged(&history), "b landed since");
+    history.play("merge, claim c, start c, verify c, land c, complete c");
+    assert!(merged(&history), "c added nothing");
+}
+
+#[test]
+fn a_commit_that_failed_verify_is_not_the_last_good_one() {
+    let last_good = |end: &str| {
+        let mut history = history();
+        history.play("claim a, start a");
+        let (step, head) = (at("a"), Some(oid(9)));
+        let snapshot = Some(Snapshot { head, ..snapshot(1) });
+        let fence = history.run.held().next().expect("held").1.fence;
+        let kept = Request::Checkpoint { snapshot, report: None };
+        history.submit(&Command::Under(Under { step, fence }, kept)).expect("kept");
+        history.play(end);
+        let view = view(&history.run, &Observed::default(), &history.leases, &history.now);
+        view.steps[0].last_good_commit.known_as
+    };
+    assert_eq!(last_good("fail a exit"), KnownAs::Snapshot);
+    assert_eq!(last_good("fail a verify"), KnownAs::Base);
+    assert_eq!(last_good("fail a verify, claim a, start a"), KnownAs::Base);
+}
+
+#[test]
+fn a_step_without_a_slot_of_its_lock_waits_for_that() {
+    let plan = plan("lock l 1\na hand locks=l\nb hand locks=l\nc hand locks=l needs=b\nd hand");
+    let mut history = History::open(plan);
+    let waits = |history: &History| {
+        let view = view(&history.run, &Observed::default(), &history.leases, &history.now);
+        let waits = view
+            .steps
+            .into_iter()
+            .map(|step| step.awaits_lock.map(|wait| (wait.lock.to_string(), wait.by)));
+        waits.collect::<Vec<_>>()
+    };
+    assert_eq!(waits(&history), [None, None, None, None]);
+    history.play("claim a from x");
+    let waiting = Some(("l".to_owned(), vec![at("a")]));
+    assert_eq!(waits(&history), [None, waiting, None, None]);
 }
 
 #[test]

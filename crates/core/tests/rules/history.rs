@@ -303,7 +303,14 @@ impl History {
                     left_at: stage(rest[0]),
                 }),
             ),
-            "bury" => Command::Under(Under { step, fence }, Request::Bury(corpse(rest[0]))),
+            "bury" => {
+                let at = match rest.get(1) {
+                    Some(&"long-dead") => Millis(0),
+                    _ => self.now.wall,
+                };
+                let corpse = Corpse { at, ..corpse(rest[0]) };
+                Command::Under(Under { step, fence }, Request::Bury(corpse))
+            }
             "expire" => Command::Under(Under { step, fence }, Request::Expire),
             "stop" => {
                 let scope = match words[1] {

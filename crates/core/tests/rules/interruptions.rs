@@ -257,7 +257,7 @@ fn the_question_says_what_each_answer_does_and_what_is_kept() {
     };
     let work = "claim it, start it, checkpoint it 2, bury it none";
     insta::assert_snapshot!(asked("command then=ask", work), @"
-    it was interrupted (reboot) at 1970-01-01T00:15:00.000Z while its command ran: how does it go on?
+    it was interrupted (reboot) at 1970-01-01T00:16:40.000Z while its command ran: how does it go on?
     2 changed files are kept as refs/piton/run/step/1/2; what it did elsewhere stays done.
     continue: the command is run again in the tree as it was left
     restart: the command is run again from the step's base; what is in the tree is kept first

@@ -22,7 +22,7 @@ use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Step};
 use piton_core::view::step_branch;
 use piton_git::crash;
-use piton_git::repo::chain;
+use piton_git::repo::{Git, chain};
 use piton_git::snapshot;
 use piton_git::worktree::Worktree;
 use piton_store::sqlite::Access;
@@ -134,7 +134,7 @@ impl Keeper {
             let detail = "it does not hold its lock".to_owned();
             return Err(EngineError::KeeperLost { step: args.step.clone(), detail });
         }
-        project.git.check_version()?;
+        Git::check_version()?;
         detach_from_terminal()?;
         crash::point("keeper.adopted");
 

@@ -220,8 +220,7 @@ fn corpse(
         _ if rebooted => "the host was started again since".to_owned(),
         _ => "the keeper's lock is free".to_owned(),
     };
-    let signs = [folder.transcript(), folder.path().join("keeper.json")];
-    let seen = signs.iter().filter_map(|path| machine::modified(path)).max();
+    let seen = folder.signs().iter().filter_map(|path| machine::modified(path)).max();
     let at = seen.unwrap_or(attempt.claimed_at).max(attempt.claimed_at);
     Corpse { exit: exit.map(|record| record.ended), cause, at, evidence, changed }
 }

@@ -7,6 +7,7 @@ use piton_core::decide::Command;
 use piton_core::event::{Cause, Haste, Scope, Under};
 use piton_core::ids::{Handle, RunId, StepRef};
 use piton_core::observed::Sighting;
+use piton_core::run::Run;
 use piton_store::{RunKey, RunRow, Runs, Store};
 
 use crate::config::Settings;
@@ -88,6 +89,20 @@ fn find_unnamed(project: &Project, store: &Arc<dyn Store>) -> Result<Log, Engine
         1 => Ok(unfinished.remove(0).map_err(|damaged| damaged.error)?),
         _ => the_one_that_goes_on(unfinished.into_iter().flatten().collect()),
     }
+}
+
+/// The only unfinished run of which this holds, if it holds of just one.
+pub fn find_that(
+    project: &Project,
+    store: &Arc<dyn Store>,
+    is_meant: impl Fn(&Run) -> bool,
+) -> Result<Option<Log>, EngineError> {
+    let unfinished = unfinished_runs(project, store)?;
+    let mut meant = unfinished.into_iter().flatten().filter(|log| is_meant(log.run()));
+    Ok(match (meant.next(), meant.next()) {
+        (one, None) => one,
+        _ => None,
+    })
 }
 
 /// Of several active runs, the only one that has not failed.

@@ -14,11 +14,12 @@ use piton_core::observed::Sighting;
 use piton_core::refusal::Refusal;
 use piton_core::run::Attempt;
 use piton_core::time::Millis;
+use piton_core::view::all_shown;
 use piton_git::crash;
 use piton_git::repo::GitError;
 use piton_git::worktree::Worktree;
 use piton_store::{Runs, Store, StoreError};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::attempt::bury::bury_dead;
 use crate::error::EngineError;
@@ -149,10 +150,6 @@ pub(crate) fn end_dead(project: &Project, log: &mut Log) -> Result<(), EngineErr
         true => Ok(()),
         false => Err(EngineError::StillAlive { handle: log.run().opened.handle.clone(), living }),
     }
-}
-
-fn all_shown<S: Serializer>(steps: &[StepRef], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(steps.iter().map(ToString::to_string))
 }
 
 /// Looks who is believed to work on a run.

@@ -2,7 +2,7 @@
 //! Nothing goes without a proof; what cannot be proven stays, with the reason. Only what piton made is
 //! touched. A snapshot holds whatever goes, ignored files excepted, and is read back first.
 
-mod proof;
+pub(crate) mod proof;
 mod removal;
 mod survey;
 
@@ -25,6 +25,7 @@ use crate::project::Project;
 use crate::remedy::Remedy;
 use crate::run::condition::Condition;
 use crate::run::log::Log;
+use crate::tidy::branches::{self, Tip};
 use crate::tidy::purge;
 use crate::tidy::undo::{Act, ActStage, Deed, Journal};
 
@@ -135,6 +136,8 @@ pub enum Proof {
     Empty,
     /// Its commits are on this branch.
     Merged { into: String },
+    /// Its commits are on the run's own branch, which is not merged yet.
+    Landed { branch: String },
     /// Commits with the same changes are on this branch.
     PatchEquivalent { into: String },
     /// Everything in it is in this snapshot; its branch stays where its commits are on no other.
@@ -214,6 +217,8 @@ pub struct Cleaned {
     /// The act that undoes it; none where nothing went.
     pub act: Option<u64>,
     pub removed: Vec<RemovedTree>,
+    /// Branches of merged runs that were deleted by themselves.
+    pub branches: Vec<Tip>,
     /// Rows that were to go and did not.
     pub failed: Vec<Unremoved>,
 }
@@ -236,6 +241,18 @@ pub fn judge(
     proof::judge_all(project, store, rows, ask)
 }
 
+/// The branches that go with those worktrees, or are left of merged runs.
+pub fn merged_branches(
+    project: &Project,
+    store: &Arc<dyn Store>,
+    (ask, judged): (CleanAsk, &[JudgedTree]),
+) -> Result<Vec<Tip>, EngineError> {
+    let goes = |row: &&JudgedTree| matches!(row.verdict, TreeVerdict::Goes { .. });
+    let going: Vec<PathBuf> =
+        judged.iter().filter(goes).map(|judged| judged.row.path.clone()).collect();
+    branches::merged(project, store, (ask, &going))
+}
+
 /// Takes away what can be proven to be safe. A clean-up that was cut short is finished first, as part of
 /// the same act.
 pub fn apply(
@@ -251,6 +268,7 @@ pub fn apply(
     if let Some(act) = &mut act {
         removal::finish(project, &journal, act)?;
         cleaned.removed = act.deed.trees().to_vec();
+        cleaned.branches = act.deed.branches().to_vec();
     }
     let judged = judge(project, Some(store), root, ask)?;
     for JudgedTree { row, verdict } in &judged {
@@ -264,6 +282,10 @@ pub fn apply(
             }
         }
     }
+    // After the worktrees, which have some of them checked out.
+    let gone = branches::merged(project, store, (ask, &[]))?;
+    removal::take_branches(project, store, &journal, &mut act, &gone)?;
+    cleaned.branches.extend(gone);
     cleaned.act = end(&journal, act)?;
     crash::point("clean.done");
     Ok((judged, cleaned))
@@ -355,7 +377,7 @@ fn held_at<'a>(
 /// Writes down that a clean-up is over; says which act undoes it.
 fn end(journal: &Journal, act: Option<Act>) -> Result<Option<u64>, EngineError> {
     let Some(mut act) = act else { return Ok(None) };
-    let none = act.deed.trees().is_empty();
+    let none = act.deed.trees().is_empty() && act.deed.branches().is_empty();
     // Nothing was taken away after all: there is nothing to undo.
     act.stage = if none { ActStage::Undone } else { ActStage::Done };
     journal.write(&act)?;

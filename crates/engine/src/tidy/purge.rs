@@ -9,12 +9,10 @@ use std::path::{Path, PathBuf};
 
 use piton_core::decide::may_forget;
 use piton_core::event::Holder;
-use piton_core::ids::{AttemptId, Handle, Oid, RunId};
+use piton_core::ids::{AttemptId, Handle, RunId};
 use piton_core::run::Run;
-use piton_core::view::run_branch;
 use piton_git::crash;
 use piton_git::repo::keep::HELD;
-use piton_git::repo::{Git, GitError};
 use piton_git::snapshot;
 use piton_store::Runs;
 use piton_store::sqlite::Access;
@@ -26,6 +24,7 @@ use crate::project::Project;
 use crate::run::log::Log;
 use crate::run::runs::settings_of;
 use crate::tidy::abandon::{self, end_dead};
+use crate::tidy::branches::{self, CLEANED, Tip};
 use crate::tidy::clean::{self, Doomed};
 use crate::tidy::undo::{Act, ActStage, Deed, Journal};
 
@@ -35,13 +34,6 @@ pub struct PurgedRun {
     pub run: RunId,
     pub handle: Handle,
     pub attempts: Vec<AttemptId>,
-}
-
-/// A branch and the commit it is at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Tip {
-    pub branch: String,
-    pub commit: Oid,
 }
 
 /// What a run has, by what becomes of it when it is purged.
@@ -60,7 +52,7 @@ pub struct Purge {
     pub kept_branches: Vec<Tip>,
     /// Refs of snapshots.
     pub kept_snapshots: Vec<String>,
-    /// Refs of commits that were not landed, or made on the way to that.
+    /// Refs of commits that were not landed, made on the way to that, or of branches that were cleaned up.
     pub kept_refs: Vec<String>,
     /// Files that no snapshot could hold, moved aside by an attempt.
     pub kept_files: Vec<PathBuf>,
@@ -101,7 +93,7 @@ pub fn purge(project: &Project, log: &mut Log) -> Result<Purged, EngineError> {
     let after = survey(project, log.run(), Vec::new())?;
     purge.branches.retain(|tip| !after.kept_branches.contains(tip));
     for tip in &after.branches {
-        drop_branch(&project.git, tip)?;
+        branches::delete(&project.git, tip)?;
     }
     crash::point("purge.branches-gone");
     log.forget()?;
@@ -169,7 +161,7 @@ fn doomed(project: &Project, log: &Log) -> Result<Vec<Doomed>, EngineError> {
 
 fn survey(project: &Project, run: &Run, worktrees: Vec<PathBuf>) -> Result<Purge, EngineError> {
     let handle = run.opened.handle.clone();
-    let (branches, kept_branches) = judge_branches(&project.git, &handle, &worktrees)?;
+    let (branches, kept_branches) = branches::judge(&project.git, &handle, (None, &worktrees))?;
     let folders = attempts(run).into_iter().map(|id| project.folder(id));
     let folders: Vec<_> = folders.filter(|folder| folder.path().is_dir()).collect();
     let holds_any = |path: &PathBuf| fs::read_dir(path).is_ok_and(|mut list| list.next().is_some());
@@ -183,6 +175,7 @@ fn survey(project: &Project, run: &Run, worktrees: Vec<PathBuf>) -> Result<Purge
     let kept_snapshots = project.git.refs_under(&format!("refs/piton/{handle}/"))?;
     let mut kept_refs = project.git.refs_under(&format!("refs/piton/unlanded/{handle}/"))?;
     kept_refs.extend(project.git.refs_under(&format!("{HELD}/piton/{handle}/"))?);
+    kept_refs.extend(project.git.refs_under(&format!("{CLEANED}/{handle}/"))?);
     Ok(Purge {
         run: run.opened.run,
         records: run.cursor.position.0,
@@ -195,40 +188,6 @@ fn survey(project: &Project, run: &Run, worktrees: Vec<PathBuf>) -> Result<Purge
         kept_files,
         handle,
     })
-}
-
-/// The branches of a run: those whose commits are all on branches, tags or remote branches that are not
-/// piton's, or on the run's own branch where that stays; and those that stay. One that is checked out
-/// stays, too, unless that worktree goes.
-fn judge_branches(
-    git: &Git,
-    handle: &Handle,
-    going: &[PathBuf],
-) -> Result<(Vec<Tip>, Vec<Tip>), GitError> {
-    let own = format!("refs/heads/{}", run_branch(handle));
-    let mut all = git.refs_under(&format!("refs/heads/piton/{handle}/"))?;
-    all.sort_by_key(|(name, _)| *name != own);
-    let (mut gone, mut kept) = (Vec::new(), Vec::<Tip>::new());
-    for (name, commit) in all {
-        let mut call = git.call().args(&["rev-list", "--count", commit.as_str(), "--not"]);
-        call = call.args(&["--exclude=piton/*", "--branches", "--tags", "--remotes"]);
-        if let Some(run) = kept.first().filter(|tip| own.ends_with(&tip.branch)) {
-            call = call.arg(run.commit.as_str());
-        }
-        let elsewhere = call.line()? == "0";
-        let in_use = git.checked_out(&name)?.is_some_and(|place| !going.contains(&place));
-        let tip = Tip { branch: name.trim_start_matches("refs/heads/").to_owned(), commit };
-        if elsewhere && !in_use { &mut gone } else { &mut kept }.push(tip);
-    }
-    Ok((gone, kept))
-}
-
-fn drop_branch(git: &Git, tip: &Tip) -> Result<(), GitError> {
-    let name = format!("refs/heads/{}", tip.branch);
-    match git.checked_out(&name)? {
-        Some(_) => Ok(()),
-        None => git.delete_ref(&name, &tip.commit),
-    }
 }
 
 fn has_tree_of(act: &Act, run: RunId) -> bool {

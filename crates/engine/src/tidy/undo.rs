@@ -19,6 +19,7 @@ use crate::error::EngineError;
 use crate::error::NotUndone;
 use crate::project::Project;
 use crate::tidy::abandon::{self, AbandonedRun};
+use crate::tidy::branches::Tip;
 use crate::tidy::clean::{self, RemovedTree};
 use crate::tidy::purge::PurgedRun;
 use crate::tidy::restore;
@@ -54,8 +55,8 @@ pub enum ActStage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "deed", rename_all = "snake_case")]
 pub enum Deed {
-    /// Worktrees were removed.
-    Clean { trees: Vec<RemovedTree> },
+    /// Worktrees and branches were removed.
+    Clean { trees: Vec<RemovedTree>, branches: Vec<Tip> },
     /// A snapshot was put back.
     Restore(RestoredFrom),
     /// A run was given up.
@@ -86,15 +87,23 @@ impl Deed {
     /// The worktrees that were removed.
     pub fn trees(&self) -> &[RemovedTree] {
         match self {
-            Deed::Clean { trees } => trees,
+            Deed::Clean { trees, .. } => trees,
             _ => &[],
         }
     }
 
-    pub(crate) fn trees_mut(&mut self) -> &mut Vec<RemovedTree> {
+    /// The branches that were deleted by themselves.
+    pub fn branches(&self) -> &[Tip] {
         match self {
-            Deed::Clean { trees } => trees,
-            _ => panic!("only a clean-up removes worktrees"),
+            Deed::Clean { branches, .. } => branches,
+            _ => &[],
+        }
+    }
+
+    pub(crate) fn cleaned_mut(&mut self) -> (&mut Vec<RemovedTree>, &mut Vec<Tip>) {
+        match self {
+            Deed::Clean { trees, branches } => (trees, branches),
+            _ => panic!("only a clean-up removes any"),
         }
     }
 }

@@ -11,7 +11,8 @@ use piton_engine::run::log::Log;
 use piton_engine::run::observe::{Depth, look};
 use piton_engine::run::runs;
 use piton_engine::tidy::abandon::{self, Belongings};
-use piton_engine::tidy::purge::{self, Purge, Tip};
+use piton_engine::tidy::branches::Tip;
+use piton_engine::tidy::purge::{self, Purge};
 use piton_engine::{Access, Store};
 use serde_json::json;
 

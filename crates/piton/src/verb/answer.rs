@@ -2,17 +2,21 @@
 
 use piton_core::event::Holder;
 use piton_core::plan::Work;
-use piton_core::question::{LAND_AGAIN, STOP, WhichQuestion};
+use piton_core::question::{LAND_AGAIN, Question, STOP, WhichQuestion};
+use piton_core::run::Run;
 use piton_core::view::question_view;
 use piton_engine::Access;
 use piton_engine::git::shell::word;
 use piton_engine::outside::questions;
+use piton_engine::project::Project;
+use piton_engine::run::log::Log;
 use piton_engine::run::observe::has_worker;
+use piton_engine::run::runs;
 use serde_json::{Value, json};
 
 use crate::error::{Kind, Problem};
 use crate::hints::{About, YOUR_WORDS};
-use crate::target;
+use crate::target::{self, Inside};
 use crate::text::plain;
 use crate::ui::Ui;
 use crate::verb::{self, Answer, step_of};
@@ -23,7 +27,7 @@ use crate::verb::{self, Answer, step_of};
 Examples:
   piton answer auth-calm-otter q12 JWT     a question by its name
   piton answer auth-calm-otter jwt 1       a step's open one; its first choice
-  piton answer q12 'port 8080'             of the only unfinished run
+  piton answer q12 'port 8080'             of the only run that has asked it
 
 A choice is meant by its text or its number; without choices any text is an
 answer. The same answer again is harmless, another one is refused (E077). A
@@ -45,7 +49,10 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         return Err(Problem::new(Kind::Usage, message).hint("write it between the quotes"));
     }
     let project = verb::project()?;
-    let mut log = target::run_of(&project, Access::Existing, run)?;
+    let mut log = match asked_by(&project, run, asked)? {
+        Some(log) => log,
+        None => target::run_of(&project, Access::Existing, run)?,
+    };
     // A step may be called `q12` too; a question of that name comes first.
     let is_asked = |question| log.run().questions().any(|(_, known)| known.id == question);
     let which = match asked.parse() {
@@ -93,4 +100,20 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         data.extend(more);
     }
     Ok(Answer::new(data).after_writing(log.store()))
+}
+
+/// Where no run is named: the one that has asked this, or of several the one that still waits for it.
+fn asked_by(project: &Project, named: Option<&str>, asked: &str) -> Result<Option<Log>, Problem> {
+    if named.is_some() || Inside::of_process().run.is_some() || !project.has_store() {
+        return Ok(None);
+    }
+    let store = project.store(Access::Existing)?;
+    let has = |run: &Run, is_meant: fn(&Question) -> bool| {
+        let mut questions = run.questions().filter(|(_, question)| is_meant(question));
+        questions.any(|(step, known)| known.id.to_string() == asked || step.to_string() == asked)
+    };
+    match runs::find_that(project, &store, |run| has(run, |_| true))? {
+        Some(log) => Ok(Some(log)),
+        None => Ok(runs::find_that(project, &store, |run| has(run, Question::is_open))?),
+    }
 }

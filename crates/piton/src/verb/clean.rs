@@ -32,8 +32,9 @@ Examples:
   piton undo                             make it again
 
 A worktree goes only with a proof: it is empty (nothing was added), merged (its
-commits are on another branch), patch-equivalent (their changes are), or
-snapshotted (everything in it is in a kept snapshot). Worktrees that somebody
+commits are on another branch), landed (on the run's own), patch-equivalent (the
+changes are on another branch), or snapshotted (everything in it is in a kept
+snapshot). Branches of a completed run go once it is merged. Worktrees that somebody
 works in, that are locked, or that hold anything else stay, and so does
 everything that piton did not make. Before anything goes, a snapshot of it is
 kept and read back, and `piton undo` makes the worktree again from it. Ignored
@@ -94,10 +95,18 @@ fn list(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer,
     for line in table(&judged.iter().map(row).collect::<Vec<_>>()) {
         ui.line(line)?;
     }
+    let branches = match &store {
+        Some(store) => clean::merged_branches(project, store, (ask, &judged))?,
+        None => Vec::new(),
+    };
+    for tip in &branches {
+        ui.line(format!("{}  branch {}: merged", green("goes"), bold(&tip.branch)))?;
+    }
     let (goes, stays) = counted(&judged);
     ui.line(match (goes, stays) {
+        (0, 0) if !branches.is_empty() => dim("Nothing was changed."),
         (0, 0) => "Nothing to clean up: piton has no worktrees here.".to_owned(),
-        (0, _) => dim("Nothing can go. Nothing was changed."),
+        (0, _) if branches.is_empty() => dim("Nothing can go. Nothing was changed."),
         _ => {
             dim(&format!("{} can go, {stays} stay. Nothing was changed.", count(goes, "worktree")))
         }
@@ -107,10 +116,17 @@ fn list(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer,
     if old > 0 {
         ui.line(dim(&format!("{} of completed steps can go.", count(old, "old snapshot"))))?;
     }
-    if goes > 0 {
+    if goes > 0 || !branches.is_empty() {
         ui.hint(format!("remove them: `{}`; `piton undo` makes them again", again("--apply")));
     }
-    let data = || json!({ "applied": false, "worktrees": judged, "old_snapshots": old });
+    let data = || {
+        json!({
+            "applied": false,
+            "worktrees": judged,
+            "branches": branches,
+            "old_snapshots": old,
+        })
+    };
     Ok(Answer::on_demand(ui, data))
 }
 
@@ -121,7 +137,7 @@ fn apply(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer
     let store = project.store(Access::Existing)?;
     tell_unreadable(ui, project)?;
     let (judged, cleaned) = clean::apply(project, &store, root, ask)?;
-    let Cleaned { act, removed, failed } = &cleaned;
+    let Cleaned { act, removed, branches, failed } = &cleaned;
     for tree in removed {
         // It is done, whoever still listens.
         let path = from_here(&tree.path);
@@ -131,6 +147,9 @@ fn apply(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer
             path.display(),
             describe(&tree.proof)
         ));
+    }
+    for tip in branches {
+        let _ = ui.line(format!("{} branch {} removed: merged", green("✓"), tip.branch));
     }
     let (_, stays) = counted(&judged);
     let _ =
@@ -149,6 +168,7 @@ fn apply(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer
         "applied": true,
         "act": act,
         "removed": removed,
+        "branches": branches,
         "failed": failed,
         "worktrees": judged,
         "old_snapshots": pruned,
@@ -211,6 +231,7 @@ fn describe(proof: &Proof) -> String {
     match proof {
         Proof::Empty => "empty: nothing was added".to_owned(),
         Proof::Merged { into } => format!("merged into {into}"),
+        Proof::Landed { branch } => format!("landed on {branch}"),
         Proof::PatchEquivalent { into } => format!("patch-equivalent: {into} has the same changes"),
         Proof::Snapshotted { refname } => format!("snapshotted: {refname} has all of it"),
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use piton_core::event::{
     BadEvent, CheckoutChanges, Event, Fact, Grounds, Holder, Interruption, LandingIntent, Mark,
-    ReleasedBy, Scope,
+    ReleasedBy, Scope, Truth,
 };
 use piton_core::record::{Cursor, Record};
 use piton_core::time::timestamp;
@@ -85,7 +85,10 @@ fn row(record: &Record, event: &Event) -> Value {
 }
 
 fn line(record: &Record, event: &Event) -> String {
-    let name = event.name();
+    let name = match event {
+        Event::Under(_, Fact::Verified { truth: Truth::Claimed, .. }) => "unverified".to_owned(),
+        _ => event.name(),
+    };
     let step = event.step().map(ToString::to_string).unwrap_or_default();
     let line = format!("{:>5}  {}  {name:<17} {step:<12} ", record.position, timestamp(record.at));
     plain(format!("{line} {}", detail(event)).trim_end())

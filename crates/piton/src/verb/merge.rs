@@ -96,12 +96,12 @@ fn data(log: &piton_engine::run::log::Log, done: &Merge, args: &Args) -> Value {
         "to": done.to(),
         "tip": done.tip,
         "way": match &done.way {
-            Way::Nothing => "nothing",
+            Way::NothingLanded | Way::Nothing => "nothing",
             Way::FastForward => "fast_forward",
             Way::Commit(_) if args.squash => "squash",
             Way::Commit(_) => "merge",
         },
-        "merged": !args.dry_run,
+        "merged": !args.dry_run && done.way != Way::NothingLanded,
         "checkout": done.checkout,
         "aside": done.aside,
     })

@@ -151,6 +151,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let on = Drive { confirmed: false, watched: !args.work.detach, jobs: args.work.jobs };
     let unfinished = match unfinished_menu::choose(ui, &project, found, &wish)? {
         Chosen::Own(unfinished) => unfinished,
+        Chosen::Over(log) => return resume::finished(ui, &project, &log, Some(&again("--fresh"))),
         Chosen::Near(log) => {
             continued(ui, &project, &log, &Continued { given, loaded, consent })?;
             return drive(ui, &project, *log, on);

@@ -75,7 +75,11 @@ fn row(act: &Act) -> Vec<String> {
         ActStage::Undone => "undone",
     };
     let told = match &act.deed {
-        Deed::Clean { trees } => count(trees.len() as u64, "worktree"),
+        Deed::Clean { trees, branches } => {
+            let counted = [(trees.len(), "worktree"), (branches.len(), "branch")];
+            let some = counted.into_iter().filter(|(many, _)| *many > 0);
+            some.map(|(many, what)| count(many as u64, what)).collect::<Vec<_>>().join(", ")
+        }
         Deed::Restore(from) => format!("{} in {}", from.step, from.path.display()),
         Deed::Abandon { gone } | Deed::FreshStart { gone, .. } => gone.handle.to_string(),
         Deed::Purge(gone) => gone.handle.to_string(),

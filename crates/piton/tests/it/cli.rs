@@ -2,6 +2,7 @@
 //! status, nothing runs untrusted, and pipes and folders are what people make of them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -502,4 +503,26 @@ fn ctrl_c_leaves_no_moving_line_behind() {
     let (_, after) = output.stdout.rsplit_once("running").expect("a moving line");
     assert!(after.contains("\u{1b}[2K"), "it was wiped: {after:?}");
     assert!(after.contains("stopped by you"), "{after:?}");
+}
+
+#[test]
+fn the_doctor_refuses_the_git_that_run_refuses() {
+    let sandbox = sandbox();
+    sandbox.write("plan.toml", GOOD);
+    let real = sandbox.command("sh").args(["-c", "command -v git"]).output().expect("a shell");
+    let real = String::from_utf8(real.stdout).expect("text");
+    let old = sandbox.root().join("old/git");
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *version*) echo git version 2.30.0;; *) exec {} \"$@\";; esac\n",
+        real.trim()
+    );
+    sandbox.write(&old, &script);
+    fs::set_permissions(&old, fs::Permissions::from_mode(0o755)).expect("a file");
+    let path =
+        format!("{}:{}", sandbox.root().join("old").display(), std::env::var("PATH").expect("set"));
+    for args in [&["run", "plan.toml", "--trust"][..], &["doctor"]] {
+        let out = sandbox.piton(args).env("PATH", &path).output().expect_code(1);
+        let all = format!("{}{}", out.stdout, out.stderr);
+        assert!(all.contains("git 2.30.0 is too old"), "{args:?}: {out}");
+    }
 }

@@ -317,3 +317,32 @@ fn a_step_that_was_done_again_shows_what_it_brought_then() {
     bring("b", "third.txt");
     assert_eq!((files("a"), files("b")), (vec!["second.txt".into()], vec!["third.txt".into()]));
 }
+
+#[test]
+fn what_lands_after_a_merge_is_not_merged_and_nothing_is_not_either() {
+    let sandbox = crate::sandbox();
+    let steps = [
+        command_step(&sandbox, "one", "echo 1 > one.txt", ""),
+        command_step(
+            &sandbox,
+            "two",
+            "test -e ../../../../go && echo 2 > two.txt",
+            "needs = ['one']\nretries = 0",
+        ),
+    ];
+    lay_plan(&sandbox, &plan(&sandbox, &steps));
+    data(&sandbox, &["open", "plan.toml"]);
+    let nothing = data(&sandbox, &["merge", "--partial"]);
+    assert_eq!((&nothing["way"], &nothing["merged"]), (&json!("nothing"), &json!(false)));
+    assert_eq!(events_named(&sandbox, "merged").len(), 0);
+    sandbox.piton(&["run", "plan.toml", "--trust"]).output().expect_code(1);
+    data(&sandbox, &["merge", "--partial"]);
+    assert!(view(&sandbox)["merged"].is_object());
+    sandbox.write("go", "");
+    data(&sandbox, &["reset", "plan.toml", "two"]);
+    sandbox.piton(&["resume"]).output().success();
+    let shown = view(&sandbox);
+    assert_eq!((&shown["status"], &shown["merged"]), (&json!("completed"), &Value::Null));
+    let next = data(&sandbox, &[])["next"].to_string();
+    assert!(next.contains("piton merge"), "{next}");
+}

@@ -4,7 +4,7 @@
 
 use piton_testkit::runs::{
     agent_step, command_step, completions, data, events, events_named, keeper, kept, lay_plan,
-    refused, step, view, wait_event, why_not,
+    refused, step, tree, view, wait_event, why_not,
 };
 use piton_testkit::{Sandbox, alive, kill9};
 use serde_json::{Value, json};
@@ -254,4 +254,31 @@ fn whoever_takes_the_step_next_is_told_when_they_start() {
     let started = data(&sandbox, &["start", "plan.toml", "work", "--fence", &new]);
     assert_eq!(started["answers"], json!([]), "once");
     data(&sandbox, &["complete", "plan.toml", "work", "--fence", &new]);
+}
+
+#[test]
+fn a_question_that_one_run_has_asked_needs_no_run() {
+    let sandbox = crate::sandbox();
+    let plan =
+        |name: &str| format!("[plan]\nname = '{name}'\n[[step]]\nid = 'a'\n[[step]]\nid = 'b'\n");
+    sandbox.write("one.toml", &plan("one"));
+    sandbox.write("two.toml", &plan("two"));
+    sandbox.commit("two plans");
+    let (one, two) = (tree(&sandbox, "one"), tree(&sandbox, "two"));
+    let ask = |file: &str, step: &str, tree: &str| {
+        data(&sandbox, &["claim", file, "--step", step, "--worktree", tree]);
+        let asked = data(&sandbox, &["ask", file, step, "Which?", "--worktree", tree]);
+        asked["question"].as_str().expect("its name").to_owned()
+    };
+    let same = ask("one.toml", "a", &one);
+    assert_eq!(ask("two.toml", "a", &two), same);
+    let alone = ask("two.toml", "b", &two);
+    let (_, code, message) = refused(&sandbox, &["answer", &same, "this"]);
+    assert_eq!(code, "E064", "{message}");
+    let answered = data(&sandbox, &["answer", &alone, "this"]);
+    assert!(answered["handle"].as_str().expect("a handle").starts_with("two"), "{answered}");
+    data(&sandbox, &["answer", "one.toml", &same, "this"]);
+    // Of two, the one that still waits for it.
+    let answered = data(&sandbox, &["answer", &same, "that"]);
+    assert!(answered["handle"].as_str().expect("a handle").starts_with("two"), "{answered}");
 }

@@ -1,7 +1,9 @@
 //! Stopping what is held from outside, with the real binary: who hears of it, for how long, and what keeps
 //! everybody else from the step until somebody resumes.
 
-use piton_testkit::runs::{data, events_named, lay_plan, refused, step, tree, view, why_not};
+use piton_testkit::runs::{
+    agent_step, all_killed, data, events_named, lay_plan, refused, step, tree, view, why_not,
+};
 use piton_testkit::{Running, Sandbox};
 use serde_json::Value;
 
@@ -154,4 +156,26 @@ fn a_worker_that_waits_for_a_step_which_is_stopped_ends_and_goes_on_later() {
     data(&sandbox, &["complete", "plan.toml", "jwt", "--worktree", &one]);
     worker.wait().success();
     assert_eq!(view(&sandbox)["status"], "completed");
+}
+
+#[test]
+fn what_was_killed_before_it_was_asked_to_stop_is_recorded_as_killed() {
+    for (verb, reboot) in [("stop", false), ("abandon", false), ("stop", true)] {
+        let sandbox = crate::sandbox_of(|sandbox| {
+            vec![agent_step(sandbox, "work", "pid {agent}; touch {ready}; hang", "")]
+        });
+        all_killed(&sandbox, &["run", "plan.toml", "--auto-continue", "--trust"]);
+        let before = step(&view(&sandbox), "work").clone();
+        let yes = if verb == "abandon" { &["--yes"][..] } else { &[] };
+        let mut piton = sandbox.piton(&[&[verb, "plan.toml"], yes].concat());
+        if reboot {
+            piton = piton.env("PITON_BOOT_ID", "another");
+        }
+        piton.output().success();
+        let ended = &events_named(&sandbox, "interrupted")[0];
+        let cause = if reboot { "reboot" } else { "process_kill" };
+        assert_eq!(ended["cause"], cause, "{verb}: {ended}");
+        let after = step(&view(&sandbox), "work").clone();
+        assert_eq!(after["attempts"][0]["to"], before["attempts"][0]["to"], "when it died");
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use piton_core::event::Omission;
 use piton_core::ids::{Fence, Oid};
-use piton_core::run::Run;
+use piton_core::run::{Merged, Run};
 use piton_core::time::{Millis, timestamp};
 use piton_core::view::run_branch;
 use piton_git::repo::status::StatusDepth;
@@ -184,7 +184,7 @@ enum Commits {
 fn unmerged(project: &Project, log: &Log, head: &Oid) -> Result<u64, EngineError> {
     let (git, run) = (&project.git, log.run());
     let target = merge::target(project, log).ok();
-    if let Some(merged) = &run.merged
+    if let Some(merged) = in_target(git, run)?
         && Some(&merged.into) == target.as_ref()
         && git.is_ancestor(head, &merged.tip)?
     {
@@ -197,6 +197,16 @@ fn unmerged(project: &Project, log: &Log, head: &Oid) -> Result<u64, EngineError
     Ok(lines.filter(|line| line.starts_with("+ ")).count() as u64)
 }
 
+/// The last merge of a run, while it is in its branch: also one that brought everything as one commit.
+pub(crate) fn in_target<'run>(git: &Git, run: &'run Run) -> Result<Option<&'run Merged>, GitError> {
+    let Some(merged) = &run.merged else { return Ok(None) };
+    let target = git.ref_target(&format!("refs/heads/{}", merged.into))?;
+    Ok(match target {
+        Some(target) if git.is_ancestor(&merged.commit, &target)? => Some(merged),
+        _ => None,
+    })
+}
+
 fn commits(git: &Git, run: &Run, head: &Oid) -> Result<Commits, GitError> {
     if git.is_ancestor(head, &run.opened.base)? {
         return Ok(Commits::Proven(Proof::Empty));
@@ -205,9 +215,17 @@ fn commits(git: &Git, run: &Run, head: &Oid) -> Result<Commits, GitError> {
     let main = main.and_then(|(_, name)| name).unwrap_or_default();
     let own = format!("refs/heads/{}", run_branch(&run.opened.handle));
     let having = lasting(git, Some(head))?;
-    let likeliest = [&main, &own].into_iter().find(|name| having.contains(name));
-    if let Some(into) = likeliest.or(having.first()) {
+    let others = having.iter().find(|name| **name != own);
+    if let Some(into) = having.iter().find(|name| **name == main).or(others) {
         return Ok(Commits::Proven(Proof::Merged { into: short(into) }));
+    }
+    if let Some(merged) = in_target(git, run)?
+        && git.is_ancestor(head, &merged.tip)?
+    {
+        return Ok(Commits::Proven(Proof::Merged { into: merged.into.clone() }));
+    }
+    if having.contains(&own) {
+        return Ok(Commits::Proven(Proof::Landed { branch: short(&own) }));
     }
     let all = lasting(git, None)?;
     for into in [&main, &own].into_iter().filter(|name| all.contains(name)) {

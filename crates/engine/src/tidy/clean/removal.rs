@@ -23,6 +23,7 @@ use crate::project::Project;
 use crate::run::log::Log;
 use crate::run::runs::settings_of;
 use crate::run::step_snapshot;
+use crate::tidy::branches::{self, Tip};
 use crate::tidy::undo::{Act, ActStage, Deed, Journal};
 
 /// Removes a worktree under the act, which is begun with the first one. Without a proof its snapshot is one.
@@ -36,14 +37,8 @@ pub(super) fn take_away(
     let removal = Removal { project, row, log: log_of(store, row)? };
     let removed = removal.keep(proof)?;
     crash::point("clean.snapshot-kept");
-    let act = match act {
-        Some(act) => act,
-        None => {
-            let deed = Deed::Clean { trees: Vec::new() };
-            act.insert(journal.begin(store.now()?.wall, deed)?)
-        }
-    };
-    act.deed.trees_mut().push(removed.clone());
+    let act = begun(store, journal, act)?;
+    act.deed.cleaned_mut().0.push(removed.clone());
     journal.write(act)?;
     crash::point("clean.recorded");
     match removal.refuse_in_use().and_then(|()| removal.refuse_changed(&removed)) {
@@ -54,6 +49,41 @@ pub(super) fn take_away(
             Err(error)
         }
     }
+}
+
+/// Deletes branches under the act, which is begun where there is none.
+pub(super) fn take_branches(
+    project: &Project,
+    store: &Arc<dyn Store>,
+    journal: &Journal,
+    act: &mut Option<Act>,
+    gone: &[Tip],
+) -> Result<(), EngineError> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let act = begun(store, journal, act)?;
+    act.deed.cleaned_mut().1.extend_from_slice(gone);
+    journal.write(act)?;
+    for tip in gone {
+        branches::take_away(&project.git, tip)?;
+        crash::point("clean.branch-gone");
+    }
+    Ok(())
+}
+
+fn begun<'act>(
+    store: &Arc<dyn Store>,
+    journal: &Journal,
+    act: &'act mut Option<Act>,
+) -> Result<&'act mut Act, EngineError> {
+    Ok(match act {
+        Some(act) => act,
+        None => {
+            let deed = Deed::Clean { trees: Vec::new(), branches: Vec::new() };
+            act.insert(journal.begin(store.now()?.wall, deed)?)
+        }
+    })
 }
 
 /// Goes on with a clean-up that was cut short. A worktree in which there is something newer is no part of
@@ -69,11 +99,14 @@ pub(super) fn finish(
             Left::Gone | Left::Part | Left::Whole => remove(project, &tree)?,
         }
     }
+    for tip in act.deed.branches() {
+        branches::take_away(&project.git, tip)?;
+    }
     Ok(())
 }
 
 fn forget(journal: &Journal, act: &mut Act, gone: &RemovedTree) -> Result<(), EngineError> {
-    act.deed.trees_mut().retain(|tree| tree != gone);
+    act.deed.cleaned_mut().0.retain(|tree| tree != gone);
     journal.write(act)
 }
 
@@ -244,6 +277,9 @@ pub(crate) fn put_back(
         for tree in &trees {
             what.extend(in_the_way(&project.git, tree)?);
         }
+        for tip in act.deed.branches() {
+            what.extend(branches::in_the_way(&project.git, tip)?);
+        }
         if !what.is_empty() {
             return Err(NotUndone::InTheWay { act: act.act, what }.into());
         }
@@ -258,8 +294,13 @@ pub(crate) fn put_back(
         }
         crash::point("undo.tree-back");
     }
+    for tip in act.deed.branches() {
+        branches::put_back(&project.git, tip)?;
+        crash::point("undo.tree-back");
+    }
     let told = |tree: &RemovedTree| format!("{} (branch {})", tree.path.display(), tree.branch);
-    Ok(trees.iter().map(told).collect())
+    let branches = act.deed.branches().iter().map(|tip| format!("branch {}", tip.branch));
+    Ok(trees.iter().map(told).chain(branches).collect())
 }
 
 fn in_the_way(git: &Git, tree: &RemovedTree) -> Result<Vec<String>, EngineError> {

@@ -1,10 +1,14 @@
 //! What to type next, told by every kind of refusal and of every state of a run: pasted as it is told, it
 //! works.
 
-use piton_testkit::Sandbox;
-use piton_testkit::runs::{agent_step, data, lay_plan, plan, refused, step, tree, view};
+use std::path::Path;
 
-use super::{assert_pasteable, hint, paste};
+use piton_testkit::Sandbox;
+use piton_testkit::runs::{
+    agent_step, commit_file, data, landed, lay_plan, plan, refused, step, tree, view,
+};
+
+use super::{assert_pasteable, commands, hint, paste};
 
 const PLAN: &str = "\
 [plan]
@@ -289,4 +293,27 @@ fn what_waits_beside_a_failure_is_told_and_can_be_pasted() {
     assert_eq!(paste(&sandbox, &later, 0)["run"]["steps"][0]["status"], "blocked");
     let fails = hint(&sandbox, "E071", &["log", &handle, "fails", "--attempt", "7"]);
     paste(&sandbox, &fails, 0);
+}
+
+#[test]
+fn what_is_told_of_a_completion_that_is_refused_keeps_its_commit() {
+    let (sandbox, one, _) = sandbox();
+    let text =
+        PLAN.replace("id = 'docs'", "id = 'docs'\nitems = ['say how']\nverify = 'test -f docs.md'");
+    lay_plan(&sandbox, &text);
+    data(&sandbox, &["trust", "plan.toml", "--yes"]);
+    data(&sandbox, &["claim", "plan.toml", "--step", "docs", "--worktree", &one]);
+    let commit = commit_file(&sandbox, Path::new(&one), "docs.md", "how\n");
+    let complete = ["complete", "plan.toml", "docs", "--worktree", &one, "--commit", &commit];
+    let open = hint(&sandbox, "E051", &complete);
+    data(&sandbox, &["ask", "plan.toml", "docs", "Which?", "--worktree", &one]);
+    paste(&sandbox, &open, 0);
+    let asked = hint(&sandbox, "E078", &complete);
+    for told in [&open, &asked] {
+        assert!(told.contains(&format!("--commit {commit}")), "{told}");
+    }
+    let last = commands(&sandbox, &asked).len() - 1;
+    let done = paste(&sandbox, &asked, last);
+    assert_eq!(done["truth"], "verified");
+    assert_eq!(landed(&sandbox, "docs.md"), "how");
 }

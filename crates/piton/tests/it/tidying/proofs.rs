@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use piton_testkit::runs::{OnDisk, command_step, lay_plan, plan, worktree};
 use serde_json::Value;
 
-use super::{Lab, Print, safe_ones, stopped};
+use super::{Lab, Print, kill_at, safe_ones, stopped};
 
 /// Makes a worktree, of a step that is completed, unsafe to remove in one of many ways; says what the
 /// reason must mention.
@@ -281,4 +281,54 @@ fn an_interrupted_worktree_goes_only_when_asked_for_and_snapshotted() {
     lab.sandbox.git(&["rev-parse", "--verify", &format!("refs/heads/{branch}")]);
     lab.data(&["undo"]);
     assert_eq!(Print::of(&lab.sandbox, tree), print);
+}
+
+#[test]
+fn what_has_landed_is_merged_once_it_is_and_not_before() {
+    let lab = Lab::new(1);
+    let tree = lab.open_tree("s0");
+    let fence = lab.claim("s0", &tree);
+    let commit = lab.commit(&tree, "new.txt", "new\n");
+    lab.data(&["complete", "plan.toml", "s0", "--fence", &fence, "--commit", &commit]);
+    let told = || {
+        let row = lab.data(&["worktree", "list"])["worktrees"][0]["counts"]["unmerged"].clone();
+        (row, lab.verdicts(&[])[&tree].1.clone())
+    };
+    assert_eq!(told(), (1.into(), "landed".to_owned()));
+    lab.data(&["merge", "--squash"]);
+    assert_eq!(told(), (0.into(), "merged".to_owned()));
+    // Also without the run's branch.
+    let branch = piton_testkit::runs::branch(&lab.sandbox);
+    lab.sandbox.git(&["branch", "--quiet", "-D", &branch]);
+    assert_eq!(told(), (0.into(), "merged".to_owned()));
+}
+
+#[test]
+fn the_branches_of_a_merged_run_go_and_come_back() {
+    for how in [&["merge"][..], &["merge", "--squash"]] {
+        let (lab, handle) = stopped();
+        lab.open_gate();
+        lab.sandbox.piton(&["resume"]).output().success();
+        let before = lab.branches();
+        assert_eq!(before.matches("refs/heads/piton/").count(), 3, "{before}");
+        lab.data(&["clean", "--apply"]);
+        assert_eq!(lab.branches(), before, "nothing is merged");
+        lab.data(how);
+        let before = lab.branches();
+        let listed = lab.sandbox.piton(&["clean"]).output().success();
+        assert!(listed.stdout.contains(&format!("branch piton/{handle}/run: merged")), "{listed}");
+        kill_at(&lab, &["clean", "--apply"], "clean.branch-gone", 1);
+        let cleaned = lab.data(&["clean", "--apply"]);
+        assert_eq!(cleaned["branches"].as_array().map(Vec::len), Some(3), "{cleaned}");
+        assert!(!lab.branches().contains("refs/heads/piton/"), "{}", lab.branches());
+        // What it has brought is told all the same.
+        assert_eq!(lab.data(&["diff", &handle])["files"].as_array().map(Vec::len), Some(2));
+        assert_eq!(lab.data(&["merge", &handle])["way"], "nothing");
+        lab.sandbox.git(&["gc", "--quiet", "--prune=now"]);
+        kill_at(&lab, &["undo"], "undo.tree-back", 1);
+        let undone = lab.data(&["undo"]);
+        assert_eq!(undone["put_back"].as_array().map(Vec::len), Some(3), "{undone}");
+        assert_eq!(lab.branches(), before, "{how:?}");
+        assert_eq!(lab.sandbox.git(&["for-each-ref", "refs/piton/cleaned"]), "");
+    }
 }

@@ -163,3 +163,30 @@ fn the_menu_continues_reviews_and_starts_fresh_only_when_it_is_said_twice() {
     terminal.wait().expect_code(0);
     assert_eq!(lab.status(&handle), "completed");
 }
+
+#[test]
+fn the_menu_looks_again_once_it_is_answered() {
+    let (lab, handle) = stopped();
+    let menu = |answer: &str, meanwhile: &dyn Fn()| {
+        let mut terminal = Terminal::start(&lab.sandbox, &["run", "plan.toml"]);
+        lab.sandbox.wait_until("the menu", || terminal.shown().contains("start fresh"));
+        meanwhile();
+        terminal.type_in(answer);
+        terminal
+    };
+    let mut terminal = menu("c\n", &|| {
+        lab.data(&["abandon", &handle, "--yes"]);
+    });
+    let out = terminal.wait().expect_code(1);
+    assert!(out.stdout.contains("abandoned"), "{out}");
+    lab.data(&["undo"]);
+
+    lab.open_gate();
+    terminal = menu("c\n", &|| {
+        lab.sandbox.piton(&["resume", &handle]).output().success();
+    });
+    let out = terminal.wait().expect_code(0);
+    assert!(out.stdout.contains("is completed"), "{out}");
+    let runs = lab.data(&["status", "--all"]);
+    assert_eq!(runs["runs"].as_array().map(Vec::len), Some(1), "nothing was started: {runs:#}");
+}
