@@ -1,7 +1,7 @@
 //! What a run has landed, brought into the branch that it began from, or another: looked at first, then
 //! under an intent, so that a killed merge is finished by the next one. The branch moves by
-//! compare-and-swap; a checkout of it is brought along only while it is clean, and nothing that somebody
-//! has in it is overwritten without a copy.
+//! compare-and-swap; a checkout of it is brought along, and nothing that a person has changed in it is
+//! overwritten.
 
 use std::path::PathBuf;
 
@@ -14,8 +14,6 @@ use piton_git::file::private;
 use piton_git::merging::{self, MergeResult};
 use piton_git::repo::Moved;
 use piton_git::repo::keep::HELD;
-use piton_git::repo::names;
-use piton_git::repo::status::StatusDepth;
 use piton_git::worktree::{Stand, Worktree};
 
 use crate::error::EngineError;
@@ -136,7 +134,7 @@ pub fn preview(project: &Project, log: &Log, ask: &MergeAsk) -> Result<Merge, En
     };
     if let Some(place) = &checkout {
         let tree = Worktree::at(git, place);
-        refuse_unclean(&tree, &into)?;
+        refuse_changed(&tree, &into, (&onto, &result))?;
         refuse_in_the_way(&tree, &onto, &result)?;
     }
     Ok(merge(way))
@@ -183,15 +181,13 @@ fn branch(project: &Project, log: &Log, asked: Option<&str>) -> Result<String, E
     Err(Unmerged::NoBranch { why }.into())
 }
 
-/// A checkout in which somebody has something that no commit has is left alone.
-fn refuse_unclean(tree: &Worktree, into: &str) -> Result<(), EngineError> {
+/// A checkout is left alone in which the merge would have to change what no commit has yet.
+fn refuse_changed(tree: &Worktree, into: &str, ways: (&Oid, &Oid)) -> Result<(), EngineError> {
     let (into, worktree) = (into.to_owned(), tree.path().to_owned());
     if let Some(begun) = tree.in_progress() {
         return Err(Unmerged::Busy { into, worktree, what: begun.to_string() }.into());
     }
-    let seen = tree.status(StatusDepth::Folders)?;
-    let what = seen.tracked.iter().take(NAMED_MAX).map(|entry| names::shown(&entry.path));
-    match what.collect::<Vec<String>>() {
+    match tree.changed_on_the_way(ways.0, ways.1, NAMED_MAX)? {
         what if what.is_empty() => Ok(()),
         what => Err(Unmerged::Dirty { into, worktree, what }.into()),
     }

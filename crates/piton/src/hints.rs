@@ -276,10 +276,7 @@ impl<'a> About<'a> {
             }
             Unmerged::Dirty { worktree, .. } => {
                 let place = place(worktree);
-                format!(
-                    "nothing conflicts; look: `git -C {place} status`; commit or put it away, then `{}`",
-                    again("")
-                )
+                format!("commit or stash them (`git -C {place} status`), then `{}`", again(""))
             }
             Unmerged::Busy { worktree, .. } => {
                 format!("end that first: `git -C {} status`; then `{}`", place(worktree), again(""))

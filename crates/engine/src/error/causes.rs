@@ -73,7 +73,7 @@ pub enum Unmerged {
     Conflict { branch: String, into: String, paths: Vec<String> },
     #[error("{branch} shares no history with {into}")]
     Unrelated { branch: String, into: String },
-    #[error("{into} is checked out in {} with work that is not committed: {}", worktree.display(), what.join(", "))]
+    #[error("{into} is checked out in {} with uncommitted changes in files that the merge changes: {}", worktree.display(), what.join(", "))]
     Dirty { into: String, worktree: PathBuf, what: Vec<String> },
     #[error("{into} is checked out in {} in the middle of {what}", worktree.display())]
     Busy { into: String, worktree: PathBuf, what: String },

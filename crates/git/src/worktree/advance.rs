@@ -1,5 +1,5 @@
-//! Bringing somebody's own checkout from one commit to another, as a fast-forward does: only where it is
-//! clean, and so that a killed one can be finished. What stands in the way is moved aside, never
+//! Bringing a person's own checkout from one commit to another, as a fast-forward does: what they have not
+//! committed stays as it is, and a killed one can be finished. What stands in the way is moved aside, never
 //! overwritten.
 
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use piton_core::ids::Oid;
 
 use super::{Quarantine, Worktree, differing, differing_by};
+use crate::repo::status::StatusDepth;
 use crate::repo::{Call, GitError, drivers, names};
 
 /// Where a checkout is on the way between two commits.
@@ -25,8 +26,26 @@ impl Worktree {
         there.take(named).map(|path| Ok(path?.display().to_string())).collect()
     }
 
-    /// Index and files go from one commit to another; git refuses where that would lose anything. HEAD
-    /// and branch stay.
+    /// Tracked files with changes that no commit has, where the two commits differ, too.
+    pub fn changed_on_the_way(
+        &self,
+        from: &Oid,
+        to: &Oid,
+        named: usize,
+    ) -> Result<Vec<String>, GitError> {
+        let changed = self.status(StatusDepth::Folders)?.tracked;
+        if changed.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ways = differing(self.git.call(), from, to)?;
+        let meets =
+            |path: &[u8]| ways.iter().any(|way| is_within(way, path) || is_within(path, way));
+        let met = changed.iter().filter(|entry| entry.unmerged || meets(&entry.path));
+        Ok(met.take(named).map(|entry| names::shown(&entry.path)).collect())
+    }
+
+    /// Index and files go from one commit to another, where these differ; git refuses where that would
+    /// lose anything. HEAD and branch stay.
     pub fn advance(&self, from: &Oid, to: &Oid) -> Result<(), GitError> {
         let dir = self.git_dir()?;
         self.clear_locks(&dir)?;
@@ -67,13 +86,33 @@ impl Worktree {
         for path in differing(self.git.call(), from, to)? {
             aside.clear(self, &names::path(&path))?;
         }
-        self.filtered(&dir)?.args(&["read-tree", "--reset", to.as_str()]).run()?;
+        self.put_in_index(&dir, from, to)?;
         let mut input = differing_by(self.git.call(), &["--diff-filter=d"], from, to)?.join(&0);
         input.push(0);
         let call = self.filtered(&dir)?.args(&["checkout-index", "-f", "-q", "-z", "--stdin"]);
         call.input(input).run()?;
         self.refresh(&dir)?;
         Ok(aside.place().map(Path::to_owned))
+    }
+
+    /// The index gets what the second commit has where the two differ; what else is staged stays.
+    fn put_in_index(&self, dir: &Path, from: &Oid, to: &Oid) -> Result<(), GitError> {
+        let words = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev"];
+        let raw = self.git.call().args(&words).args(&[from.as_str(), to.as_str(), "--"]).run()?;
+        let mut parts = raw.parts();
+        let mut entries = Vec::new();
+        // `:MODE MODE ID ID LETTER`, then the path; the second of each is of `to`, and mode 0 where it is gone.
+        while let (Some(entry), Some(path)) = (parts.next(), parts.next()) {
+            let words: Vec<&[u8]> = entry.split(|&byte| byte == b' ').collect();
+            let &[_, mode, _, id, _] = words.as_slice() else {
+                return Err(GitError::unexpected("git diff-tree", String::from_utf8_lossy(entry)));
+            };
+            entries.push([mode, b" ", id, b"\t", path, b"\0"].concat());
+        }
+        // What goes makes room for what comes: a file may become a folder.
+        entries.sort_by_key(|entry| !entry.starts_with(b"000000 "));
+        let call = self.call_in(dir).args(&["update-index", "--replace", "-z", "--index-info"]);
+        call.input(entries.concat()).run().map(drop)
     }
 
     /// Files whose times alone have changed (they were touched, the repository was copied) are as they were.
@@ -87,4 +126,9 @@ impl Worktree {
         let drivers = drivers::overrides(self.call_in(dir))?;
         Ok(self.git.without_hooks(self.call_in(dir))?.configs(&drivers))
     }
+}
+
+/// Whether a path is a folder or that folder's content.
+fn is_within(path: &[u8], folder: &[u8]) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }

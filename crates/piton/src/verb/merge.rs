@@ -21,9 +21,9 @@ Examples:
 The branch is the one that the run began from: the plan's base, or what was
 checked out when it was opened. It is moved only as a whole: both sides changing
 the same is E087 and changes nothing. Where it is checked out, files and index
-come along; a checkout with work that is not committed is left alone (E088).
-Safe to repeat after a crash. The run's own branch and
-snapshots stay.")]
+come along; uncommitted changes stay, and refuse the merge only in files that it
+changes (E088). Safe to repeat after a crash. The run's own branch and snapshots
+stay.")]
 pub(crate) struct Args {
     /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
     run: Option<String>,

@@ -182,6 +182,50 @@ fn what_would_be_lost_refuses_and_nothing_is_changed() {
     assert_merged(&sandbox);
 }
 
+/// A file that the run has not changed, with one content in its commit, one staged and one on disk.
+fn changed_elsewhere() -> Sandbox {
+    let sandbox = ran();
+    sandbox.write("notes.txt", "committed\n");
+    sandbox.commit("notes");
+    sandbox.write("notes.txt", "staged\n");
+    sandbox.git(&["add", "notes.txt"]);
+    sandbox.write("notes.txt", "on disk\n");
+    sandbox
+}
+
+/// The merge is done, and what was not committed is as it was.
+#[track_caller]
+fn assert_merged_around(sandbox: &Sandbox) {
+    assert_eq!(sandbox.git(&["status", "--porcelain"]), "MM notes.txt");
+    assert_eq!(sandbox.git(&["show", ":notes.txt"]), "staged");
+    assert_eq!(sandbox.read("notes.txt"), "on disk\n");
+    assert_eq!(sandbox.read("one.txt"), "1\n");
+    assert!(sandbox.read("README.md").ends_with("more\n"));
+    assert_eq!(sandbox.git(&["show", "main:notes.txt"]), "committed");
+}
+
+#[test]
+fn uncommitted_changes_in_other_files_stay_as_they_are() {
+    let sandbox = changed_elsewhere();
+    data(&sandbox, &["merge", "--dry-run"]);
+    data(&sandbox, &["merge"]);
+    assert_merged_around(&sandbox);
+}
+
+#[test]
+fn uncommitted_changes_in_other_files_outlive_a_merge_that_was_killed_half_way() {
+    let sandbox = changed_elsewhere();
+    let crash = sandbox.crash_point("merge.intended", 1);
+    let one = sandbox.piton(&["merge"]).crash_at(&crash).spawn();
+    crash.wait_hit();
+    one.kill9();
+    sandbox.write("README.md", "to");
+    let merged = data(&sandbox, &["merge"]);
+    let aside = merged["aside"].as_str().expect("where it is").to_owned();
+    assert_eq!(sandbox.read(format!("{aside}/README.md")), "to");
+    assert_merged_around(&sandbox);
+}
+
 #[test]
 fn a_run_with_open_steps_is_merged_only_when_told() {
     let sandbox = crate::sandbox();
