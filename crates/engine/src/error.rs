@@ -79,6 +79,8 @@ pub enum EngineError {
     Unlanded(#[from] Unlanded),
     #[error(transparent)]
     Unmerged(#[from] Unmerged),
+    #[error("{} has uncommitted changes: {}", worktree.display(), what.join(", "))]
+    Uncommitted { worktree: PathBuf, what: Vec<String> },
     #[error("verify of step {step} did not pass: {why}")]
     Unverified { step: StepRef, why: Failure, tail: String },
     #[error("verify of step {step} was ended ({cause})")]

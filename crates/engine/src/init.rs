@@ -11,7 +11,8 @@ use piton_core::plan::{self, Plan};
 
 use crate::error::EngineError;
 use crate::project::Project;
-use crate::run::plan_file::{check_inside, program_in};
+use crate::run::plan_file::check_inside;
+use crate::run::preflight::program_in;
 
 /// A coding agent that piton knows how to start without a person at its terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

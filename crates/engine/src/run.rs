@@ -4,6 +4,7 @@ pub mod condition;
 pub mod log;
 pub mod observe;
 pub mod plan_file;
+pub mod preflight;
 pub mod retention;
 pub mod runs;
 pub mod snapshot_history;

@@ -41,7 +41,7 @@ mod walk;
 mod write;
 
 pub use branch::Template;
-pub use branch::show_as;
+pub use branch::{show_as, shown_at};
 pub use compare::{
     ChangeKind, Difference, FileChange, between, changed_paths, unkept_edits, with_files,
 };

@@ -87,7 +87,7 @@ kinds! {
     NoAnswerYet, "E084", NeedsPerson, "what was asked has no answer yet";
     CompletedOtherwise, "E085", Failed, "the step was completed with another commit, or without one";
     MergeConflict, "E087", Failed, "the run's branch and the other one cannot be brought together";
-    UncleanCheckout, "E088", Failed, "the branch is checked out with work that is not committed";
+    UncleanCheckout, "E088", Failed, "uncommitted changes are in the way";
     NotCompleted, "E089", Failed, "the run has open steps";
     OneAtATime, "E090", Usage, "the plan's steps come one at a time, so that `--jobs` cannot be more than 1";
     NoSuchSnapshot, "E096", Usage, "there is no such snapshot, or more than one, or it has no such path";
@@ -331,6 +331,7 @@ fn kind_of(error: &EngineError) -> Kind {
                 Kind::UncleanCheckout
             }
         },
+        EngineError::Uncommitted { .. } => Kind::UncleanCheckout,
         EngineError::Unverified { .. } => Kind::VerifyFailed,
         EngineError::VerifyEnded { cause, .. } => interrupted(*cause),
         EngineError::Settings(_) => Kind::StoreCorrupt,

@@ -118,9 +118,12 @@ impl<'a> About<'a> {
             EngineError::Unlanded(why) => return self.unlanded(why),
             EngineError::Unmerged(why) => self.unmerged(why),
             EngineError::Unverified { step, .. } => format!(
-                "the claim is still yours: mend it, commit, and `{} --commit \"$(git rev-parse HEAD)\"`",
+                "the claim is still yours: mend it, commit, and `{} --commit`",
                 self.write("complete", step)
             ),
+            EngineError::Uncommitted { .. } => {
+                format!("the claim is still yours: commit, then `{}`", again(""))
+            }
             EngineError::VerifyEnded { .. } => {
                 format!("nothing was landed and the claim is still yours: `{}`", again(""))
             }

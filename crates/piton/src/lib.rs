@@ -16,6 +16,7 @@ mod drive;
 mod hints;
 mod next;
 mod plan_drift;
+mod preflight;
 mod progress;
 mod question_prompt;
 mod remedy;

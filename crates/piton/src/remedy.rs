@@ -38,6 +38,7 @@ pub(crate) fn of(error: &EngineError) -> Option<String> {
         | EngineError::NotOwner { .. }
         | EngineError::NothingToStart { .. }
         | EngineError::PlanChanged { .. }
+        | EngineError::Uncommitted { .. }
         | EngineError::Unverified { .. }
         | EngineError::VerifyEnded { .. }
         | EngineError::Unlanded(_)

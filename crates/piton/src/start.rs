@@ -15,6 +15,9 @@ use crate::error::{Kind, Problem};
 use crate::text;
 use crate::typed::{instead, is_verb};
 
+/// The plan that is meant where none is named.
+const PLAN: &str = "plan.toml";
+
 /// Verbs that take a step behind the run.
 const TAKE_STEPS: [&str; 6] = ["diff", "log", "release", "reset", "show", "stop"];
 
@@ -30,6 +33,23 @@ pub(crate) fn here() -> Result<PathBuf, Problem> {
 /// The project around the folder piton was started in.
 pub(crate) fn project() -> Result<Project, Problem> {
     Ok(Project::discover(&here()?)?)
+}
+
+/// The plan that is meant: the named one, else `plan.toml` here or in a folder above, in this repository.
+pub(crate) fn plan(named: Option<&Path>) -> Result<PathBuf, Problem> {
+    if let Some(named) = named {
+        return Ok(named.to_owned());
+    }
+    let here = here()?;
+    let here = std::fs::canonicalize(&here).unwrap_or(here);
+    let root = Project::discover(&here).ok().map(|project| project.git.here().to_owned());
+    let root = root.as_deref().unwrap_or(&here);
+    let folders = here.ancestors().take_while(|folder| folder.starts_with(root));
+    let found = folders.map(|folder| folder.join(PLAN)).find(|plan| plan.is_file());
+    found.map(|plan| from_here(&plan)).ok_or_else(|| {
+        Problem::new(Kind::Usage, format!("there is no {PLAN} here or in a folder above"))
+            .hint("name the plan, or write a first one: `piton init`")
+    })
 }
 
 /// The store for looking; none where nothing was ever run.

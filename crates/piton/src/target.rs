@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use piton_core::event::Under;
 use piton_core::ids::{Fence, RunId, StepRef};
 use piton_core::limits::EVIDENCE_BYTES_MAX;
+use piton_core::run::Run;
 use piton_engine::Access;
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::error::EngineError;
@@ -79,25 +80,42 @@ pub(crate) fn refuse_inside(log: &Log, verb: &str) -> Result<(), Problem> {
 /// Which step a verb is about.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Which {
-    /// The run: its handle, id, the beginning of either, or its plan [default: PITON_RUN, else the
-    /// unfinished one]
+    /// The run: its handle, id, the beginning of either, or its plan [default: PITON_RUN, else that of
+    /// the worktree's claim, else the unfinished one]
     #[arg(value_name = "PLAN|RUN")]
     pub(crate) run: Option<String>,
 
-    /// The step [default: PITON_STEP]
+    /// The step [default: PITON_STEP, else that of the worktree's claim]
     pub(crate) step: Option<String>,
 }
 
 /// How a write names its claim.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ByClaim {
-    /// The claim's fence, as `piton claim` answered [default: PITON_FENCE inside an attempt]
+    /// The claim's fence, as `piton claim` answered [default: PITON_FENCE, else the worktree's claim]
     #[arg(long, value_name = "N")]
     pub(crate) fence: Option<u64>,
 
     /// The worktree that the step was claimed from
     #[arg(long, value_name = "PATH", conflicts_with = "fence")]
     pub(crate) worktree: Option<PathBuf>,
+}
+
+/// Whether run and step need not be named: inside an attempt, or in the worktree of a claim.
+pub(crate) fn is_step_known() -> Result<bool, Problem> {
+    let Inside { run, step, .. } = Inside::of_process();
+    Ok((run.is_some() && step.is_some()) || claimed_here(&start::project()?)?.is_some())
+}
+
+/// The run and the step that were claimed from the worktree that piton was started in.
+fn claimed_here(project: &Project) -> Result<Option<(Log, StepRef)>, Problem> {
+    if !project.has_store() {
+        return Ok(None);
+    }
+    let (store, here) = (project.store(Access::Existing)?, start::here()?);
+    let claim = |run: &Run| claims::held_in(project, run, &here);
+    let log = runs::find_that(project, &store, |run| claim(run).is_some())?;
+    Ok(log.and_then(|log| claim(log.run()).map(|claim| (log, claim.step))))
 }
 
 /// A step that a verb writes to.
@@ -126,6 +144,7 @@ impl Target {
     ) -> Result<(Target, String), Problem> {
         let (which, word) = before_last(words);
         let named = which.step.is_some() || Inside::of_process().step.is_some();
+        let named = named || (which.run.is_none() && is_step_known()?);
         match named {
             true => Ok((Target::claimed(&which, by)?, word)),
             false => Err(unnamed(&which, &word, what)?),
@@ -136,6 +155,13 @@ impl Target {
     pub(crate) fn claimed(which: &Which, by: &ByClaim) -> Result<Target, Problem> {
         let inside = Inside::of_process();
         let project = start::project()?;
+        if which.run.is_none()
+            && which.step.is_none()
+            && inside.run.is_none()
+            && let Some((log, step)) = claimed_here(&project)?
+        {
+            return Ok(Target { project, log, step, by: by.clone(), by_plan: false });
+        }
         let log = existing(&project, which.run.as_deref())?;
         let Some(step) = which.step.as_ref().or(inside.step.as_ref()) else {
             let handle = &log.run().opened.handle;
@@ -199,7 +225,13 @@ impl Target {
         let inside = Inside::of_process();
         let run = inside.run.as_deref().is_none_or(|run| begins(&self.log, run));
         let step = inside.step.as_deref().is_none_or(|step| step == self.step.to_string());
-        if run && step { inside.fence() } else { Ok(None) }
+        match run && step {
+            true if inside.fence.is_some() => inside.fence(),
+            _ => {
+                let here = claims::held_in(&self.project, self.log.run(), &start::here()?);
+                Ok(here.filter(|claim| claim.step == self.step).map(|claim| claim.fence))
+            }
+        }
     }
 
     /// Writes under a claim. Whoever has lost it is refused, and told where piton kept what is in

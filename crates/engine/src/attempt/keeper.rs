@@ -272,13 +272,9 @@ impl Keeper {
         let taken = snapshot::keep(&self.tree, &ask)?;
         if let Some(taken) = &taken {
             self.record_snapshot(taken.clone())?;
-            // What stands in the tree before a reset may be another step's.
-            if reason != SnapshotReason::Reset
-                && let Some((branch, step)) = self.shown_branch()
-            {
-                let _the_next_time =
-                    snapshot::show_as(&self.project.git, &branch, &taken.commit, &step);
-            }
+        }
+        if let Some((branch, step)) = self.shown_branch() {
+            step_snapshot::show(&self.project.git, &branch, &step);
         }
         Ok(taken)
     }
@@ -287,8 +283,8 @@ impl Keeper {
         record_snapshot(&mut self.log, (&self.step, self.fence), snapshot)
     }
 
-    /// The branch that shows the step's last snapshot, where there is to be one, and the folder of the
-    /// step's refs.
+    /// The branch that shows the step's snapshots, where there is to be one, and the folder of the step's
+    /// refs.
     fn shown_branch(&self) -> Option<(String, String)> {
         let template = snapshot::Template::parse(&self.settings.snapshot_branch).ok()?;
         let name = template.name(&self.log.run().opened.handle, &self.step);

@@ -41,7 +41,7 @@ pub use claim_writes::{
     why_unkept,
 };
 pub(crate) use claim_writes::{stale, submit};
-pub use owner::{ClaimName, claim_of, lost};
+pub use owner::{ClaimName, claim_of, held_in, lost};
 pub use release::{ReleaseAnswer, ResetAnswer, release, reset, retry, skip};
 
 /// What `claim` asks for.

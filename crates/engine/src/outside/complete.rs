@@ -10,6 +10,8 @@ use piton_core::ids::{Oid, StepRef};
 use piton_core::run::{Attempt, Phase};
 use piton_core::view::run_branch;
 use piton_git::crash;
+use piton_git::repo::GitError;
+use piton_git::repo::names;
 use piton_git::repo::status::StatusDepth;
 use piton_git::snapshot;
 use piton_git::worktree::{Bench, Worktree};
@@ -29,6 +31,9 @@ use crate::project::Project;
 use crate::run::log::Log;
 use crate::run::runs::{settings_of, trusted};
 use crate::trust::Trusted;
+
+/// Paths that are named, at most.
+const NAMED_MAX: usize = 10;
 
 /// What a step was completed with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +88,24 @@ pub fn complete_with(
     }
     let done = delivered(log, under).ok_or_else(|| lost(log, under))?;
     Ok(Delivered { kept, ..done })
+}
+
+/// What is checked out in the worktree of a claim, where everything is committed.
+pub fn claimed_head(project: &Project, log: &Log, under: &Under) -> Result<Oid, EngineError> {
+    let held = log.run().step(&under.step).and_then(|(_, state)| state.attempt());
+    let worktree = match held.filter(|attempt| attempt.fence == under.fence) {
+        Some(Attempt { holder: Holder::External { worktree, .. }, .. }) => PathBuf::from(worktree),
+        Some(Attempt { holder: Holder::Keeper { .. }, .. }) => project.git.here().to_owned(),
+        None => return Err(lost(log, under).into()),
+    };
+    let seen = Worktree::at(&project.git, &worktree).status(StatusDepth::Folders)?;
+    let changed = seen.tracked.iter().map(|entry| &entry.path).chain(&seen.untracked);
+    let what: Vec<String> = changed.take(NAMED_MAX).map(|path| names::shown(path)).collect();
+    match seen.head {
+        Some(head) if what.is_empty() => Ok(head),
+        Some(_) => Err(EngineError::Uncommitted { worktree, what }),
+        None => Err(GitError::UnknownCommit { id: "HEAD".to_owned() }.into()),
+    }
 }
 
 /// Whether a claim could be completed now, as far as its log says: asked before anything is executed.

@@ -1,6 +1,5 @@
 //! The plan's file: where it lies, what it says, and whether that is still what its run has recorded.
 
-use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
@@ -146,41 +145,6 @@ pub fn check_agents(plan: &Plan, settings: &Settings) -> Result<(), EngineError>
         }
     }
     Ok(())
-}
-
-/// A program that an agent of the plan would be started with and that is not there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MissingProgram {
-    pub agent: AgentName,
-    pub program: String,
-}
-
-/// The programs of the plan's agents that cannot be found. One that is named relative to the worktree
-/// may come with it.
-pub fn missing_programs(plan: &Plan, settings: &Settings) -> Vec<MissingProgram> {
-    let mut named: Vec<&AgentName> = Vec::new();
-    for step in plan.steps.iter() {
-        match &step.work {
-            Work::Agent { agent, .. } if !named.contains(&agent) => named.push(agent),
-            _ => {}
-        }
-    }
-    let missing = named.into_iter().filter_map(|name| {
-        let agent = plan.agents.get(name).or_else(|| settings.agents.get(name))?;
-        let program = agent.command.first()?;
-        let path = agent.env.get("PATH").map(OsString::from).or_else(|| std::env::var_os("PATH"));
-        let there = match program.contains('/') {
-            true => Path::new(program).is_relative() || Path::new(program).is_file(),
-            false => program_in(&path.unwrap_or_default(), program),
-        };
-        (!there).then(|| MissingProgram { agent: name.clone(), program: program.clone() })
-    });
-    missing.collect()
-}
-
-/// Whether a program is in one of the folders of a `PATH`.
-pub(crate) fn program_in(path: &OsStr, program: &str) -> bool {
-    std::env::split_paths(path).any(|folder| folder.join(program).is_file())
 }
 
 /// piton can only run what it can start: of a plan with nothing else everything is claimed by others.

@@ -2,7 +2,8 @@
 
 use piton_core::event::{Report, SnapshotReason};
 use piton_core::ids::{Fence, StepRef};
-use piton_git::snapshot::Ask;
+use piton_git::repo::Git;
+use piton_git::snapshot::{self, Ask};
 
 use crate::run::log::Log;
 
@@ -38,9 +39,17 @@ const REASONS: [(SnapshotReason, &str); 5] = [
     (SnapshotReason::Reset, "before a reset"),
 ];
 
+/// Lets a branch show the step's snapshots. What stood in the tree before a reset may be another step's.
+pub(crate) fn show(git: &Git, branch: &str, step: &str) {
+    let meant = |message: &str| reason_in(message) != Some(SnapshotReason::Reset);
+    let _the_next_time = snapshot::show_as(git, branch, step, meant);
+}
+
 /// Why a snapshot was taken, from its message.
 pub(crate) fn reason_in(message: &str) -> Option<SnapshotReason> {
     let first = message.lines().next()?;
+    let first =
+        first.strip_suffix("%)").and_then(|it| it.rsplit_once(" (")).map_or(first, |it| it.0);
     REASONS.iter().find(|(_, why)| first.ends_with(why)).map(|(reason, _)| *reason)
 }
 
@@ -63,7 +72,8 @@ pub(crate) fn message(
         |(name, text): (&str, String)| format!("  {name}: {}\n", text.replace('\n', "\n    "));
     let told: String = report.describe().into_iter().map(row).collect();
     let reported = if told.is_empty() { told } else { format!("Reported, not checked:\n{told}\n") };
+    let percent = report.progress.map_or_else(String::new, |percent| format!(" ({percent}%)"));
     format!(
-        "piton: snapshot of {step} {why}\n\n{reported}Piton-Run: {handle}\nPiton-Step: {step}\nPiton-Fence: {fence}\n"
+        "piton: snapshot of {step} {why}{percent}\n\n{reported}Piton-Run: {handle}\nPiton-Step: {step}\nPiton-Fence: {fence}\n"
     )
 }

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use piton_core::ids::{Handle, Oid};
 use piton_core::view::run_branch;
 use piton_git::repo::{Git, GitError, Moved};
+use piton_git::snapshot::{self, Template};
 use piton_store::{Runs, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
 use crate::project::Project;
 use crate::run::log::Log;
+use crate::run::runs::settings_of;
 use crate::tidy::clean::{CleanAsk, proof};
 
 /// A branch and the commit it is at.
@@ -103,9 +105,28 @@ pub(crate) fn merged(
         let (gone, kept) = judge(&project.git, &run.opened.handle, (also, going))?;
         if kept.iter().all(|tip| tip.branch != own) {
             all.extend(gone);
+            all.extend(shown(&project.git, &log)?);
         }
     }
     Ok(all)
+}
+
+/// The branches that show snapshots of a run's steps: all they have is kept as snapshots, too.
+fn shown(git: &Git, log: &Log) -> Result<Vec<Tip>, EngineError> {
+    let Ok(template) = Template::parse(&settings_of(log)?.snapshot_branch) else {
+        return Ok(Vec::new());
+    };
+    let mut tips = Vec::new();
+    for (step, _, _) in log.run().steps() {
+        let branch = template.name(&log.run().opened.handle, &step);
+        let at = snapshot::shown_at(git, &branch)?;
+        if let Some(commit) = at
+            && git.checked_out(&format!("refs/heads/{branch}"))?.is_none()
+        {
+            tips.push(Tip { branch, commit });
+        }
+    }
+    Ok(tips)
 }
 
 /// Deletes a branch that is still where it was, after a ref keeps it. Done again it changes nothing.

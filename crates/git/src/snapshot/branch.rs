@@ -1,12 +1,12 @@
-//! Branches that show a step's last snapshot to people who look with git. Such a branch is piton's only
-//! while it is where piton has left it: a person's commit on it is never moved over.
+//! Branches that show a step's snapshots, a commit each, to people who look with git. Such a branch is
+//! piton's while its last commit shows a snapshot; with a person's commit on it, it is theirs.
 
 use piton_core::ids::{Handle, Oid, StepRef};
 
-use crate::repo::{Git, GitError, Moved};
+use crate::repo::{Git, GitError, commit_tree};
 
-/// Where piton has left a branch: a ref there is named like it.
-const LEFT: &str = "refs/piton/wip";
+/// Trailer of a commit that shows a snapshot.
+const SHOWS: &str = "Piton-Snapshot";
 const WHY: &str = "piton: snapshot";
 const RUN: &str = "{run}";
 const STEP: &str = "{step}";
@@ -59,31 +59,97 @@ fn is_branch(name: &str) -> bool {
         && !name.contains(bad)
 }
 
-/// Points a branch at a snapshot, if it is still piton's; says whether it did. `step` is the folder of
-/// the step's refs.
-pub fn show_as(git: &Git, branch: &str, to: &Oid, step: &str) -> Result<bool, GitError> {
+/// Where a branch is, if its last commit shows a snapshot: with a person's commit on it, it is theirs.
+pub fn shown_at(git: &Git, branch: &str) -> Result<Option<Oid>, GitError> {
+    let tip = git.ref_target(&format!("refs/heads/{branch}"))?;
+    Ok(match tip {
+        Some(tip) => shown_by(git, &tip)?.map(|_| tip),
+        None => None,
+    })
+}
+
+/// The snapshot that a commit shows.
+fn shown_by(git: &Git, commit: &Oid) -> Result<Option<Oid>, GitError> {
+    let words = ["log", "-1", "--no-show-signature", "--format=%B", commit.as_str(), "--"];
+    let answer = git.call().args(&words).run()?;
+    let message = String::from_utf8_lossy(&answer.stdout);
+    let id = message.lines().rev().find_map(|line| line.strip_prefix(SHOWS)?.strip_prefix(": "));
+    Ok(id.and_then(|id| Oid::new(id.trim()).ok()))
+}
+
+/// Lets a branch grow by a commit for each snapshot of a step that it does not show yet, unless it is a
+/// person's. `step` is the folder of the step's refs; what is not `meant`, by its message, is left out.
+pub fn show_as(
+    git: &Git,
+    branch: &str,
+    step: &str,
+    meant: impl Fn(&str) -> bool,
+) -> Result<(), GitError> {
     let refname = format!("refs/heads/{branch}");
-    let left = format!("{LEFT}/{branch}");
-    let (now, ours) = (git.ref_target(&refname)?, git.ref_target(&left)?);
-    let is_ours = match &now {
-        None => ours.is_none(),
-        Some(now) => ours.as_ref() == Some(now) || is_snapshot(git, now, step)?,
+    let now = git.ref_target(&refname)?;
+    let shown = match &now {
+        None => None,
+        Some(now) => match shown_by(git, now)? {
+            Some(snapshot) => Some(snapshot),
+            None => return Ok(()),
+        },
     };
-    if !is_ours || git.checked_out(&refname)?.is_some() {
-        return Ok(false);
+    if git.checked_out(&refname)?.is_some() {
+        return Ok(());
     }
-    if now.as_ref() == Some(to) {
-        return Ok(true);
+    let kept = kept(git, step)?;
+    let begin = match shown {
+        None => 0,
+        Some(shown) => match kept.iter().position(|one| one.commit == shown) {
+            Some(at) => at + 1,
+            // The one that it shows was let go by age: only the newest is certain to be newer.
+            None => kept.len().saturating_sub(1),
+        },
+    };
+    let mut tip = now.clone();
+    for one in kept[begin..].iter().filter(|one| meant(&one.message)) {
+        let message = format!("{}\n{SHOWS}: {}", one.message.trim_end(), one.commit);
+        let parents: Vec<Oid> = tip.or_else(|| one.parent.clone()).into_iter().collect();
+        tip = Some(commit_tree(|| git.call(), &one.tree, &parents, &message)?);
     }
-    // A kill in between leaves the branch at a snapshot of this step, which is as good.
-    match git.move_ref(&refname, to, now.as_ref(), WHY)? {
-        Moved::Moved => git.move_ref(&left, to, ours.as_ref(), WHY).map(|_| true),
-        Moved::Lost { .. } => Ok(false),
+    match tip {
+        Some(to) if now.as_ref() != Some(&to) => {
+            git.move_ref(&refname, &to, now.as_ref(), WHY).map(drop)
+        }
+        _ => Ok(()),
     }
 }
 
-fn is_snapshot(git: &Git, commit: &Oid, step: &str) -> Result<bool, GitError> {
-    Ok(git.commits_under(step)?.iter().any(|(_, kept, _)| kept == commit))
+/// A snapshot of a step, as its ref shows it.
+struct Kept {
+    /// The claim and the number below it.
+    order: (u64, u64),
+    commit: Oid,
+    tree: Oid,
+    parent: Option<Oid>,
+    message: String,
+}
+
+/// The snapshots of a step, oldest first.
+fn kept(git: &Git, step: &str) -> Result<Vec<Kept>, GitError> {
+    let format = "--format=%(refname)%00%(objectname)%00%(tree)%00%(parent)%00%(contents)%00";
+    let answer = git.call().args(&["for-each-ref", format, "--", step]).run()?;
+    let parts: Vec<&[u8]> = answer.stdout.split(|&byte| byte == 0).collect();
+    let read = |row: &[&[u8]]| {
+        let text = |n: usize| std::str::from_utf8(row[n]).ok().map(str::trim);
+        let mut names = text(0)?.rsplit('/').map(str::parse);
+        let (number, fence) = (names.next()?.ok()?, names.next()?.ok()?);
+        Some(Kept {
+            order: (fence, number),
+            commit: Oid::new(text(1)?).ok()?,
+            tree: Oid::new(text(2)?).ok()?,
+            parent: text(3)?.split(' ').next().and_then(|id| Oid::new(id).ok()),
+            message: String::from_utf8_lossy(row[4]).into_owned(),
+        })
+    };
+    let mut kept: Vec<Kept> = parts.chunks_exact(5).filter_map(read).collect();
+    kept.sort_by_key(|one| one.order);
+    Ok(kept)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use piton_engine::outside::claims;
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
-use crate::target::{ByClaim, Inside, Target, Which, words};
+use crate::target::{ByClaim, Target, Which, is_step_known, words};
 use crate::ui::Ui;
 use crate::verb::Answer;
 
@@ -56,17 +56,15 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     Ok(Answer::new(data).after_writing(target.log.store()))
 }
 
-/// Inside an attempt numbers alone are items; elsewhere the run and the step come first.
+/// Where the step is known numbers alone are items; elsewhere the run and the step come first.
 fn split(words: &[String]) -> Result<(Which, Vec<ItemRef>), Problem> {
     let read = |words: &[String]| -> Result<Vec<ItemRef>, Problem> {
         let item = |word: &String| ItemRef::try_from(word.clone());
         let all: Result<Vec<ItemRef>, _> = words.iter().map(item).collect();
         all.map_err(|error| Problem::from_error(Kind::Usage, &error))
     };
-    let inside = Inside::of_process();
-    if inside.run.is_some()
-        && inside.step.is_some()
-        && let Ok(items) = read(words)
+    if let Ok(items) = read(words)
+        && is_step_known()?
     {
         return Ok((Which { run: None, step: None }, items));
     }

@@ -4,7 +4,7 @@ use piton_core::decide;
 use piton_core::ids::Fence;
 use piton_core::view::run_branch;
 use piton_engine::outside::claims;
-use piton_engine::outside::complete::{Delivered, complete_with, delivered, is_due};
+use piton_engine::outside::complete::{Delivered, claimed_head, complete_with, delivered, is_due};
 use serde_json::json;
 
 use crate::describe::omission;
@@ -15,10 +15,14 @@ use crate::ui::Ui;
 use crate::verb::Answer;
 use crate::verb::resume::require_trust;
 
+/// What the claimed worktree has checked out.
+const HEAD: &str = "HEAD";
+
 /// Say that a claimed step is done
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  piton complete --commit              in the claimed worktree: what HEAD is there
   piton complete auth-calm-otter jwt --fence 7 --commit 3f2a91c
   piton complete auth-calm-otter jwt --fence 7
   piton complete auth-calm-otter jwt --fence 7 --force --reason 'done elsewhere'
@@ -39,8 +43,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     by: ByClaim,
 
-    /// The commit with the work: its id, or the beginning of it
-    #[arg(long, value_name = "OID")]
+    /// The commit with the work: its id, or the beginning of it; without one, HEAD of the claimed
+    /// worktree, where nothing may be uncommitted
+    #[arg(long, value_name = "OID", num_args = 0..=1, default_missing_value = HEAD)]
     commit: Option<String>,
 
     /// Trust what the run's recorded plan executes, without asking
@@ -120,7 +125,14 @@ fn deliver(
         let Target { project, log, .. } = &*target;
         require_trust(ui, project, log, Consent::asked(args.trust))?;
     }
-    target.write(fence, |project, log, under| complete_with(project, log, under, commit, waive))
+    target.write(fence, |project, log, under| match (commit, delivered(log, under)) {
+        (HEAD, Some(done)) => Ok(done),
+        (HEAD, None) => {
+            let head = claimed_head(project, log, under)?;
+            complete_with(project, log, under, head.as_str(), waive)
+        }
+        (commit, _) => complete_with(project, log, under, commit, waive),
+    })
 }
 
 /// By force, whatever claim there is.

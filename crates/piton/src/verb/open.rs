@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let Begin { plan, .. } = &args.begin;
+    let plan = &args.begin.plan()?;
     let given = args.begin.inputs()?;
     let project = verb::project()?;
     if !args.begin.is_fresh()

@@ -7,10 +7,13 @@ use piton_core::plan::Plan;
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::project::Project;
 use piton_engine::run::plan_file;
+use piton_engine::run::preflight::preflight;
 use serde_json::json;
 
 use crate::error::{Kind, Problem};
+use crate::preflight;
 use crate::remedy;
+use crate::start;
 use crate::text::{count, green, plain};
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
@@ -31,14 +34,14 @@ Example:
 
 Exit status: 0 when the plan can be used, 65 when it cannot.")]
     Check {
-        /// The plan file
-        file: PathBuf,
+        /// The plan file [default: plan.toml, here or above]
+        file: Option<PathBuf>,
     },
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let PlanVerb::Check { file } = &args.verb;
-    check(file, ui)
+    check(&start::plan(file.as_deref())?, ui)
 }
 
 fn check(file: &Path, ui: &Ui) -> Result<Answer, Problem> {
@@ -47,7 +50,7 @@ fn check(file: &Path, ui: &Ui) -> Result<Answer, Problem> {
     let steps = count(plan.steps.len() as u64, "step");
     let path = file.display();
     ui.line(format!("{} {path}: {} has {steps}", green("✓"), plain(&plan.name)))?;
-    check_agents(ui, plan);
+    check_here(ui, plan, file);
     let data = json!({
         "path": file,
         "name": plan.name,
@@ -57,8 +60,8 @@ fn check(file: &Path, ui: &Ui) -> Result<Answer, Problem> {
     Ok(Answer::new(data))
 }
 
-/// Warns of agents that could not be started here: the plan itself may be right for another machine.
-fn check_agents(ui: &Ui, plan: &Plan) {
+/// Warns of what a run would meet here: the plan itself may be right for another machine.
+fn check_here(ui: &Ui, plan: &Plan, file: &Path) {
     let project = verb::project().ok();
     let root = project.as_ref().map(|project: &Project| project.git.main_root());
     let settings = match config::load(&Layers::of_process(root), &Flags::default()) {
@@ -76,10 +79,5 @@ fn check_agents(ui: &Ui, plan: &Plan) {
         let hint = remedy::of(&error);
         ui.warn(Kind::Noticed, error.to_string(), hint);
     }
-    for missing in plan_file::missing_programs(plan, &settings) {
-        let (agent, program) = (&missing.agent, plain(&missing.program));
-        let message = format!("agent {agent}: there is no program {program:?} in PATH");
-        let hint = format!("install it, or change `command` of [agent.{agent}]");
-        ui.warn(Kind::Noticed, message, Some(hint));
-    }
+    preflight::warn(ui, &preflight((plan, file), &settings, project.as_ref()));
 }

@@ -13,12 +13,15 @@ use piton_engine::opening::{OpenAsk, OpenedRun, Unfinished};
 use piton_engine::project::Project;
 use piton_engine::run::log::Log;
 use piton_engine::run::plan_file;
+use piton_engine::run::preflight::preflight;
 use piton_engine::run::snapshot_history::refuse_log_behind;
 use piton_engine::trust::TrustList;
 
 use crate::drive::{Drive, Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
 use crate::plan_drift::{self, OnChange};
+use crate::preflight;
+use crate::start;
 use crate::target;
 use crate::text::{bold, count};
 use crate::trust_prompt::{self, Consent};
@@ -68,8 +71,8 @@ pub(crate) struct Args {
 /// Which plan a run is begun of, and with what.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Begin {
-    /// The plan, a TOML file inside the repository
-    pub(crate) plan: PathBuf,
+    /// The plan, a TOML file inside the repository [default: plan.toml, here or above]
+    plan: Option<PathBuf>,
 
     /// Replace the value of one of the plan's inputs
     #[arg(long, value_name = "NAME=VALUE")]
@@ -85,6 +88,10 @@ pub(crate) struct Begin {
 }
 
 impl Begin {
+    pub(crate) fn plan(&self) -> Result<PathBuf, Problem> {
+        start::plan(self.plan.as_deref())
+    }
+
     pub(crate) fn is_fresh(&self) -> bool {
         self.fresh
     }
@@ -113,7 +120,7 @@ impl Begin {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let given = args.begin.inputs()?;
-    let plan = &args.begin.plan;
+    let plan = &args.begin.plan()?;
     // Before the repository is looked for: a mistake in the plan is told anywhere.
     let read = plan_file::read_plan(plan)?;
     let project = verb::project()?;
@@ -148,6 +155,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         plan: &typed,
     };
     let found = opening::unended(&store, &opening)?;
+    let is_new = found.own.is_none() || args.begin.fresh;
     let on = Drive { confirmed: false, watched: !args.work.detach, jobs: args.work.jobs };
     let unfinished = match unfinished_menu::choose(ui, &project, found, &wish)? {
         Chosen::Own(unfinished) => unfinished,
@@ -157,6 +165,10 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             return drive(ui, &project, *log, on);
         }
     };
+    if is_new {
+        let here = (opening.plan(), plan.as_path());
+        preflight::require(ui, &preflight(here, &loaded.settings, Some(&project)))?;
+    }
     let log = match opening::open(&project, store, opening, unfinished)? {
         OpenedRun::New(log) => {
             let run = log.run();

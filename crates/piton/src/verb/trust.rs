@@ -9,6 +9,7 @@ use piton_engine::trust::{Trust, TrustList};
 use serde_json::json;
 
 use crate::error::{Kind, Problem, trust_rows};
+use crate::start;
 use crate::text::{green, plain};
 use crate::trust_prompt;
 use crate::ui::{Said, Ui};
@@ -24,8 +25,8 @@ Examples:
 What is trusted is the list of commands, in this repository: any change of it
 asks again.")]
 pub(crate) struct Args {
-    /// The plan
-    plan: PathBuf,
+    /// The plan [default: plan.toml, here or above]
+    plan: Option<PathBuf>,
 
     /// Trust it without asking
     #[arg(long)]
@@ -33,16 +34,17 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let read = plan_file::read_plan(&args.plan)?;
+    let plan = start::plan(args.plan.as_deref())?;
+    let read = plan_file::read_plan(&plan)?;
     let project = verb::project()?;
     let layers = Layers::of_process(Some(project.git.main_root()));
     let settings = config::load(&layers, &Flags::default())?.settings;
-    let list = TrustList::new(&project, &args.plan, read.plan(), &settings.agents)?;
+    let list = TrustList::new(&project, &plan, read.plan(), &settings.agents)?;
     let data = |trusted: bool| json!({ "plan": list.plan, "hash": list.hash, "executables": list.executables, "trusted": trusted });
     let (new, gone) = match list.look_up()? {
         Trust::Untrusted { new, gone } => (new, gone),
         Trust::Trusted => {
-            ui.line(format!("{} is trusted already:", args.plan.display()))?;
+            ui.line(format!("{} is trusted already:", plan.display()))?;
             for entry in &list.executables {
                 ui.line(format!("  {}", plain(entry)))?;
             }
@@ -54,14 +56,14 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     match said {
         Said::Yes => {
             list.grant()?;
-            ui.line(format!("{} {} is trusted", green("✓"), args.plan.display()))?;
+            ui.line(format!("{} {} is trusted", green("✓"), plan.display()))?;
             Ok(Answer::new(data(true)))
         }
         Said::No => {
             Err(Problem::new(Kind::NotTrusted, "nothing was trusted").with_data(data(false)))
         }
         Said::Nobody => {
-            let plan = word(&args.plan.display().to_string());
+            let plan = word(&plan.display().to_string());
             Err(Problem::new(Kind::NotTrusted, "there is no terminal to ask on")
                 .hint(format!("look at the list, then: `piton trust {plan} --yes`"))
                 .with_data(data(false)))

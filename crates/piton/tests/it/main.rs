@@ -37,6 +37,7 @@ mod leaks;
 mod merging;
 mod odd;
 mod outside;
+mod preflight;
 mod purging;
 mod questions;
 mod races;

@@ -550,6 +550,32 @@ fn a_branch_shows_the_last_snapshot_and_never_moves_over_a_persons_commit() {
 }
 
 #[test]
+fn a_branch_grows_by_a_commit_for_each_snapshot_and_goes_with_clean() {
+    let sandbox = crate::sandbox();
+    sandbox.write("piton.toml", "[snapshot]\nbranch = 'wip/{run}/{step}'\n");
+    let work =
+        "for n in 70 75 80; do echo $n > one; piton checkpoint --progress $n --file one; done";
+    lay_plan(&sandbox, &plan(&sandbox, &[command_step(&sandbox, "a", work, "")]));
+    sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
+    let branch = format!("wip/{}/a", view(&sandbox)["handle"].as_str().expect("a handle"));
+    let base = view(&sandbox)["base"].as_str().expect("a base").to_owned();
+    let since = format!("{base}..{branch}");
+    let log = |format: &str| sandbox.git(&["log", "--reverse", format, &since]);
+    insta::assert_snapshot!(log("--format=%s"), @r"
+    piton: snapshot of a at a checkpoint (70%)
+    piton: snapshot of a at a checkpoint (75%)
+    piton: snapshot of a at a checkpoint (80%)
+    ");
+    assert_eq!(log("--format=%B").matches("file: one").count(), 3);
+    assert_eq!(sandbox.git(&["cat-file", "blob", &format!("{branch}~1:one")]), "75");
+    sandbox.piton(&["merge"]).output().success();
+    sandbox.piton(&["clean", "--yes"]).output().success();
+    assert!(sandbox.try_git(&["rev-parse", "--verify", &branch]).is_err());
+    sandbox.piton(&["undo"]).output().success();
+    assert!(sandbox.try_git(&["rev-parse", "--verify", &branch]).is_ok());
+}
+
+#[test]
 fn old_snapshots_go_and_the_kept_ones_outlive_a_gc() {
     let (sandbox, run) = begun_with("[snapshot]\nkeep = 1\n");
     let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();

@@ -72,7 +72,7 @@ struct Watch {
     /// The tree of the last snapshot.
     last: Option<Oid>,
     every: Duration,
-    /// The branch that shows the last snapshot, and the folder of the step's refs.
+    /// The branch that shows the snapshots, and the folder of the step's refs.
     shown: Option<(String, String)>,
     shown_every: Duration,
     shown_at: Option<Instant>,
@@ -92,9 +92,8 @@ impl Watch {
             self.risk.interval_ms = millis(pause);
             let recorded = match taken {
                 Ok(Some(snapshot)) => {
-                    let commit = snapshot.commit.clone();
                     let under = (&self.step, self.fence);
-                    record_snapshot(&mut self.log, under, snapshot).map(|()| self.show(&commit))
+                    record_snapshot(&mut self.log, under, snapshot).map(|()| self.show())
                 }
                 Ok(None) => Ok(()),
                 Err(error) => Err(error.into()),
@@ -110,6 +109,8 @@ impl Watch {
 
     fn take(&mut self) -> Result<Option<Snapshot>, GitError> {
         let began = machine::now();
+        // What was reported meanwhile is in the message; without it the bytes are kept all the same.
+        let _older = self.log.refresh();
         let taken = snapshot::keep(&self.tree, &self.ask());
         match &taken {
             Ok(taken) => {
@@ -135,10 +136,10 @@ impl Watch {
         let _best_effort = self.folder.write_risk(&self.risk);
     }
 
-    fn show(&mut self, commit: &Oid) {
+    fn show(&mut self) {
         let due = self.shown_at.is_none_or(|at| at.elapsed() >= self.shown_every);
         if let Some((branch, step)) = self.shown.as_ref().filter(|_| due) {
-            let _the_next_time = snapshot::show_as(self.tree.git(), branch, commit, step);
+            step_snapshot::show(self.tree.git(), branch, step);
             self.shown_at = Some(Instant::now());
         }
     }

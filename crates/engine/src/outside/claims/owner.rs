@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use piton_core::event::{Holder, Under};
 use piton_core::ids::{Fence, StepRef};
 use piton_core::refusal::Refusal;
-use piton_core::run::{Attempt, Phase, Step};
+use piton_core::run::{Attempt, Phase, Run, Step};
 use piton_git::repo::Git;
 
 use crate::error::EngineError;
@@ -50,6 +50,17 @@ pub fn claim_of(
         (None, Phase::Pending { .. }) => Err(Refusal::Pending(step.clone()).into()),
         (None, Phase::Completed { .. }) => Err(Refusal::Completed(step.clone()).into()),
         (None, _) => Err(EngineError::NotOwner { step: step.clone() }),
+    }
+}
+
+/// The claim that was made from the worktree around this folder, and is open; none where there are several.
+pub fn held_in(project: &Project, run: &Run, folder: &Path) -> Option<Under> {
+    let worktree = text(&top(folder).ok()?.path).ok()?;
+    let owner = Holder::External { host: project.host.clone(), worktree };
+    let mut ours = run.held().filter(|(_, attempt)| attempt.holder.is_same_owner(&owner));
+    match (ours.next(), ours.next()) {
+        (Some((step, attempt)), None) => Some(Under { step, fence: attempt.fence }),
+        _ => None,
     }
 }
 

@@ -141,7 +141,7 @@ fn a_commit_is_named_by_its_id_alone() {
     lab.sandbox.git(&["branch", "cafe0", &commit]);
     let blob = lab.sandbox.git(&["rev-parse", &format!("{commit}:docs.md")]);
     let missing = "0123456789abcdef0123456789abcdef01234567";
-    for id in ["HEAD", "cafe0", "abc", "", missing, &blob, "--all"] {
+    for id in ["main", "cafe0", "abc", "", missing, &blob, "--all"] {
         let id = format!("--commit={id}");
         let args = ["complete", "plan.toml", "docs", "--fence", &fence, &id];
         let (exit, code, message) = lab.refused(&args);

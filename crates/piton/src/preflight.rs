@@ -1,0 +1,60 @@
+//! The words for what is found before a run starts.
+
+use piton_core::ids::StepId;
+use piton_engine::run::preflight::Finding;
+
+use crate::error::{Kind, Problem};
+use crate::text::{count, plain};
+use crate::ui::Ui;
+
+/// How many steps a line names.
+const STEPS_NAMED: usize = 3;
+
+/// Warns of each finding.
+pub(crate) fn warn(ui: &Ui, found: &[Finding]) {
+    for finding in found {
+        let (message, hint) = words(finding);
+        ui.warn(Kind::Noticed, message, hint);
+    }
+}
+
+/// Warns, and refuses a run that could only fail.
+pub(crate) fn require(ui: &Ui, found: &[Finding]) -> Result<(), Problem> {
+    let (blocking, others): (Vec<_>, Vec<_>) =
+        found.iter().cloned().partition(|finding| finding.blocks());
+    warn(ui, &others);
+    match blocking.first().map(words) {
+        Some((message, hint)) => Err(Problem::new(Kind::BadPlan, message).hinted(hint)),
+        None => Ok(()),
+    }
+}
+
+fn words(finding: &Finding) -> (String, Option<String>) {
+    match finding {
+        Finding::NoAgent { agent, program } => (
+            format!("agent {agent}: there is no program {} in PATH", plain(program)),
+            Some(format!("install it, or change `command` of [agent.{agent}]")),
+        ),
+        Finding::NoProgram { program, steps } => {
+            let message =
+                format!("no program {} in PATH, used by {}", plain(program), named(steps));
+            (message, None)
+        }
+        Finding::Uncommitted { count: all, named } => {
+            let more = if *all > named.len() { ", …" } else { "" };
+            let changes = count(*all as u64, "uncommitted change");
+            (format!("agents will not see {changes}: {}{more}", plain(&named.join(", "))), None)
+        }
+        Finding::LittleSpace { free } => {
+            (format!("the disk has only {} MB free", free >> 20), None)
+        }
+    }
+}
+
+fn named(steps: &[StepId]) -> String {
+    let names: Vec<&str> = steps.iter().take(STEPS_NAMED).map(StepId::as_str).collect();
+    match steps.len() - names.len() {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
