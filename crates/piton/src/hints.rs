@@ -149,7 +149,7 @@ impl<'a> About<'a> {
             }
             Refusal::RunByPiton(step) => format!(
                 "`piton fail --reason 'why it cannot be done'` ends the attempt; from outside \
-                 `piton stop {run} {step}` ends it until somebody resumes, `piton release {run} {step} \
+                 `piton stop {run} {step}` ends it until `piton resume`, `piton release {run} {step} \
                  --force` takes it from its keeper"
             ),
             Refusal::Completed(step)

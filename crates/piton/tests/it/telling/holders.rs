@@ -299,10 +299,10 @@ run = 'cat reviewed > shipped'
     let run = ["run", "plan.toml", "--trust"];
     let (exit, code, message) = refused(&sandbox, &run);
     assert_eq!((exit, code.as_str()), (4, "E066"), "{message}");
-    assert!(message.contains("claim review"), "{message}");
+    assert!(message.contains("until review is claimed"), "{message}");
     assert_eq!(step(&view(&sandbox), "build")["status"], "completed");
     let shown = sandbox.piton(&["status", "plan.toml"]).output().stdout;
-    assert!(shown.contains("somebody can claim review"), "{shown}");
+    assert!(shown.contains("review can be claimed"), "{shown}");
     let way = hint(&sandbox, "E066", &["resume"]);
     let claimed = &commands(&sandbox, &way)[0];
     assert_eq!(claimed[3..5], ["--step", "review"], "{way}");
