@@ -107,7 +107,7 @@ pub enum Refusal {
     SeveralQuestions { step: StepRef, questions: Vec<QuestionId> },
     #[error("{question} was answered already: {answer}")]
     AnsweredOtherwise { question: QuestionId, answer: String },
-    #[error("nobody waits for the answer to {question} any more")]
+    #[error("{question} is void: its answer is not needed any more")]
     QuestionVoid { question: QuestionId },
     #[error("{question} has these answers: {}", choices.join(", "))]
     NotAChoice { question: QuestionId, choices: Vec<String> },

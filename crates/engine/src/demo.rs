@@ -79,7 +79,7 @@ pub fn demo(
     let mut say = |text: String| hear(Beat { at: began.elapsed(), text });
     let undisturbed = Stage::build(&home.join("undisturbed"), piton)?;
     let disturbed = Stage::build(&home.join("disturbed"), piton)?;
-    say(format!("two repositories with the same plan of {} steps; one is left alone", STEPS.len()));
+    say(format!("two repositories, the same plan of {} steps; one is left alone", STEPS.len()));
     let mut quiet = undisturbed.start(&["run", "plan.toml", "--trust"])?;
     let mut watcher = disturbed.start(&["run", "plan.toml", "--trust"])?;
 
@@ -89,20 +89,24 @@ pub fn demo(
     say(format!("draft has {lines} of {LINES} lines: kill -9 piton run (process {pid})"));
     disturbed.await_lines("draft", scene.lines + 1)?;
     let lines = disturbed.lines("draft");
-    say(format!("the run goes on by itself: {lines} lines by now"));
+    say(format!("the run continues without it: {lines} lines"));
 
     let scene = disturbed.in_the_middle("figures")?;
     say(format!("figures has {} lines: kill -9 keeper {}", scene.lines, scene.keeper));
     machine::send(scene.keeper, Signal::KILL);
     let taken = disturbed.await_next_attempt(&scene)?;
-    say(format!("the worker saw it and goes on {} ms later: {}", taken.ms(), taken.kept()));
+    say(format!(
+        "the worker noticed; the step continues after {} ms: {}",
+        taken.ms(),
+        taken.kept()
+    ));
 
     let scene = disturbed.in_the_middle("review")?;
     say(format!("review has {} lines: kill -9 agent {}", scene.lines, scene.agent));
     machine::send(scene.agent, Signal::KILL);
     let taken = disturbed.await_next_attempt(&scene)?;
     say(format!(
-        "its keeper recorded it, the step goes on {} ms later: {}",
+        "the keeper noticed; the step continues after {} ms: {}",
         taken.ms(),
         taken.kept()
     ));
@@ -111,13 +115,13 @@ pub fn demo(
     let all = [scene.worker, scene.keeper, scene.agent];
     let [a, b, c] = all;
     let lines = scene.lines;
-    say(format!("summary has {lines} lines: kill -9 worker {a}, keeper {b} and agent {c}"));
+    say(format!("summary, {lines} lines: kill -9 worker {a}, keeper {b}, agent {c}"));
     for process in all {
         machine::send(process, Signal::KILL);
     }
-    say("nothing runs any more. piton resume".to_owned());
+    say("nothing runs any more: piton resume".to_owned());
     let resumed = disturbed.start(&["resume"])?.wait()?;
-    say("the run is complete".to_owned());
+    say("the run is completed".to_owned());
     let alone = quiet.wait()?;
     verdicts(&undisturbed, &disturbed, alone && resumed)
 }
@@ -152,7 +156,7 @@ impl Taken {
 
     fn kept(&self) -> String {
         match self.now {
-            now if now >= self.before => format!("no line lost, {now} by now"),
+            now if now >= self.before => "no line lost".to_owned(),
             now => format!("{} of {} lines are missing", self.before - now, self.before),
         }
     }

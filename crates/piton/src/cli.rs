@@ -17,7 +17,7 @@ use crate::verb::{self, Answer};
 mod completions;
 mod man;
 
-/// Crash-safe runs for coding agents: kill it anywhere, `piton resume` goes on.
+/// Crash-safe runs for coding agents: kill it anywhere, `piton resume` continues.
 #[derive(Debug, Parser)]
 #[command(name = "piton", version, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
@@ -41,40 +41,47 @@ struct Every {
 }
 
 const AFTER_HELP: &str = "\
-Without a command, piton says what needs you.
+Without a command, piton shows what needs you. More about a command:
+`piton help COMMAND`; the commands of agents and scripts: `piton help protocol`.
 
-Examples:
-  piton demo                    see it survive kill -9
-  piton init                    write a first plan for this repository
-  piton run plan.toml           run a plan
-  piton resume                  go on after any interruption
-  piton status                  what is going on
-
-Exit status: 0 done, 1 failed, 2 usage, 4 needs a person, 5 ownership lost,
+Exit status: 0 done, 1 failed, 2 usage, 4 needs a person, 5 claim lost,
 65 bad plan, 69 store unavailable, 74 damaged, 75 parked, 77 not trusted,
 130 interrupted, 143 terminated.";
 
-/// The verbs in the order of the help: name, and the module that has its arguments and its `run`.
+/// The group that only `piton help protocol` lists: what agents and scripts use.
+const PROTOCOL: &str = "Commands";
+
+const ABOUT_PROTOCOL: &str = "\
+The protocol for agents and scripts: take a step, work on it, complete it
+
+An agent that piton did not start claims a step from a worktree of its own and
+writes under that claim. In an attempt of `piton run`, the variables PITON_RUN,
+PITON_STEP and PITON_FENCE name the claim. Every command has --json.";
+
+/// The verbs in the order of the help, by group: name, and the module that has its arguments and its `run`.
 macro_rules! verbs {
-    ($($(#[$how:meta])? $verb:ident = $name:literal in $($module:ident)::+,)*) => {
+    ($($group:literal { $($(#[$how:meta])? $verb:ident = $name:literal in $($module:ident)::+,)* })*) => {
         #[derive(Debug, Subcommand)]
         #[command(defer = true)]
         enum Verb {
-            $($(#[$how])? #[command(name = $name)] $verb($($module)::+::Args),)*
+            $($($(#[$how])? #[command(name = $name)] $verb($($module)::+::Args),)*)*
         }
 
         impl Verb {
+            /// The groups of the help, each with the names of its verbs.
+            const GROUPS: &[(&str, &[&str])] = &[$(($group, &[$($name),*])),*];
+
             /// What reads the words of one verb.
             fn reader(name: &str) -> Option<clap::Command> {
                 match name {
-                    $($name => Some($($module)::+::Args::augment_args(clap::Command::new($name))),)*
+                    $($($name => Some($($module)::+::Args::augment_args(clap::Command::new($name))),)*)*
                     _ => None,
                 }
             }
 
             fn answer(self, ui: &Ui) -> Result<Answer, Problem> {
                 match self {
-                    $(Verb::$verb(args) => $($module)::+::run(&args, ui),)*
+                    $($(Verb::$verb(args) => $($module)::+::run(&args, ui),)*)*
                 }
             }
         }
@@ -82,52 +89,66 @@ macro_rules! verbs {
 }
 
 verbs! {
-    Run = "run" in verb::run,
-    Resume = "resume" in verb::resume,
-    Retry = "retry" in verb::retry,
-    Skip = "skip" in verb::skip,
-    Stop = "stop" in verb::stop,
-    Watch = "watch" in verb::watch,
-    Status = "status" in verb::status,
-    Show = "show" in verb::show,
-    Log = "log" in verb::log,
-    Events = "events" in verb::events,
-    Open = "open" in verb::open,
-    Claim = "claim" in verb::claim,
-    Start = "start" in verb::start,
-    Heartbeat = "heartbeat" in verb::heartbeat,
-    Checkpoint = "checkpoint" in verb::checkpoint,
-    Check = "check" in verb::check,
-    Item = "item" in verb::item,
-    Substep = "substep" in verb::substep,
-    Complete = "complete" in verb::complete,
-    Fail = "fail" in verb::fail,
-    Release = "release" in verb::release,
-    Reset = "reset" in verb::reset,
-    Ready = "ready" in verb::ready,
-    Worktree = "worktree" in verb::worktree,
-    Abandon = "abandon" in verb::abandon,
-    Clean = "clean" in verb::clean,
-    Undo = "undo" in verb::undo,
-    Snapshot = "snapshot" in verb::snapshot,
-    Diff = "diff" in verb::diff,
-    Merge = "merge" in verb::merge,
-    Ask = "ask" in verb::ask,
-    Questions = "questions" in verb::questions,
-    Answer = "answer" in verb::answer,
-    Plan = "plan" in verb::plan,
-    Trust = "trust" in verb::trust,
-    Init = "init" in verb::init,
-    Doctor = "doctor" in verb::doctor,
-    Demo = "demo" in verb::demo,
-    Completions = "completions" in completions,
-    Man = "man" in man,
-    #[command(hide = true)]
-    Keeper = "keeper" in verb::keeper,
-    #[command(hide = true)]
-    Worker = "worker" in verb::worker,
-    #[command(hide = true)]
-    DemoAgent = "demo-agent" in verb::demo_agent,
+    "Start" {
+        Demo = "demo" in verb::demo,
+        Init = "init" in verb::init,
+        Run = "run" in verb::run,
+        Stop = "stop" in verb::stop,
+    }
+    "Watch" {
+        Status = "status" in verb::status,
+        Watch = "watch" in verb::watch,
+        Log = "log" in verb::log,
+        Show = "show" in verb::show,
+        Events = "events" in verb::events,
+        Questions = "questions" in verb::questions,
+    }
+    "Recover" {
+        Resume = "resume" in verb::resume,
+        Answer = "answer" in verb::answer,
+        Retry = "retry" in verb::retry,
+        Skip = "skip" in verb::skip,
+        Reset = "reset" in verb::reset,
+        Snapshot = "snapshot" in verb::snapshot,
+        Doctor = "doctor" in verb::doctor,
+    }
+    "Review" {
+        Diff = "diff" in verb::diff,
+        Merge = "merge" in verb::merge,
+        Clean = "clean" in verb::clean,
+        Abandon = "abandon" in verb::abandon,
+        Undo = "undo" in verb::undo,
+    }
+    "Plans and agents" {
+        Plan = "plan" in verb::plan,
+        Trust = "trust" in verb::trust,
+        Worktree = "worktree" in verb::worktree,
+        Completions = "completions" in completions,
+        Man = "man" in man,
+    }
+    "Commands" {
+        Open = "open" in verb::open,
+        Ready = "ready" in verb::ready,
+        Claim = "claim" in verb::claim,
+        Start = "start" in verb::start,
+        Heartbeat = "heartbeat" in verb::heartbeat,
+        Checkpoint = "checkpoint" in verb::checkpoint,
+        Check = "check" in verb::check,
+        Item = "item" in verb::item,
+        Substep = "substep" in verb::substep,
+        Ask = "ask" in verb::ask,
+        Complete = "complete" in verb::complete,
+        Fail = "fail" in verb::fail,
+        Release = "release" in verb::release,
+    }
+    "Processes of piton's own" {
+        #[command(hide = true)]
+        Keeper = "keeper" in verb::keeper,
+        #[command(hide = true)]
+        Worker = "worker" in verb::worker,
+        #[command(hide = true)]
+        DemoAgent = "demo-agent" in verb::demo_agent,
+    }
 }
 
 /// Parses and answers.
@@ -135,7 +156,8 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitStatus {
     let read = match read(&args) {
         Ok(read) => read,
         Err(error) if error.kind() == ErrorKind::DisplayVersion => return misread(&args, &error),
-        Err(_) => match reread(&args) {
+        // Again with every verb: help lists what each of them does.
+        Err(_) => match with_help().try_get_matches_from(&args) {
             Ok(read) => read,
             Err(error) => return misread(&args, &error),
         },
@@ -167,6 +189,37 @@ pub(crate) fn command() -> clap::Command {
     Cli::command()
 }
 
+/// The parser with every verb built, and its help in groups.
+pub(crate) fn with_help() -> clap::Command {
+    let mut command = command();
+    command.build();
+    let protocol = format!("{ABOUT_PROTOCOL}\n\n{}", group(&command, PROTOCOL));
+    let groups = Verb::GROUPS.iter().map(|(title, _)| *title).filter(|title| *title != PROTOCOL);
+    let groups: Vec<String> = groups.map(|title| group(&command, title)).collect();
+    let head = command.get_styles().get_header();
+    let template = format!(
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{}{head}Options:{head:#}\n{{options}}{{after-help}}",
+        groups.concat(),
+    );
+    let protocol = clap::Command::new("protocol").hide(true).override_help(protocol);
+    command.help_template(template).subcommand(protocol.arg_required_else_help(true))
+}
+
+/// A group of the help: its title, and its verbs with what each does, a line each.
+fn group(command: &clap::Command, title: &str) -> String {
+    let names =
+        Verb::GROUPS.iter().filter(|(group, _)| *group == title).flat_map(|(_, names)| *names);
+    let verbs = names.filter_map(|name| command.find_subcommand(name));
+    let verbs = verbs.filter(|verb| !verb.is_hide_set()).map(|verb| {
+        let name = command.get_styles().get_literal();
+        let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+        format!("  {name}{:<12}{name:#} {about}\n", verb.get_name())
+    });
+    let verbs: String = verbs.collect();
+    let head = command.get_styles().get_header();
+    if verbs.is_empty() { verbs } else { format!("{head}{title}:{head:#}\n{verbs}\n") }
+}
+
 /// Reads what was typed with nothing but the typed verb to know: the others, their arguments and texts
 /// would be a good part of what a small verb costs.
 fn read(args: &[OsString]) -> Result<ArgMatches, clap::Error> {
@@ -175,13 +228,6 @@ fn read(args: &[OsString]) -> Result<ArgMatches, clap::Error> {
         Some(verb) => Every::augment_args(clap::Command::new("piton")).subcommand(verb),
         None => command(),
     };
-    command.try_get_matches_from(args)
-}
-
-/// Again with every verb built: help lists what each of them does.
-fn reread(args: &[OsString]) -> Result<ArgMatches, clap::Error> {
-    let mut command = command();
-    command.build();
     command.try_get_matches_from(args)
 }
 
@@ -214,16 +260,16 @@ impl Cli {
 /// The longest line of what was typed wrong that is said back as it is.
 const LINE_MAX: usize = 1000;
 
-/// Help and version are answers; everything else is a mistake, told in the form that was asked for.
+/// Help and version are answers; everything else is a mistake, in the form that was asked for.
 fn misread(args: &[OsString], error: &clap::Error) -> ExitStatus {
     let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     let json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
     if !json {
         // clap's own words, coloured and on the right stream; a closed pipe is no problem of ours.
-        let told = error.render();
-        if !asked && told.to_string().lines().any(|line| line.len() > LINE_MAX) {
+        let words = error.render().to_string();
+        if !asked && words.lines().any(|line| line.len() > LINE_MAX) {
             let cut = |line: &str| text::without_middle(line, text::TEXT_SHOWN);
-            let lines: Vec<String> = told.to_string().lines().map(cut).collect();
+            let lines: Vec<String> = words.lines().map(cut).collect();
             Ui::new(Form::People, "usage").talk(lines.join("\n"));
         } else {
             let _ = error.print();
@@ -267,9 +313,8 @@ mod tests {
 
     #[test]
     fn the_parser_is_sound_and_everything_has_help() {
-        let mut command = command();
-        command.clone().debug_assert();
-        command.build();
+        command().debug_assert();
+        let command = with_help();
         for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
             assert!(verb.get_about().is_some(), "{} has no help", verb.get_name());
             for arg in verb.get_arguments() {
@@ -283,21 +328,21 @@ mod tests {
         }
     }
 
-    /// Help is wrapped by whoever wrote it: at the width that every terminal has.
+    /// Texts are wrapped by hand, at the width that every terminal has; a verb is one line of a list.
     #[test]
-    fn help_for_agents_fits_a_narrow_terminal() {
-        const VERBS: &str = "open claim start heartbeat checkpoint check item substep complete fail \
-                             release reset ready ask questions answer";
-        let mut all = command();
-        all.build();
-        let named = |verb| all.find_subcommand(verb).expect("a verb").clone();
-        let mut left: Vec<clap::Command> = VERBS.split_whitespace().map(named).collect();
-        while let Some(command) = left.pop() {
+    fn help_fits_a_narrow_terminal() {
+        let mut left = vec![with_help()];
+        let mut seen = 0;
+        while let Some(mut command) = left.pop() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let root = command.get_name() == "piton" || command.get_name() == "protocol";
+            let help = if root { command.render_help().to_string() } else { help };
             for line in help.lines() {
                 assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
             }
+            seen += 1;
             left.extend(command.get_subcommands().cloned());
         }
+        assert!(seen > 50, "the commands were not found: {seen}");
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
         RunStatus::Open => match to_claim(view).as_slice() {
             [] if view.worker => "between steps".to_owned(),
             [] => "paused: no worker is running".to_owned(),
-            steps => format!("somebody can claim {}", named(steps)),
+            steps => format!("{} can be claimed", named(steps)),
         },
         RunStatus::Running if open_questions(view).next().is_some() => {
             let asked = open_questions(view).map(|asked| {
@@ -50,7 +50,7 @@ pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
             });
             let (by, id) = (by.unwrap_or_default(), step.map(|step| step.step.to_string()));
             format!(
-                "step {} is claimed {by}, whose lease was over {}: nobody is known to be at work",
+                "step {} is claimed {by}, whose lease was over {}: no sign of work",
                 id.unwrap_or_default(),
                 ago(*since, now)
             )
@@ -240,7 +240,7 @@ pub(crate) fn step_phrase(step: &StepView, now: Millis) -> String {
     let phrase = status_phrase(step, now);
     match (&step.status, step.stop_requested, step.held_back) {
         (_, true, _) => format!("{phrase}, asked to stop"),
-        (StepStatus::Pending, _, true) => "stopped on request, until somebody resumes".to_owned(),
+        (StepStatus::Pending, _, true) => "stopped on request, until resumed".to_owned(),
         (StepStatus::Blocked { .. } | StepStatus::Failed { .. }, _, true) => {
             format!("{phrase}, stopped on request")
         }
@@ -405,7 +405,7 @@ pub(crate) fn done_about(condition: &Condition) -> String {
         TreeProblem::BranchMoved { .. } => {
             "follows where it was only moved on and nothing is uncommitted; else it is put back, and what it was moved to is kept by a ref below refs/piton"
         }
-        TreeProblem::BranchElsewhere { .. } => "moves no branch under somebody else and asks",
+        TreeProblem::BranchElsewhere { .. } => "moves no branch that is in use, and asks",
         TreeProblem::OffBranch { .. } => {
             "goes on from there; the step's branch is put there when it is done"
         }
@@ -691,15 +691,15 @@ mod tests {
         /w/1 is not its worktree (it is not a folder): leaves it alone and asks; if the files are the step's work: `git worktree repair`
         /w/1 and the repository do not name each other: one of them was moved, or its .git file is damaged: mends that and goes on in it
         its branch piton/calm-otter/step/a was deleted: makes it again at aaaaaaaaaa and goes on in the files as they are
-        somebody has moved its branch piton/calm-otter/step/a from aaaaaaaaaa to bbbbbbbbbb; the files are still those of the former: follows where it was only moved on and nothing is uncommitted; else it is put back, and what it was moved to is kept by a ref below refs/piton
-        its branch piton/calm-otter/step/a is checked out in /w/2: moves no branch under somebody else and asks
-        its worktree is gone, and its branch piton/calm-otter/step/a is checked out in /w/2: moves no branch under somebody else and asks
+        its branch was moved: piton/calm-otter/step/a from aaaaaaaaaa to bbbbbbbbbb; the files are still those of the former: follows where it was only moved on and nothing is uncommitted; else it is put back, and what it was moved to is kept by a ref below refs/piton
+        its branch piton/calm-otter/step/a is checked out in /w/2: moves no branch that is in use, and asks
+        its worktree is gone, and its branch piton/calm-otter/step/a is checked out in /w/2: moves no branch that is in use, and asks
         HEAD is not on its branch, but on mine: goes on from there; the step's branch is put there when it is done
         HEAD is not on its branch, but detached at aaaaaaaaaa: goes on from there; the step's branch is put there when it is done
         git is in the middle of a rebase (at 1 of 3): leaves it so for an attempt that continues, and tells it to go on with `git rebase --continue` or give it up with `git rebase --abort`; one that starts over keeps its commits below refs/piton/aside
         git's lock /g/index.lock is there, 3 s old; no process has it open: moves it to .git/piton/aside once it has not changed for a while
         git's lock /g/index.lock is there, 3 s old; process 17 has it open: waits for it, then asks
-        somebody has locked it (git worktree lock): on a stick: works in it, and leaves the lock
+        it is locked (git worktree lock): on a stick: works in it, and leaves the lock
         ");
     }
 }

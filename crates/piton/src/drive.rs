@@ -37,19 +37,19 @@ use crate::ui::Ui;
 /// What run and resume are asked in the same words.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Work {
-    /// Go on with the plan as it is now, if it was changed under its run
+    /// Accept the plan as it is now, if it changed under its run
     #[arg(long)]
     pub(crate) accept_plan: bool,
 
-    /// Trust what the plan and the repository's configuration execute, without asking
+    /// Trust what the plan executes, without asking
     #[arg(long)]
     pub(crate) trust: bool,
 
-    /// Go on in the background
+    /// Do not watch; the run continues in the background
     #[arg(long)]
     pub(crate) detach: bool,
 
-    /// At most this many steps at once [default: the plan's `jobs`]
+    /// How many steps at once, at most [default: the plan's `jobs`]
     #[arg(long, value_name = "N", value_parser = jobs)]
     pub(crate) jobs: Option<u32>,
 }
@@ -471,7 +471,7 @@ fn problem(
         Outcome::ToBeClaimed { steps } => {
             let names: Vec<String> = steps.iter().map(ToString::to_string).collect();
             let message = format!(
-                "{run} waits for somebody to claim {}: there is nothing to start; {done}",
+                "{run} waits until {} is claimed: there is nothing to start; {done}",
                 names.join(", ")
             );
             let first = steps.first().map(ToString::to_string).unwrap_or_default();

@@ -77,7 +77,7 @@ kinds! {
     Unwell, "E074", Failed, "`piton doctor` found something bad";
     StillRunning, "E075", Failed, "what was asked to stop has not ended in time";
     UnknownPart, "E076", Usage, "the step has no such item or substep";
-    AnsweredOtherwise, "E077", Failed, "the question was answered otherwise, or nobody waits for it";
+    AnsweredOtherwise, "E077", Failed, "the question has another answer, or is void";
     Unanswered, "E078", Failed, "the step has asked, and its answer was not read";
     UnknownQuestion, "E079", Usage, "there is no such question, or more than one";
     VerifyFailed, "E080", Failed, "the plan's verify command did not pass on the commit";
@@ -98,12 +98,12 @@ kinds! {
     InTheWay, "E101", Failed, "something newer is in the way of undoing";
     JournalDamaged, "E102", Corrupt, "what was written down for undoing cannot be read";
     NotCleaned, "E103", Failed, "something that was to be cleaned up could not be";
-    Unconfirmed, "E104", NeedsPerson, "it takes something away, and nobody has agreed to that";
-    UnfinishedRun, "E105", NeedsPerson, "the plan has an unfinished run, and nobody said what becomes of it";
+    Unconfirmed, "E104", NeedsPerson, "it removes something, and needs your agreement";
+    UnfinishedRun, "E105", NeedsPerson, "the plan has an unfinished run: continue it or start fresh";
     FileThere, "E110", Usage, "a file that would be written is there already";
     SettingsDiffer, "W001", Ok, "the recorded settings differ from the present ones";
     Noticed, "W002", Ok, "something worth knowing happened while working";
-    ClosedPipe, "W003", Ok, "whoever read the output has stopped reading";
+    ClosedPipe, "W003", Ok, "the reader of the output has closed it";
 }
 
 impl Kind {

@@ -152,7 +152,7 @@ impl<'a> About<'a> {
             }
             Refusal::RunByPiton(step) => format!(
                 "`piton fail --reason 'why it cannot be done'` ends the attempt; from outside \
-                 `piton stop {run} {step}` ends it until somebody resumes, `piton release {run} {step} \
+                 `piton stop {run} {step}` ends it until `piton resume`, `piton release {run} {step} \
                  --force` takes it from its keeper"
             ),
             Refusal::Completed(step)
@@ -267,9 +267,7 @@ impl<'a> About<'a> {
                 "`piton status {run}` says what is open; what was landed so far: `{}`",
                 again("--partial")
             ),
-            Unmerged::NoBranch { .. } => {
-                format!("`git branch` lists them; name one: `{}`", again("--into main"))
-            }
+            Unmerged::NoBranch { .. } => "name one of `git branch` with --into".to_owned(),
             Unmerged::Conflict { branch, into, .. } => format!(
                 "nothing was changed; bring them together by hand: `git switch {into}`, `git merge \
                  {branch}`"

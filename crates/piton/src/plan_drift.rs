@@ -18,12 +18,11 @@ use crate::ui::Ui;
 /// For verbs that execute nothing of a plan, and may have to go on with a changed one.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Accepting {
-    /// Go on with the plan as it is now, if it was changed under its run; what it executes must be
-    /// trusted
+    /// Accept the plan as it is now, if it changed under its run
     #[arg(long)]
     accept_plan: bool,
 
-    /// Trust what the changed plan executes, without asking
+    /// Trust what the plan executes, without asking
     #[arg(long, requires = "accept_plan")]
     trust: bool,
 }

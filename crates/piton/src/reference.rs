@@ -1,6 +1,7 @@
 //! Reference pages, made from the same tables and types that the program uses. A test compares them
 //! with what is checked in under `docs/`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use piton_engine::config::DEFAULTS;
@@ -9,13 +10,79 @@ use crate::cli;
 use crate::error::KINDS;
 use crate::exit::EXITS;
 
-/// Every command with its help.
+/// Every command with its help; what many of them share comes first, once.
 pub fn commands() -> String {
-    let mut root = cli::command().term_width(96);
-    root.build();
-    let mut text = String::from("# Command line\n\n");
-    section(&mut text, &mut root, "##");
+    let mut root = cli::with_help().term_width(96);
+    let shared = shared(&root);
+    let mut text = String::from("# Command line\n\n## piton\n\n");
+    block(&mut text, &mut root);
+    text.push_str("## piton help protocol\n\n");
+    let protocol = root.find_subcommand_mut("protocol").expect("the parser has it");
+    block(&mut text, protocol);
+    text.push_str("## What many commands take\n\n| | |\n|---|---|\n");
+    for ((name, help), count) in &shared {
+        if *count >= SHARED_MIN {
+            let _ =
+                writeln!(text, "| `{}` | {} |", name.replace('|', "\\|"), help.replace('|', "\\|"));
+        }
+    }
+    text.push('\n');
+    for verb in root.get_subcommands_mut() {
+        section(&mut text, verb, &shared);
+    }
     text
+}
+
+/// An argument as it is typed, and what it is.
+type Shared = BTreeMap<(String, String), usize>;
+
+/// From how many commands on an argument is shown once for all of them.
+const SHARED_MIN: usize = 3;
+
+fn named(arg: &clap::Arg) -> (String, String) {
+    let short = arg.get_short().map(|short| format!("-{short}, ")).unwrap_or_default();
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    (format!("{short}{arg}"), help)
+}
+
+/// How many commands take each argument.
+fn shared(command: &clap::Command) -> Shared {
+    let mut all = Shared::new();
+    for arg in command.get_arguments() {
+        *all.entry(named(arg)).or_default() += 1;
+    }
+    let is_verb = |sub: &&clap::Command| !sub.is_hide_set() && sub.get_name() != "help";
+    for sub in command.get_subcommands().filter(is_verb) {
+        for (arg, count) in shared(sub) {
+            *all.entry(arg).or_default() += count;
+        }
+    }
+    all
+}
+
+fn block(text: &mut String, command: &mut clap::Command) {
+    let help = command.render_help().to_string();
+    let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+    let _ = writeln!(text, "```text\n{}\n```\n", help.join("\n").trim_end());
+}
+
+fn section(text: &mut String, command: &mut clap::Command, shared: &Shared) {
+    if command.is_hide_set() || command.get_name() == "help" {
+        return;
+    }
+    let name = command.get_bin_name().unwrap_or("piton").to_owned();
+    if command.get_subcommands().next().is_none() {
+        let is_shared = |arg: &clap::Arg| shared.get(&named(arg)).is_some_and(|n| *n >= SHARED_MIN);
+        let mut alone = command.clone().mut_args(|arg| {
+            let hide = is_shared(&arg);
+            arg.hide(hide)
+        });
+        let _ = writeln!(text, "## {name}\n");
+        block(text, &mut alone);
+    }
+    for sub in command.get_subcommands_mut() {
+        section(text, sub, shared);
+    }
 }
 
 /// Whether a command line is one that the parser takes, and if not, why. The program's name comes first.
@@ -24,17 +91,6 @@ pub fn accepts(words: &[String]) -> Result<(), String> {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelp => Ok(()),
         Err(error) => Err(error.to_string()),
-    }
-}
-
-fn section(text: &mut String, command: &mut clap::Command, level: &str) {
-    let name = command.get_bin_name().unwrap_or("piton").to_owned();
-    let help = command.render_long_help().to_string();
-    let help: Vec<&str> = help.lines().map(str::trim_end).collect();
-    let _ = writeln!(text, "{level} {name}\n\n```text\n{}\n```\n", help.join("\n").trim_end());
-    let shown = |sub: &&mut clap::Command| !sub.is_hide_set() && sub.get_name() != "help";
-    for sub in command.get_subcommands_mut().filter(shown) {
-        section(text, sub, "##");
     }
 }
 

@@ -80,23 +80,23 @@ pub(crate) fn refuse_inside(log: &Log, verb: &str) -> Result<(), Problem> {
 /// Which step a verb is about.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Which {
-    /// The run: its handle, id, the beginning of either, or its plan [default: PITON_RUN, else that of
-    /// the worktree's claim, else the unfinished one]
+    /// The run: its handle or the beginning of it, or its plan [default: PITON_RUN, the claim made from
+    /// here, or the unfinished one]
     #[arg(value_name = "PLAN|RUN")]
     pub(crate) run: Option<String>,
 
-    /// The step [default: PITON_STEP, else that of the worktree's claim]
+    /// The step [default: PITON_STEP, or the one claimed from here]
     pub(crate) step: Option<String>,
 }
 
 /// How a write names its claim.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ByClaim {
-    /// The claim's fence, as `piton claim` answered [default: PITON_FENCE, else the worktree's claim]
+    /// The fence of your claim [default: PITON_FENCE, or the claim made from here]
     #[arg(long, value_name = "N")]
     pub(crate) fence: Option<u64>,
 
-    /// The worktree that the step was claimed from
+    /// The worktree that you claimed the step from
     #[arg(long, value_name = "PATH", conflicts_with = "fence")]
     pub(crate) worktree: Option<PathBuf>,
 }
@@ -285,7 +285,7 @@ pub(crate) fn tell_stopped(ui: &Ui, target: &Target) -> bool {
     let held_back = run.step(&target.step).is_some_and(|(_, state)| state.held_back().is_some());
     let stopped = held_back || run.stop.is_some();
     if stopped {
-        ui.hint(format!("nobody gets it before `piton resume {}`", run.opened.handle));
+        ui.hint(format!("it cannot be claimed before `piton resume {}`", run.opened.handle));
     }
     stopped
 }

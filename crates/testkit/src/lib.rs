@@ -20,7 +20,7 @@ pub mod wait;
 mod fake_agent;
 
 pub use crash::{CrashPoint, POINTS, Who};
-pub use piton::{Output, Piton, Running};
+pub use piton::{Output, Piton, Running, look_at_every_output};
 pub use processes::{Process, alive, kill9, signal};
 pub use rustix::process::Signal;
 pub use sandbox::{Sandbox, shell_word, toml_string};

@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
@@ -165,7 +166,14 @@ impl Running {
         let ended = poll(deadline, || self.status().ok_or(()));
         let (stdout, stderr) = (self.stdout(), self.stderr());
         match ended {
-            Ok(status) => Output { code: status.code(), signal: status.signal(), stdout, stderr },
+            Ok(status) => {
+                let (code, signal) = (status.code(), status.signal());
+                let output = Output { code, signal, stdout, stderr };
+                if let Some(look) = LOOK.get() {
+                    look(&output);
+                }
+                output
+            }
             Err(()) => panic!(
                 "piton (process {}) has not ended in {deadline:?}\n\
                  --- stdout\n{stdout}\n--- stderr\n{stderr}",
@@ -195,6 +203,14 @@ impl Drop for Running {
 pub(crate) fn workers(mark: &str) -> Vec<u32> {
     let found = processes_with_env(&[mark]).into_iter();
     found.filter(|found| found.command.contains(" worker --run ")).map(|found| found.pid).collect()
+}
+
+/// What looks at the output of every piton.
+static LOOK: OnceLock<fn(&Output)> = OnceLock::new();
+
+/// From now on, whatever a piton prints in this test program is looked at.
+pub fn look_at_every_output(look: fn(&Output)) {
+    let _the_same_already = LOOK.set(look);
 }
 
 /// How a piton ended and what it printed.

@@ -317,6 +317,67 @@ fn nothing_below_the_surface_names_its_commands() {
     none("commands of the surface below it; errors carry a `Remedy`", found);
 }
 
+/// The string literals of a source, each with its line; comments and characters are passed over.
+fn literals(code: &str) -> Vec<(usize, String)> {
+    let (mut found, mut rest, mut line) = (Vec::new(), code, 1);
+    while let Some(at) = rest.find(['"', '/', '\'', '\n']) {
+        let (sign, after) = (rest.as_bytes()[at], &rest[at + 1..]);
+        let raw = rest[..at].trim_end_matches('#');
+        let hashes = "#".repeat(at - raw.len());
+        rest = match sign {
+            b'\n' => {
+                line += 1;
+                after
+            }
+            b'/' if after.starts_with('/') => after.find('\n').map_or("", |end| &after[end..]),
+            b'\'' => after.strip_prefix("\"'").unwrap_or(after),
+            b'"' => {
+                let end = match raw.ends_with('r') {
+                    true => after.find(&format!("\"{hashes}")).unwrap_or(after.len()),
+                    false => {
+                        let mut escaped = false;
+                        let is_end = |(_, sign): &(usize, char)| {
+                            let end = *sign == '"' && !escaped;
+                            escaped = *sign == '\\' && !escaped;
+                            end
+                        };
+                        after.char_indices().find(is_end).map_or(after.len(), |(end, _)| end)
+                    }
+                };
+                let text = &after[..end];
+                found.push((line, text.to_owned()));
+                line += text.matches('\n').count();
+                after.get(end + 1..).unwrap_or_default()
+            }
+            _ => after,
+        };
+    }
+    found
+}
+
+/// Texts for people have the thing as their subject, and the usual word.
+#[test]
+fn texts_for_people_are_plain_english() {
+    // Written in halves, so that this file does not find itself.
+    let words = [concat!("to", "ld"), concat!("no", "body"), concat!("some", "body"), "whoever"];
+    let said = |text: &str| {
+        let text = text.to_lowercase();
+        text.split(|sign: char| !sign.is_alphabetic()).any(|word| words.contains(&word))
+    };
+    let mut found = Vec::new();
+    let (mut texts, sources) = (0, sources());
+    let surface = |source: &&Source| source.is_product() && source.crate_name() == "piton";
+    for source in sources.iter().filter(surface) {
+        for (line, text) in literals(source.code()) {
+            texts += 1;
+            let bad = text.lines().enumerate().filter(|(_, text)| said(text));
+            found.extend(bad.map(|(n, text)| format!("{}:{}: {text}", source.path, line + n)));
+        }
+    }
+    assert!(texts > 1000, "the texts were not found: {texts}");
+    none("told, nobody, somebody, whoever: say who or what does it", found);
+}
+
 #[test]
 fn tests_wait_for_conditions_not_for_time() {
     let may = [

@@ -243,7 +243,7 @@ fn who_gives_it_back_or_resets_it_has_said_enough() {
     check(
         &format!("{CUT}, reset it"),
         "answer q5 restart",
-        "no: nobody waits for the answer to q5 any more",
+        "no: q5 is void: its answer is not needed any more",
     );
 }
 

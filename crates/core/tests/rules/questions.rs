@@ -196,7 +196,7 @@ fn somebody_outside_reads_before_they_complete() {
     check(
         &format!("{asked}, waive a"),
         "answer q4 this",
-        "no: nobody waits for the answer to q4 any more",
+        "no: q4 is void: its answer is not needed any more",
     );
 }
 
@@ -210,7 +210,7 @@ fn an_answer_that_nobody_was_told_is_for_the_agent() {
 
 #[test]
 fn giving_back_and_resetting_void_what_is_open() {
-    let void = "no: nobody waits for the answer to q4 any more";
+    let void = "no: q4 is void: its answer is not needed any more";
     check(&format!("{WAITING}, reset a"), "answer q4 this", void);
     check(&format!("{WAITING}, reset a"), "claim a", "claimed a fresh");
     check(&format!("{ASKED}, force-release a"), "answer q4 this", void);

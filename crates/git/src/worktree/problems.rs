@@ -81,7 +81,7 @@ impl fmt::Display for TreeProblem {
             }
             TreeProblem::BranchMoved { branch, was, now } => write!(
                 f,
-                "somebody has moved its branch {branch} from {} to {}; the files are still those of the former",
+                "its branch was moved: {branch} from {} to {}; the files are still those of the former",
                 was.short(),
                 now.short()
             ),
@@ -108,7 +108,7 @@ impl fmt::Display for TreeProblem {
                 }
             }
             TreeProblem::Locked { reason } => {
-                f.write_str("somebody has locked it (git worktree lock)")?;
+                f.write_str("it is locked (git worktree lock)")?;
                 if reason.is_empty() { Ok(()) } else { write!(f, ": {reason}") }
             }
         }

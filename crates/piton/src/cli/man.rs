@@ -19,7 +19,7 @@ Examples:
   piton man claim | man -l -
   piton man --to ~/.local/share/man/man1      then: man piton-claim")]
 pub(crate) struct Args {
-    /// The command the page is about, such as `claim` or `worktree create`; none: piton itself
+    /// The command, such as `claim` or `worktree create` [default: piton itself]
     #[arg(value_name = "COMMAND", conflicts_with = "to")]
     command: Vec<String>,
 
@@ -32,8 +32,7 @@ pub(crate) struct Args {
 type Page = (String, clap::Command);
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let mut root = super::command();
-    root.build();
+    let root = super::with_help();
     let mut pages = Vec::new();
     collect(&root, "piton", &mut pages);
     match &args.to {

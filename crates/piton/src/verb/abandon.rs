@@ -22,23 +22,21 @@ use crate::ui::{Said, Ui};
 use crate::verb::stop::{self, BEYOND_GRACE};
 use crate::verb::{self, Answer, from_here};
 
-/// Give a run up: it ends, its work stays, its plan can be run anew
+/// Give a run up; its work stays
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton abandon auth-calm-otter          asks first, and says what is kept
+  piton abandon auth-calm-otter          asks first and lists what is kept
   piton abandon auth-calm-otter --yes
-  piton undo                             it is open again
-  piton abandon auth-calm-otter --purge  deletes its records, too; asks twice
+  piton undo                             reopen it
+  piton abandon auth-calm-otter --purge  delete its records; asks twice
 
-What is at work in it is stopped first, and its files are kept in a snapshot. Worktrees, branches,
-snapshots and the log stay: `piton clean` removes what is provably safe to remove.
-
---purge deletes a run that nobody works on, completed ones included: its log, its transcripts, its
-worktrees, and branches whose commits others have. Snapshots and branches with work of their own
-stay, and are named. `piton undo` puts the worktrees back; the log and the transcripts are gone.")]
+What runs is stopped first and its work kept. Worktrees, branches, snapshots and
+the log stay. --purge also deletes the log, the transcripts, the worktrees and
+the branches whose commits are elsewhere; snapshots and unmerged branches stay.
+`piton undo` restores worktrees, not logs or transcripts.")]
 pub(crate) struct Args {
-    /// The run: its handle, id, the beginning of either, or its plan
+    /// The run: its handle or the beginning of it, or its plan
     run: String,
 
     /// Delete its log, transcripts, worktrees and merged branches as well

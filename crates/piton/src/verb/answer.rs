@@ -21,19 +21,19 @@ use crate::text::plain;
 use crate::ui::Ui;
 use crate::verb::{self, Answer, step_of};
 
-/// Answer what a step has asked
+/// Answer a question
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   piton answer auth-calm-otter q12 JWT     a question by its name
-  piton answer auth-calm-otter jwt 1       a step's open one; its first choice
-  piton answer q12 'port 8080'             of the only run that has asked it
+  piton answer auth-calm-otter jwt 1       the step's open one: its first choice
+  piton answer q12 'port 8080'             of the only run that asked it
 
-A choice is meant by its text or its number; without choices any text is an
-answer. The same answer again is harmless, another one is refused (E077). A
-worker that is there goes on by itself; else `piton resume`.")]
+Name a choice by its text or number; without choices any text is an answer. The
+first answer stands: another one is refused (E077). A running worker continues
+at once; otherwise `piton resume` does.")]
 pub(crate) struct Args {
-    /// The question, or the step that asked, and the answer; in front of them the run
+    /// The question, or the step that asked, and the answer, after the run
     #[arg(value_name = "[RUN] QUESTION|STEP ANSWER", required = true, num_args = 2..=3)]
     words: Vec<String>,
 }

@@ -23,32 +23,31 @@ use crate::verb::{self, Answer};
 #[command(after_help = "\
 Examples:
   piton ask 'JWT or opaque?' --choice JWT --choice opaque      inside an attempt
-  answer=$(piton ask 'Which port?' --wait)            go on when it is answered
+  answer=$(piton ask 'Which port?' --wait)            wait for the answer
   piton ask auth-calm-otter jwt 'Which port?' --fence 7 --wait=10m
-  piton ask --read                                    what was answered since
+  piton ask --read                                    answers since then
 
-Until it is answered nobody can claim the step. An attempt that ends meanwhile
-has not failed: it waits, and the next one is told the answer. Asking the same
-again asks nothing new; it reads the answer. With --wait the answer is all that
-is printed; status 4 says that there is none yet.")]
+Until it is answered the step cannot be claimed. An attempt that ends meanwhile
+has not failed: the next one gets the answer. The same question again reads its
+answer. With --wait only the answer is printed; status 4 means none yet.")]
 pub(crate) struct Args {
-    /// The question; in front of it the run and the step, unless PITON_RUN and PITON_STEP say them
+    /// The question, after the run and the step [default: PITON_RUN, PITON_STEP]
     #[arg(value_name = "[PLAN|RUN STEP] TEXT", num_args = 0..=3)]
     words: Vec<String>,
 
     #[command(flatten)]
     by: ByClaim,
 
-    /// One of the only answers there are; repeatable
+    /// An answer to choose from; repeatable
     #[arg(long, value_name = "TEXT", conflicts_with = "read", allow_hyphen_values = true)]
     choice: Vec<String>,
 
-    /// Wait until it is answered, at most that long
+    /// Wait for the answer, at most this long
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true,
           value_parser = patience)]
     wait: Option<Option<Duration>>,
 
-    /// Ask nothing: read the answers to what the step has asked
+    /// Ask nothing; read the answers
     #[arg(long)]
     read: bool,
 }
@@ -128,7 +127,7 @@ fn in_vain(target: &Target, asked: &Question, waited: Option<Waited>) -> Problem
     target.log.store().tidy();
     let message = format!("{} has no answer yet", asked.id);
     let message = match waited {
-        Some(Waited::StopRequested) => format!("{message}, and somebody asked for a stop"),
+        Some(Waited::StopRequested) => format!("{message}, and a stop was requested"),
         _ => message,
     };
     Problem::new(Kind::NoAnswerYet, message).hint(how_to_answer(target, asked))

@@ -10,7 +10,7 @@ use crate::target::{ByClaim, Target, Which, is_step_known, words};
 use crate::ui::Ui;
 use crate::verb::Answer;
 
-/// Mark items of a step's checklist as done, or defer them
+/// Mark checklist items as done, or defer them
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("mark").required(true).args(["done", "defer"]), after_help = "\
 Examples:
@@ -18,9 +18,10 @@ Examples:
   piton check auth-calm-otter jwt 1 validate.2 --done --fence 7
   piton check auth-calm-otter jwt 3 --defer --reason 'no API yet' --worktree .
 
-An item is its number in the step, or SUBSTEP.NUMBER; `piton show` lists them.")]
+An item is its number in the step, or SUBSTEP.NUMBER, as `piton show` lists
+them.")]
 pub(crate) struct Args {
-    /// The items; in front of them the run and the step, unless PITON_RUN and PITON_STEP say them
+    /// The items, after the run and the step [default: PITON_RUN, PITON_STEP]
     #[arg(value_name = "[PLAN|RUN STEP] ITEM", required = true)]
     words: Vec<String>,
 

@@ -19,7 +19,7 @@ const DATA_BYTES_MAX: usize = 64 * 1024;
 /// The most that another text of a report may hold.
 const TEXT_BYTES_MAX: usize = 8 * 1024;
 
-/// Keep the worktree's bytes, and what you report about the work
+/// Keep a snapshot of your worktree, with a report
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,8 +28,8 @@ Examples:
   piton checkpoint auth-calm-otter jwt --fence 7 --file src/auth.ts:120=open@0.6
   piton checkpoint auth-calm-otter jwt --worktree . --data @state.json
 
-Every part may be left out; what was reported before stays. Bytes are kept where
-the worktree is one of this repository.")]
+Every part is optional; earlier reports stay. Bytes are kept if the worktree
+belongs to this repository.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
@@ -45,15 +45,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "X", value_parser = confidence)]
     confidence: Option<String>,
 
-    /// What whoever goes on should know
+    /// What the next attempt should know
     #[arg(long, value_name = "TEXT", value_parser = text, allow_hyphen_values = true)]
     note: Option<String>,
 
-    /// What you are at
+    /// What you work on now
     #[arg(long, value_name = "TEXT", value_parser = text, allow_hyphen_values = true)]
     task: Option<String>,
 
-    /// When you expect to be done, in your words
+    /// When you expect to be done
     #[arg(long, value_name = "TEXT", value_parser = text, allow_hyphen_values = true)]
     eta: Option<String>,
 
@@ -65,11 +65,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECTION", value_parser = text, allow_hyphen_values = true)]
     next: Option<String>,
 
-    /// Your own conversation, to be taken up again
+    /// The id of your own conversation
     #[arg(long, value_name = "ID", value_parser = text, allow_hyphen_values = true)]
     session: Option<String>,
 
-    /// A file you work on; may be repeated
+    /// A file you work on; repeatable
     #[arg(long = "file", value_name = "PATH[:LINE][=done|open][@CONFIDENCE]", value_parser = file)]
     files: Vec<ReportedFile>,
 

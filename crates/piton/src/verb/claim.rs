@@ -22,28 +22,25 @@ use crate::typed::again;
 use crate::ui::Ui;
 use crate::verb::{self, Answer, run::lease, step_of};
 
-/// Take a step, to work on it in a worktree of your own
+/// Claim a step, to work on it in your own worktree
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton claim plan.toml --worktree .              the first that can be had
-  piton claim plan.toml --worktree . --step jwt   that one
-  piton claim plan.toml --worktree . --json       later writes name its fence
+  piton claim plan.toml --worktree .              the first free step
+  piton claim plan.toml --worktree . --step jwt   this step
+  piton claim plan.toml --worktree . --json       its fence, for later writes
 
-A plan's run is opened if there is none. The same worktree asking again gets its
-step at once, under a new fence; the old fence is refused from then on. Nothing
-to be had is `claimed: false` and exit status 0. What was stopped is nobody's
-until `piton resume`, or `piton reset` of the step. With --force and no step it
-takes what a dead or silent holder left, else a free step, else a live holder's,
-and says what it passed over. Inside an attempt of `piton run` it answers that
-attempt's claim.")]
+A plan without a run gets one. The same worktree gets its step back at once,
+under a new fence; the old fence is refused from then on. If no step is free,
+the answer is `claimed: false` with exit status 0. Without --step, --force takes
+the step of a dead or silent holder first, then a free one, then that of a live
+holder. Inside an attempt of `piton run` the answer is that attempt's claim.")]
 pub(crate) struct Args {
-    /// The plan, or the run: its handle, id or the beginning of either [default: PITON_RUN, else the
-    /// unfinished one]
+    /// The run: its handle or the beginning of it, or its plan [default: PITON_RUN, or the unfinished one]
     #[arg(value_name = "PLAN|RUN")]
     run: Option<String>,
 
-    /// Where you will work; with this host it is who you are
+    /// Where you work; together with this host it identifies you
     #[arg(long, value_name = "PATH")]
     worktree: Option<PathBuf>,
 

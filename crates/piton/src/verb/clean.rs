@@ -21,38 +21,34 @@ use crate::typed::again;
 use crate::ui::Ui;
 use crate::verb::{self, Answer, from_here};
 
-/// List worktrees that are provably safe to remove, and why the others stay; --apply removes them
+/// List worktrees that can go without loss; --apply removes them
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton clean                            what would go, and why
+  piton clean                            what goes, what stays, and why
   piton clean --apply                    remove it
-  piton clean --interrupted --apply      of runs that were interrupted, too
+  piton clean --interrupted --apply      of interrupted runs, too
   piton clean --older-than 7d --apply
-  piton undo                             make it again
+  piton undo                             restore what was removed
 
-A worktree goes only with a proof: it is empty (nothing was added), merged (its
-commits are on another branch), landed (on the run's own), patch-equivalent (the
-changes are on another branch), or snapshotted (everything in it is in a kept
-snapshot). Branches of a completed run go once it is merged. Worktrees that somebody
-works in, that are locked, or that hold anything else stay, and so does
-everything that piton did not make. Before anything goes, a snapshot of it is
-kept and read back, and `piton undo` makes the worktree again from it. Ignored
-files are in no snapshot: they go for good, and are counted.")]
+A worktree goes only with a proof that nothing is lost: it is empty, its commits
+are on another branch, or a kept snapshot holds all of it. Merged branches of a
+completed run go too. `piton undo` restores them from the snapshot. Ignored
+files are in no snapshot: they are counted, and gone for good.")]
 pub(crate) struct Args {
     /// Worktrees of interrupted, stopped and failed runs and steps
     #[arg(long)]
     interrupted: bool,
 
-    /// Worktrees of completed and abandoned runs and of completed steps [default, unless --interrupted]
+    /// Worktrees of completed and abandoned runs and steps [default]
     #[arg(long)]
     completed: bool,
 
-    /// Only those that nothing has happened to for so long
+    /// Only those without a change for this long
     #[arg(long, value_name = "DURATION", value_parser = age)]
     older_than: Option<Duration>,
 
-    /// Remove them, instead of only listing them
+    /// Remove them
     #[arg(long)]
     apply: bool,
 }

@@ -18,7 +18,7 @@ use crate::verb::resume::require_trust;
 /// What the claimed worktree has checked out.
 const HEAD: &str = "HEAD";
 
-/// Say that a claimed step is done
+/// Complete a claimed step; with --commit verify and land it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,15 +27,11 @@ Examples:
   piton complete auth-calm-otter jwt --fence 7
   piton complete auth-calm-otter jwt --fence 7 --force --reason 'done elsewhere'
 
-Open items (E051) and open substeps (E052) refuse it; deferred items do not.
-With --force they are recorded as skipped, with the reason. Saying it twice is
-harmless; with another commit it is refused (E085).
-
-With --commit the plan's verify command is run on that commit (E080 if it
-fails), in a worktree of piton's own, and the commit is brought onto the run's
-branch, from which the steps that need this one start (E081 if it conflicts with
-what others landed). Whatever is refused, the claim stays yours. Without
---commit nothing is landed: the work is where you did it.")]
+With --commit piton runs the plan's verify command on the commit (E080 if it
+fails) and lands the commit on the run's branch (E081 if it conflicts). Without
+--commit nothing lands: the work stays where it is. Open items (E051) and
+substeps (E052) refuse; --force records them as skipped. After a refusal the
+claim stays yours. Safe to repeat; another commit is refused (E085).")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
@@ -43,20 +39,19 @@ pub(crate) struct Args {
     #[command(flatten)]
     by: ByClaim,
 
-    /// The commit with the work: its id, or the beginning of it; without one, HEAD of the claimed
-    /// worktree, where nothing may be uncommitted
+    /// The commit with the work [without one: HEAD of the claimed worktree]
     #[arg(long, value_name = "OID", num_args = 0..=1, default_missing_value = HEAD)]
     commit: Option<String>,
 
-    /// Trust what the run's recorded plan executes, without asking
+    /// Trust what the plan executes, without asking
     #[arg(long, requires = "commit")]
     trust: bool,
 
-    /// Complete it in spite of what is open
+    /// Complete it although items are open
     #[arg(long, requires = "reason")]
     force: bool,
 
-    /// Why what is open does not matter
+    /// Why the open items do not matter
     #[arg(long, value_name = "WHY", requires = "force", value_parser = words, allow_hyphen_values = true)]
     reason: Option<String>,
 }
@@ -108,8 +103,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     Ok(Answer::new(data).after_writing(target.log.store()))
 }
 
-/// With a commit: what is executed on it has to be trusted first. Nothing is for whoever has lost the
-/// claim, or has completed it already.
+/// With a commit: what is executed on it has to be trusted first. Nothing is needed where the
+/// claim is lost or the step completed.
 fn deliver(
     args: &Args,
     ui: &Ui,

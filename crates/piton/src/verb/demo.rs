@@ -11,18 +11,18 @@ use crate::text::{bold, green, red};
 use crate::ui::Ui;
 use crate::verb::Answer;
 
-/// See a run survive kill -9, in a temporary repository
+/// See a run survive kill -9
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Runs a plan of five steps with a tiny agent, kills its worker, its keeper, its
-agent and then all three with SIGKILL, goes on each time, and compares the
-result with a run that nobody disturbed.
+Runs a plan of five steps in a temporary repository with a tiny agent, kills the
+worker, the keeper, the agent and then all three with SIGKILL, continues each
+time, and compares the result with an undisturbed run.
 
 Examples:
   piton demo
   piton demo --keep   look around in the repositories afterwards")]
 pub(crate) struct Args {
-    /// Keep the two repositories and say where they are
+    /// Keep the two repositories and print their paths
     #[arg(long)]
     keep: bool,
 }

@@ -8,26 +8,25 @@ use crate::error::Problem;
 use crate::ui::Ui;
 use crate::verb::{self, Answer, step_of};
 
-/// Show what a run or a step has changed
+/// Show what a run or a step changed
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton diff auth-calm-otter --stat      the files that the run has changed
-  piton diff auth-calm-otter             every line of it
-  piton diff auth-calm-otter jwt         what one step has landed
+  piton diff auth-calm-otter --stat      the files that changed
+  piton diff auth-calm-otter             every line
+  piton diff auth-calm-otter jwt         what one step landed
   piton diff auth-calm-otter | git apply --stat
 
-A run is compared with the commit that it began from, a step with what the run
-had landed before it. A step that has not landed anything is looked at as its
-last snapshot has it. No program of the repository is run for it.")]
+A run is compared with its base, a step with what had landed before it. A step
+that has not landed is shown as in its last snapshot.")]
 pub(crate) struct Args {
-    /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
+    /// The run: its handle or the beginning of it, or its plan [default: the unfinished one]
     run: Option<String>,
 
     /// Only this step
     step: Option<String>,
 
-    /// Only how much of which file
+    /// Only the files and how much of each
     #[arg(long)]
     stat: bool,
 }

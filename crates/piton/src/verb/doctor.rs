@@ -11,14 +11,13 @@ use crate::text::{green, plain, red, table, yellow};
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
 
-/// Check git, the store, the records and what is left running; change nothing
+/// Check git, the store, records and processes; change nothing
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
   piton doctor
 
-Exit status: 0 when nothing is bad, 74 when something kept is damaged, 1
-otherwise.")]
+Exit status: 0 when all is well, 74 when something kept is damaged, 1 otherwise.")]
 pub(crate) struct Args {}
 
 pub(crate) fn run(_args: &Args, ui: &Ui) -> Result<Answer, Problem> {

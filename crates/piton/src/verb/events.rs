@@ -17,18 +17,18 @@ use crate::text::plain;
 use crate::ui::Ui;
 use crate::verb::{self, Answer, json as to_json};
 
-/// Show the events of a run
+/// Show the event log of a run
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   piton events auth-calm-otter
-  piton events auth-calm-otter -f            follow until the run has ended
-  piton events auth-calm-otter -f --json     one JSON object a line, no envelope")]
+  piton events auth-calm-otter -f            follow until the run ends
+  piton events auth-calm-otter -f --json     one JSON object a line")]
 pub(crate) struct Args {
-    /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
+    /// The run: its handle or the beginning of it, or its plan [default: the unfinished one]
     run: Option<String>,
 
-    /// Follow until the run is completed or has failed
+    /// Follow until the run ends
     #[arg(short, long)]
     follow: bool,
 }

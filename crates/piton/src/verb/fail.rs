@@ -8,14 +8,13 @@ use crate::target::{ByClaim, Target, Which, tell_kept, tell_stopped, words};
 use crate::ui::Ui;
 use crate::verb::Answer;
 
-/// Say that the work on a claimed step failed
+/// Record that the work on a claimed step failed
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
   piton fail auth-calm-otter jwt --fence 7 --reason 'its API does not exist'
 
-It spends one of the step's retries; `piton reset` makes a failed step pending
-again.")]
+It spends one of the step's retries. `piton reset` makes the step pending again.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,

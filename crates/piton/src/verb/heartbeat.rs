@@ -18,11 +18,9 @@ use crate::verb::{Answer, run::lease};
 Example:
   piton heartbeat auth-calm-otter jwt --fence 7 --json | jq -r .data.beat
 
-It answers `continue`, or `stop_requested` until you have given the step back
-(`piton stop`), and what the lease is; a claim that somebody else has taken is
-refused with E049 and exit status 5. A lapsed claim that nobody took is renewed,
-unless others have its slot in a lock or its worktree by now: that is `lapsed`.
-A lease that has longer to go than you ask for stays.")]
+It answers `continue`; `stop_requested` after `piton stop`, until you release
+the step; or `lapsed`, when another claim holds its lock or worktree by now. A
+claim that another holder took over is refused with E049 and exit status 5.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
@@ -30,7 +28,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     by: ByClaim,
 
-    /// How long the claim is believed from now on [default: as long as it was claimed for]
+    /// How long the lease lasts from now on [default: as long as at the claim]
     #[arg(long, value_name = "DURATION", value_parser = lease, allow_hyphen_values = true)]
     lease: Option<Duration>,
 }
@@ -50,7 +48,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         ),
         Pulse::Continue => format!("step {step}: yours until {until}"),
         Pulse::StopRequested => {
-            format!("step {step}: somebody asked for a stop; end here, then release it")
+            format!("step {step}: a stop was requested; end here, then release it")
         }
         Pulse::Fenced => {
             let lost = EngineError::from(claims::lost(&target.log, &under));

@@ -13,20 +13,20 @@ use crate::ui::Ui;
 use crate::verb::{self, Answer, from_here};
 
 /// Write a first plan for this repository
-///
-/// Looks which coding agent is in PATH and how the project is tested, and writes a plan of two example
-/// steps to begin with. It runs nothing, and a file that is there stays as it is.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   piton init
-  piton init plans/night.toml --agent codex")]
+  piton init plans/night.toml --agent codex
+
+Finds the coding agent in PATH and the project's tests, and writes a plan of two
+example steps. Runs nothing and overwrites nothing.")]
 pub(crate) struct Args {
     /// The file to write, inside the repository
     #[arg(default_value = "plan.toml")]
     file: PathBuf,
 
-    /// The agent to write it for, instead of the first one in PATH
+    /// The agent to write it for [default: the first one in PATH]
     #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(
         KNOWN.iter().map(|agent| agent.name)
     ))]

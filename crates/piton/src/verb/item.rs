@@ -11,7 +11,7 @@ use crate::text::{TEXT_SHOWN, clipped};
 use crate::ui::Ui;
 use crate::verb::Answer;
 
-/// Add to a step's checklist
+/// Add an item to a step's checklist
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -20,19 +20,19 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum ItemVerb {
-    /// Add an item that was found missing at work
+    /// Add an item that the plan lacks
     #[command(after_help = "\
 Examples:
   piton item add 'refresh tokens are not rotated'        inside an attempt
   piton item add auth-calm-otter jwt 'no test' --priority critical --fence 7
 
-It follows the items of the plan and is open until it is checked.")]
+It comes after the plan's items and is open until checked.")]
     Add(Add),
 }
 
 #[derive(Debug, clap::Args)]
 struct Add {
-    /// The item; in front of it the run and the step, unless PITON_RUN and PITON_STEP say them
+    /// The item, after the run and the step [default: PITON_RUN, PITON_STEP]
     #[arg(value_name = "[PLAN|RUN STEP] TEXT", required = true, num_args = 1..=3)]
     words: Vec<String>,
 

@@ -21,25 +21,25 @@ use crate::text::{bold, dim, plain};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, step_of};
 
-/// Show what a step's agent printed
+/// Show what an agent or command printed
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton log                           the step that is running, or ran last
+  piton log                           the step that runs, or ran last
   piton log auth-calm-otter -f        follow the run from step to step
   piton log auth-calm-otter jwt -f    follow one step
   piton log auth-calm-otter jwt --attempt 1
   piton log auth-calm-otter jwt --verify
 
-With --json and -f each piece is one JSON object on a line of its own.")]
+With --json and -f each piece is one JSON object on a line.")]
 pub(crate) struct Args {
-    /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
+    /// The run: its handle or the beginning of it, or its plan [default: the unfinished one]
     run: Option<String>,
 
-    /// The step [default: the one that is running, or ran last]
+    /// The step [default: the one that runs, or ran last]
     step: Option<String>,
 
-    /// Follow, from attempt to attempt, until the step or the run is over
+    /// Follow until the step or the run ends
     #[arg(short, long)]
     follow: bool,
 
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     attempt: Option<usize>,
 
-    /// What the verify command printed instead
+    /// Show what the verify command printed
     #[arg(long)]
     verify: bool,
 }

@@ -10,29 +10,26 @@ use crate::hints::About;
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
 
-/// Bring what a run has landed into its base branch
+/// Merge what a run has landed into its base branch
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton merge auth-calm-otter --dry-run    would it go well?
-  piton merge auth-calm-otter              forward, or by a merge commit
+  piton merge auth-calm-otter --dry-run    does it merge cleanly?
+  piton merge auth-calm-otter              fast-forward, or a merge commit
   piton merge auth-calm-otter --squash     as one commit
 
-The branch is the one that the run began from: the plan's base, or what was
-checked out when it was opened. It is moved only as a whole: both sides changing
-the same is E087 and changes nothing. Where it is checked out, files and index
-come along; uncommitted changes stay, and refuse the merge only in files that it
-changes (E088). Safe to repeat after a crash. The run's own branch and snapshots
-stay.")]
+The base branch is the plan's `base`, or what was checked out when the run was
+opened. A conflict (E087), or uncommitted changes in files that it changes
+(E088), refuse it. A checkout of it is updated too. Safe to repeat after a crash.")]
 pub(crate) struct Args {
-    /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
+    /// The run: its handle or the beginning of it, or its plan [default: the unfinished one]
     run: Option<String>,
 
-    /// Make one commit of everything
+    /// Make one commit of all
     #[arg(long, conflicts_with = "no_ff")]
     squash: bool,
 
-    /// Make a merge commit although moving the branch forward would do
+    /// Make a merge commit even where a fast-forward is possible
     #[arg(long)]
     no_ff: bool,
 
@@ -40,11 +37,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BRANCH")]
     into: Option<String>,
 
-    /// Merge what was landed so far, although steps are open
+    /// Merge what has landed although steps are open
     #[arg(long)]
     partial: bool,
 
-    /// Say whether it would go well; move nothing
+    /// Say whether it merges cleanly; change nothing
     #[arg(long)]
     dry_run: bool,
 }

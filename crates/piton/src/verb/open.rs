@@ -12,16 +12,16 @@ use crate::typed::again;
 use crate::ui::Ui;
 use crate::verb::{self, Answer, resume, run::Begin};
 
-/// Open a run of a plan without executing it: its steps are claimed by others
+/// Open a run without starting anything; its steps are claimed
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   piton open plan.toml
-  piton open plan.toml --fresh        leave the unfinished run aside
+  piton open plan.toml --fresh        put the unfinished run aside
   piton open plan.toml --json | jq -r .data.run.handle
 
-A plan that is unchanged and has an unfinished run gets that run. Nothing is
-executed, so nothing has to be trusted.")]
+A plan with an unfinished run gets that run. Nothing is executed, so no trust is
+needed.")]
 pub(crate) struct Args {
     #[command(flatten)]
     begin: Begin,

@@ -18,7 +18,7 @@ use crate::text::{count, green, plain};
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
 
-/// Check plans
+/// Check a plan file
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum PlanVerb {
-    /// Check a plan file: every mistake with its line and a remedy
+    /// List every mistake in a plan file, with line and remedy
     #[command(after_help = "\
 Example:
   piton plan check plan.toml

@@ -14,16 +14,15 @@ use crate::ui::Ui;
 use crate::verb::status::{WhichRuns, survey};
 use crate::verb::{self, Answer};
 
-/// Show what waits for an answer
+/// Show questions that wait for your answer
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   piton questions                          of every unfinished run
-  piton questions auth-calm-otter --all    also what was answered
+  piton questions auth-calm-otter --all    answered ones too
   piton questions --json | jq -r '.data.questions[] | .handle + \" \" + .text'")]
 pub(crate) struct Args {
-    /// The run: its handle, id, the beginning of either, or its plan [default: every unfinished one, with
-    /// --all every one]
+    /// The run: its handle or the beginning of it, or its plan [default: every unfinished one]
     run: Option<String>,
 
     /// Answered and void ones too

@@ -19,8 +19,7 @@ Examples:
   piton ready
   piton ready auth-calm-otter --json | jq -r '.data.ready[].step'")]
 pub(crate) struct Args {
-    /// The run: its handle, id, the beginning of either, or its plan [default: PITON_RUN, else the
-    /// unfinished one]
+    /// The run: its handle or the beginning of it, or its plan [default: PITON_RUN, or the unfinished one]
     #[arg(value_name = "PLAN|RUN")]
     run: Option<String>,
 }

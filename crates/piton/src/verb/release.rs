@@ -18,11 +18,10 @@ use crate::verb::{self, Answer};
 #[command(after_help = "\
 Examples:
   piton release auth-calm-otter jwt --worktree .     your own claim
-  piton release auth-calm-otter jwt --force          whoever has it
+  piton release auth-calm-otter jwt --force          any holder's claim
 
-The step is pending again. Completed substeps and done items stay; deferred
-items are open again. What piton runs on this host is ended first, and its work
-kept.")]
+The step is pending again; its work is kept. Done items and substeps stay done.
+Processes that piton started for it on this host are ended first.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
@@ -30,7 +29,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     by: ByClaim,
 
-    /// Release it whoever has it
+    /// Release it from any holder
     #[arg(long, conflicts_with_all = ["worktree", "fence"])]
     force: bool,
 }
@@ -42,7 +41,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         false => target.fence().map(Some).map_err(|problem| {
             let more = problem.hint.clone().filter(|_| problem.kind == Kind::Usage);
             let hint =
-                more.map(|hint| format!("{hint}; or whoever has it: `{}`", again("--force")));
+                more.map(|hint| format!("{hint}; or from any holder: `{}`", again("--force")));
             problem.hinted(hint)
         }),
     };

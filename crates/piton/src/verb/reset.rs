@@ -10,20 +10,18 @@ use crate::ui::Ui;
 use crate::verb::Answer;
 use crate::verb::release::{own_of_keeper, release};
 
-/// Make a step pending again: it begins again from its base
+/// Make a step pending again, from its base
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   piton reset auth-calm-otter jwt
   piton reset auth-calm-otter jwt --worktree .        your claim ends with it
-  piton reset auth-calm-otter jwt --force             whoever has claimed it
-  piton reset auth-calm-otter jwt --force --reason 'new API'    a completed one
+  piton reset auth-calm-otter jwt --force             a step that is claimed
+  piton reset auth-calm-otter jwt --force --reason 'new API'    completed
 
-What was done of it is kept as a snapshot first. To go on in its worktree
-instead: `piton retry`. Its retries are unspent, its deferred items open again;
-completed substeps and done items stay. A skip is undone. A stop of the step
-(`piton stop RUN STEP`) is lifted, one of the whole run is not. Steps that need
-it are named: they are left as they are.")]
+Its work is kept as a snapshot first, its retries are unspent, a skip or a stop
+of the step is undone. Done items and substeps stay done. Steps that need it are
+named and stay as they are. To continue in its worktree: `piton retry`.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,

@@ -26,7 +26,7 @@ use crate::trust_prompt::{self, Consent};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, next_commands};
 
-/// Go on with a run after any interruption
+/// Continue a run after any interruption
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,11 +34,10 @@ Examples:
   piton resume auth-calm-otter  a run by its handle, or the beginning of it
   piton resume --dry-run        what would be done about each step
 
-Finished steps are skipped, living attempts are watched, dead ones are recorded
-with their work kept, and what they left is continued. The run uses its recorded
-plan and settings.")]
+Finished steps stay finished. Attempts that are alive are watched; dead ones are
+recorded, their work is kept, and the next attempt continues from it.")]
 pub(crate) struct Args {
-    /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
+    /// The run: its handle or the beginning of it, or its plan [default: the unfinished one]
     run: Option<String>,
 
     /// Show what would be done about each step; write nothing
@@ -178,7 +177,7 @@ fn dry_run(ui: &Ui, project: &Project, log: &Log, jobs: Option<u32>) -> Result<A
                 "step": recovery.step.step,
                 "iteration": recovery.step.iteration,
                 "action": word_for(&recovery.action),
-                "told": describe(log.run(), recovery),
+                "text": describe(log.run(), recovery),
             })
         })
         .collect();
@@ -238,7 +237,7 @@ fn describe_with(action: &Action, needs: &dyn Fn() -> String) -> String {
         }
         Action::Start { entry, because } => format!("{}{}", entered(*entry), reason(because)),
         Action::AwaitLease { .. } => {
-            "wait: somebody else has it, until its lease is over".to_owned()
+            "wait: another holder has it until its lease is over".to_owned()
         }
         Action::AwaitNeeds => needs(),
         Action::AwaitFailed { by } => format!("wait for {by}"),
@@ -248,7 +247,7 @@ fn describe_with(action: &Action, needs: &dyn Fn() -> String) -> String {
             let by: Vec<String> = by.iter().map(ToString::to_string).collect();
             format!("wait for lock {lock}, which {} has", by.join(", "))
         }
-        Action::AwaitHolder => "wait until somebody claims it: it has nothing to start".to_owned(),
+        Action::AwaitHolder => "wait until it is claimed: piton starts nothing for it".to_owned(),
         Action::StayStopped => "leave it stopped".to_owned(),
         Action::StayFailed => "leave it failed: no retries left".to_owned(),
         Action::AwaitAnswer { question, text } => {

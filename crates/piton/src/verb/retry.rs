@@ -19,7 +19,7 @@ use crate::ui::Ui;
 use crate::verb::resume::{self, ready_to_go_on, require_trust};
 use crate::verb::{self, Answer};
 
-/// Try failed steps again, in their worktrees as they are now
+/// Try failed steps again, in their worktrees as they are
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,11 +27,11 @@ Examples:
   piton retry auth-calm-otter jwt    this one, after you changed its worktree
   piton retry --accept-plan          after you changed the plan
 
-The steps keep their worktrees, with what you changed there, and have all their
-retries again. `piton worktree path RUN STEP` says where a worktree is. To begin
-again from the step's base: `piton reset`.")]
+The steps keep their worktrees with your changes, and get all their retries
+back. `piton worktree path RUN STEP` prints the path. To start from the step's
+base instead: `piton reset`.")]
 pub(crate) struct Args {
-    /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
+    /// The run: its handle or the beginning of it, or its plan [default: the unfinished one]
     run: Option<String>,
 
     /// The steps [default: every failed one]

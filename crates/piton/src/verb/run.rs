@@ -30,25 +30,25 @@ use crate::ui::Ui;
 use crate::unfinished_menu::{self, Chosen, Wish};
 use crate::verb::{self, Answer, resume};
 
-/// Run a plan; asks what becomes of its unfinished run, if there is one
+/// Run a plan
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   piton run plan.toml
   piton run plan.toml --set focus=security
-  piton run plan.toml --auto-continue  go on with its unfinished run
-  piton run plan.toml --fresh --yes    leave that one aside; start over
-  piton run plan.toml --detach       without watching it
-  piton run plan.toml --jobs 3       three steps at once, if each has a worktree
+  piton run plan.toml --auto-continue   continue its unfinished run
+  piton run plan.toml --fresh --yes     put that one aside and start over
+  piton run plan.toml --detach          do not watch it
+  piton run plan.toml --jobs 3          at most three steps at once
 
 Ctrl-C stops the run and saves its work; a second one kills the agents. When the
-terminal is closed the run goes on to its end: `piton watch` shows it again.
+terminal closes, the run continues: `piton watch` shows it again.
 `piton resume` continues after a stop, a reboot or kill -9.")]
 pub(crate) struct Args {
     #[command(flatten)]
     begin: Begin,
 
-    /// Go on with the plan's unfinished run, if there is one, without asking
+    /// Continue the plan's unfinished run, if there is one, without asking
     #[arg(long, conflicts_with = "fresh")]
     auto_continue: bool,
 
@@ -59,11 +59,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = lease)]
     lease: Option<Duration>,
 
-    /// How long an agent that is asked to stop may take
+    /// How long an agent that is asked to stop may take before it is killed
     #[arg(long, value_name = "DURATION", value_parser = grace)]
     grace: Option<Duration>,
 
-    /// At most this often changed files are kept in a snapshot
+    /// How often changed files are kept in a snapshot, at most
     #[arg(long, value_name = "DURATION", value_parser = snapshot_every)]
     snapshot_every: Option<Duration>,
 }
@@ -78,11 +78,11 @@ pub(crate) struct Begin {
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
 
-    /// Start a new run although there is one; an unfinished one goes to the attic for 30 days
+    /// Start a new run; an unfinished one goes to the attic for 30 days
     #[arg(long, conflicts_with = "accept_plan")]
     fresh: bool,
 
-    /// Agree to what --fresh does, without being asked
+    /// Do what --fresh does without asking
     #[arg(long, requires = "fresh")]
     yes: bool,
 }
@@ -121,7 +121,7 @@ impl Begin {
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let given = args.begin.inputs()?;
     let plan = &args.begin.plan()?;
-    // Before the repository is looked for: a mistake in the plan is told anywhere.
+    // Before the repository is looked for: a mistake in the plan is shown anywhere.
     let read = plan_file::read_plan(plan)?;
     let project = verb::project()?;
     let flags = Flags { lease: args.lease, grace: args.grace, snapshot_every: args.snapshot_every };

@@ -20,7 +20,7 @@ use crate::text::{bold, count, dim, now, plain, span};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, json as to_json, next_commands, step_of};
 
-/// Show everything about a run
+/// Show everything about a run or a step
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,7 +28,7 @@ Examples:
   piton show auth-calm-otter
   piton show auth-calm-otter jwt    one step of it")]
 pub(crate) struct Args {
-    /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
+    /// The run: its handle or the beginning of it, or its plan [default: the unfinished one]
     run: Option<String>,
 
     /// Only this step

@@ -9,14 +9,14 @@ use crate::text::bold;
 use crate::ui::Ui;
 use crate::verb::Answer;
 
-/// Leave a step out: steps that need it go on without it
+/// Leave a step out; steps that need it continue without it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
   piton skip auth-calm-otter docs --reason 'written by hand'
 
-Nothing of the step lands; what was done of it is kept as a snapshot.
-`piton reset` undoes it while the run is not completed.")]
+Nothing of the step lands; its work is kept as a snapshot. `piton reset` undoes
+a skip until the run is completed.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,

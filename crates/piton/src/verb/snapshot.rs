@@ -24,7 +24,7 @@ use crate::typed::again;
 use crate::ui::{Said, Ui};
 use crate::verb::{self, Answer, is_file, json as to_json, step_of};
 
-/// Look at the snapshots of a run, and get files back from them
+/// List snapshots, and get files back from them
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -33,22 +33,21 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum SnapshotVerb {
-    /// List what is kept
+    /// List the snapshots of a run
     #[command(after_help = "\
 Examples:
-  piton snapshot list                       of the only unfinished run, else the newest
+  piton snapshot list                       of the unfinished run, or the newest
   piton snapshot list auth-calm-otter/jwt   of one step
 
-What a holder kept after it had lost its claim, and what was there before something was put back, is
-known by its ref alone, and listed too. So is everything of a run that was purged:
-name it by its whole handle.")]
+Snapshots that only a ref names are listed too. Name a purged run by its whole
+handle.")]
     List(WhichSnapshot),
 
-    /// Show what is in a snapshot: its message, its files, what was left out
+    /// Show a snapshot: its message, its files, what was left out
     #[command(after_help = "\
 Examples:
   piton snapshot show auth-calm-otter/jwt             the newest
-  piton snapshot show auth-calm-otter/jwt --at 10m    the newest that was there 10 minutes ago
+  piton snapshot show auth-calm-otter/jwt --at 10m    as of 10 minutes ago
   piton snapshot show auth-calm-otter --at 4f3a9c")]
     Show {
         #[command(flatten)]
@@ -60,9 +59,9 @@ Examples:
     /// Compare a snapshot with the one before it
     #[command(after_help = "\
 Examples:
-  piton snapshot diff auth-calm-otter/jwt                what the last snapshot brought
-  piton snapshot diff auth-calm-otter/jwt --base         everything since the step began
-  piton snapshot diff auth-calm-otter/jwt --worktree     what the files have on top of it now
+  piton snapshot diff auth-calm-otter/jwt              what the last one added
+  piton snapshot diff auth-calm-otter/jwt --base       all since the step began
+  piton snapshot diff auth-calm-otter/jwt --worktree   what changed since then
   piton snapshot diff auth-calm-otter/jwt --at 14:05 src/auth.ts")]
     Diff {
         #[command(flatten)]
@@ -70,40 +69,39 @@ Examples:
         #[command(flatten)]
         one: One,
 
-        /// With where the step began
+        /// Compare with where the step began
         #[arg(long, conflicts_with = "worktree")]
         base: bool,
 
-        /// With the files that are in its worktree now
+        /// Compare with the files in its worktree now
         #[arg(long)]
         worktree: bool,
 
-        /// Name the files that differ, not how
+        /// Only name the files
         #[arg(long)]
         stat: bool,
 
-        /// Only these files and folders, as seen from the worktree's root
+        /// Only these files and folders, from the worktree's root
         #[arg(value_name = "PATH")]
         paths: Vec<OsString>,
     },
 
-    /// Put a snapshot back: into a folder of its own, or into its worktree
+    /// Put a snapshot back, into a new folder or its worktree
     #[command(after_help = "\
 Examples:
-  piton snapshot restore auth-calm-otter/jwt --to /tmp/jwt         every file, into a new folder
-  piton snapshot restore auth-calm-otter/jwt --at 10m src/auth.ts  one file, into the worktree
-  piton snapshot restore auth-calm-otter/jwt --at 4f3a9c --yes     everything, into the worktree
+  piton snapshot restore auth-calm-otter/jwt --to /tmp/jwt   into a new folder
+  piton snapshot restore auth-calm-otter/jwt --at 10m src/auth.ts     one file
+  piton snapshot restore auth-calm-otter/jwt --at 4f3a9c --yes       all files
 
-In the worktree, what is there now is kept in a snapshot first, which the answer names. It is refused
-while anybody works there. Files that changed since the last snapshot are listed and asked about. A
-restore that fails is taken back; one that was killed is finished by saying it again, or by resume.")]
+What is in the worktree is kept in a snapshot first. Refused while an attempt
+works there. Safe to repeat after a crash; `piton undo` reverses it.")]
     Restore {
         #[command(flatten)]
         which: WhichSnapshot,
         #[command(flatten)]
         one: One,
 
-        /// Into this folder, which must be new or empty
+        /// Write into this folder, which must be new or empty
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
 
@@ -111,7 +109,7 @@ restore that fails is taken back; one that was killed is finished by saying it a
         #[arg(long)]
         yes: bool,
 
-        /// Only these files and folders, as seen from the worktree's root
+        /// Only these files and folders, from the worktree's root
         #[arg(value_name = "PATH")]
         paths: Vec<OsString>,
     },
@@ -120,8 +118,7 @@ restore that fails is taken back; one that was killed is finished by saying it a
 /// Which run and step.
 #[derive(Debug, clap::Args)]
 struct WhichSnapshot {
-    /// The run, and perhaps a step of it: the run's handle, id, the beginning of either, or its plan
-    /// [default: the unfinished one]
+    /// The run, or a step of it [default: the unfinished run]
     #[arg(value_name = "RUN[/STEP]")]
     run: Option<String>,
 }
@@ -129,8 +126,8 @@ struct WhichSnapshot {
 /// Which snapshot of it.
 #[derive(Debug, clap::Args)]
 struct One {
-    /// The newest one that was there at a time (2026-11-15T14:05:00Z, 14:05, or 10m for so long ago), or
-    /// the one with this id, ref or FENCE/N [default: the newest]
+    /// The newest one at a time (2026-11-15T14:05:00Z, 14:05, 10m ago as 10m), or the one with this id,
+    /// ref or FENCE/N [default: the newest]
     #[arg(long, value_name = "TIME|ID")]
     at: Option<String>,
 }

@@ -10,13 +10,13 @@ use crate::target::{ByClaim, Target, Which};
 use crate::ui::Ui;
 use crate::verb::Answer;
 
-/// Say that the work on a claimed step has begun
+/// Record that work on a claimed step begins
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
   piton start auth-calm-otter jwt --fence 7
 
-It tells the answers to what earlier attempts at the step have asked.")]
+It prints the answers to what earlier attempts asked.")]
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,

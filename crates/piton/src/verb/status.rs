@@ -17,7 +17,7 @@ use crate::text::{dim, now, table};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, next_commands};
 
-/// Show unfinished runs, or the steps of one
+/// Show unfinished runs, or the steps of one run
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +26,7 @@ Examples:
   piton status auth-calm-otter   the steps of a run
   piton status --json | jq -r '.data.runs[] | .handle + \" \" + .status'")]
 pub(crate) struct Args {
-    /// The run: its handle, id, the beginning of either, or its plan
+    /// The run: its handle or the beginning of it, or its plan
     run: Option<String>,
 
     /// Finished runs too

@@ -19,7 +19,7 @@ use crate::text::{bold, plain};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, next_commands, step_of};
 
-/// Stop a run, or one of its steps; `piton resume` goes on
+/// Stop a run or one step, and keep its work
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,18 +28,17 @@ Examples:
   piton stop auth-calm-otter jwt     one step of it
   piton stop --now                   kill at once instead of asking first
 
-The work of a stopped step is kept in a snapshot before the command returns.
-Whoever claimed a step themselves hears of it: `piton heartbeat` answers
-`stop_requested` until they have given it back. Nobody gets what was stopped,
-also not by --force, until `piton resume`.")]
+The work is in a snapshot before the command returns; `piton resume` continues.
+An outside holder of a step gets `stop_requested` from `piton heartbeat` until
+it releases the step. A stopped step cannot be claimed, not even with --force.")]
 pub(crate) struct Args {
-    /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
+    /// The run: its handle or the beginning of it, or its plan [default: the unfinished one]
     run: Option<String>,
 
     /// Only this step
     step: Option<String>,
 
-    /// Kill at once instead of asking and waiting for the grace period
+    /// Kill at once, without a grace period
     #[arg(long)]
     now: bool,
 }
@@ -64,7 +63,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let grace = if args.now { Duration::ZERO } else { runs::settings_of(&log)?.grace };
     let (outside, asked) = by_holder(&log, asked);
     for step in &outside {
-        ui.line(format!("step {step}: whoever has it hears of the stop at the next heartbeat"))?;
+        ui.line(format!("step {step}: its holder gets the stop request at the next heartbeat"))?;
     }
     if let Some(step) = step.as_ref().filter(|_| outside.is_empty() && asked.is_empty()) {
         return nobody(ui, &project, &log, step);
@@ -91,7 +90,7 @@ fn nobody(ui: &Ui, project: &Project, log: &Log, step: &StepRef) -> Result<Answe
     let stays = log.run().step(step).is_some_and(|(_, state)| state.is_stopped());
     match stays {
         true => ui.line(format!("step {step}: stopped already"))?,
-        false => ui.line(format!("step {step}: nobody works on it: there is nothing to stop"))?,
+        false => ui.line(format!("step {step}: not being worked on; nothing to stop"))?,
     }
     ui.hint(match stays {
         true => format!("go on: `piton resume {handle}`"),
@@ -216,7 +215,7 @@ fn data(
     Ok(json!({
         "run": view,
         "stopped": asked,
-        "told": outside,
+        "asked": outside,
         "still_running": running,
         "next": next,
     }))

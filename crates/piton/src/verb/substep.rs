@@ -9,7 +9,7 @@ use crate::target::{ByClaim, Target};
 use crate::ui::Ui;
 use crate::verb::Answer;
 
-/// Complete the substeps of a step
+/// Complete a substep of a step
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -18,7 +18,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum SubstepVerb {
-    /// Say that a substep is done; saying it twice is harmless
+    /// Mark a substep as done; safe to repeat
     #[command(after_help = "\
 Examples:
   piton substep complete validate                        inside an attempt
@@ -28,7 +28,7 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 struct Complete {
-    /// The substep; in front of it the run and the step, unless PITON_RUN and PITON_STEP say them
+    /// The substep, after the run and the step [default: PITON_RUN, PITON_STEP]
     #[arg(value_name = "[PLAN|RUN STEP] SUBSTEP", required = true, num_args = 1..=3)]
     words: Vec<String>,
 

@@ -15,15 +15,14 @@ use crate::trust_prompt;
 use crate::ui::{Said, Ui};
 use crate::verb::{self, Answer};
 
-/// Show what a plan would execute, and trust it
+/// Show what a plan executes, and trust it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   piton trust plan.toml          show the list and ask
-  piton trust plan.toml --yes    trust it without asking, in CI for example
+  piton trust plan.toml --yes    without asking, as in CI
 
-What is trusted is the list of commands, in this repository: any change of it
-asks again.")]
+The list of commands is trusted, for this repository: a change asks again.")]
 pub(crate) struct Args {
     /// The plan [default: plan.toml, here or above]
     plan: Option<PathBuf>,

@@ -8,21 +8,20 @@ use crate::text::{ago, bold, count, dim, green, now, plain, table, yellow};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, from_here};
 
-/// Reverse the last clean-up, restore, abandoning or fresh start
+/// Reverse the last clean, restore, abandon or fresh start
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton undo            the last act that was not undone
-  piton undo --list     what was done, and what was undone
+  piton undo            the last act
+  piton undo --list     all acts
   piton undo 3          act 3
 
-Where something newer is in the way, nothing is changed and it is named. An undo
-that was killed goes on when it is said again.")]
+If something newer is in the way, nothing changes. Safe to repeat after a crash.")]
 pub(crate) struct Args {
-    /// The act, by its number [default: the last one that was not undone]
+    /// The act, by its number [default: the last one]
     act: Option<u64>,
 
-    /// Show what was done; undo nothing
+    /// List the acts; undo nothing
     #[arg(long, conflicts_with = "act")]
     list: bool,
 }

@@ -7,14 +7,14 @@ use crate::error::Problem;
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
 
-/// Watch a run; leaving it changes nothing
+/// Watch a run; leaving changes nothing
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   piton watch                        the only unfinished run
   piton watch auth-calm-otter        a run by its handle")]
 pub(crate) struct Args {
-    /// The run: its handle, id, the beginning of either, or its plan [default: the unfinished one]
+    /// The run: its handle or the beginning of it, or its plan [default: the unfinished one]
     run: Option<String>,
 }
 

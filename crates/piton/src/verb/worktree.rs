@@ -26,59 +26,55 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum WorktreeVerb {
-    /// Make the worktree of a step, or find it as it is; prints its path
+    /// Make a worktree to claim a step from, or find it; print its path
     #[command(after_help = "\
 Examples:
   piton worktree create plan.toml jwt
   tree=$(piton worktree create plan.toml jwt)
   piton claim plan.toml --step jwt --worktree \"$tree\"
 
-It starts from what the run has landed, or from the step's own branch where that
-has more. A worktree that is there stays as it is. It is for whoever claims the
-step: `piton run` works in trees of its own.")]
+It starts from what the run has landed, or from the step's own branch if that
+has more. An existing worktree stays as it is.")]
     Create(NewWorktree),
 
-    /// Print where a step is worked on, or would be
+    /// Print the path of a step's worktree
     #[command(after_help = "\
 Examples:
   cd $(piton worktree path auth-calm-otter jwt)
   cd $(piton worktree path auth-calm-otter/jwt)
 
-It is the tree that the step has until it is completed, the worktree that was
-made for it (`create`), or the one that it was claimed from. Without a step: the
-folder that the run's worktrees are in.")]
+Without a step: the folder that holds the run's worktrees.")]
     Path(WhichWorktree),
 
-    /// List every worktree: whose it is, how that stands, and what is in it
+    /// List every worktree: its step, its state, and what is in it
     #[command(after_help = "\
 Examples:
   piton worktree list
-  piton worktree list --json | jq -r '.data.worktrees[] | select(.status == \"interrupted\") | .path'
+  piton worktree list --json | jq -r '.data.worktrees[].path'
 
-Interrupted ones are marked with `!`. Looks only: nothing is written, no lock of
-git's is taken.")]
+Interrupted ones are marked with `!`. Nothing is written, no git lock is taken.")]
     List,
 }
 
 /// The step that a worktree is made for.
 #[derive(Debug, clap::Args)]
 struct NewWorktree {
-    /// The plan, or the run: its handle, id or the beginning of either
+    /// The run: its handle or the beginning of it, or its plan
     #[arg(value_name = "PLAN|RUN")]
     run: String,
 
+    /// The step
     step: String,
 }
 
 /// Which worktree is meant.
 #[derive(Debug, clap::Args)]
 struct WhichWorktree {
-    /// The plan, or the run: its handle, id or the beginning of either [default: PITON_RUN, else the
-    /// unfinished one]
+    /// The run: its handle or the beginning of it, or its plan [default: PITON_RUN, or the unfinished one]
     #[arg(value_name = "PLAN|RUN")]
     run: Option<String>,
 
-    /// The step [default: the folder of all]
+    /// The step [default: the folder of all worktrees]
     step: Option<String>,
 }
 

@@ -85,7 +85,7 @@ fn a_command_goes_on_where_it_was_or_from_its_base_as_the_plan_says() {
         let sandbox = appending(more);
         all_killed(&sandbox, &RUN);
         let dry = data(&sandbox, &["resume", "--dry-run"]);
-        let told = dry["steps"][0]["told"].as_str().expect("words");
+        let told = dry["steps"][0]["text"].as_str().expect("words");
         let words = if entry == "fresh" { "start from the step's base" } else { "continue in the" };
         assert!(told.contains(words), "{more}: {told}");
         sandbox.piton(&["resume"]).output().success();
@@ -149,7 +149,7 @@ fn it_asks_with_everything_that_is_needed_and_follows_the_answer() {
         assert_eq!(view(&sandbox)["status"], "interrupted");
         let dry = data(&sandbox, &["resume", "--dry-run"]);
         assert!(
-            dry["steps"][0]["told"].as_str().expect("words").ends_with("then ask how it goes on")
+            dry["steps"][0]["text"].as_str().expect("words").ends_with("then ask how it goes on")
         );
         assert_eq!(data(&sandbox, &["questions"])["questions"], json!([]));
 
@@ -187,7 +187,7 @@ fn it_asks_with_everything_that_is_needed_and_follows_the_answer() {
         let status = sandbox.piton(&["status", &handle]).output().success();
         assert!(status.stdout.contains(&format!("answered: {answer}")), "{status}");
         let dry = data(&sandbox, &["resume", "--dry-run"]);
-        assert!(dry["steps"][0]["told"].as_str().expect("words").contains("was answered"), "{dry}");
+        assert!(dry["steps"][0]["text"].as_str().expect("words").contains("was answered"), "{dry}");
         sandbox.piton(&["resume"]).output().success();
         assert_eq!(entries(&sandbox), ["fresh", entry]);
         assert_eq!((starts(&sandbox), landed(&sandbox, "log.txt").as_str()), (2, lines));

@@ -57,11 +57,12 @@ mod trust;
 mod watching;
 mod zoo;
 
-use piton_testkit::Sandbox;
 use piton_testkit::runs::{lay_plan, plan};
+use piton_testkit::{Sandbox, look_at_every_output};
 
 /// A repository for the binary that was built with these tests.
 fn sandbox() -> Sandbox {
+    look_at_every_output(telling::assert_hints);
     Sandbox::with_binary(env!("CARGO_BIN_EXE_piton"))
 }
 

@@ -79,5 +79,5 @@ fn in_the_claimed_worktree_run_step_claim_and_commit_need_no_name() {
         (&done["data"]["step"], &done["data"]["truth"]),
         (&"jwt".into(), &"verified".into())
     );
-    assert_eq!(lab.tip(), commit);
+    assert_eq!(done["data"]["commit"], commit.as_str());
 }

@@ -83,7 +83,7 @@ fn an_agent_asks_and_ends_and_the_next_one_is_told() {
     let answered = data(&sandbox, &["answer", &handle, &question, "2"]);
     assert_eq!((&answered["answer"], &answered["state"]), (&json!("形式"), &json!("answered")));
     let dry = data(&sandbox, &["resume", "--dry-run"]);
-    assert!(dry["steps"][0]["told"].as_str().expect("words").contains("was answered"), "{dry}");
+    assert!(dry["steps"][0]["text"].as_str().expect("words").contains("was answered"), "{dry}");
     sandbox.piton(&["resume"]).output().success();
     assert_applied_once(&sandbox, &question, "形式");
     assert_eq!(events_named(&sandbox, "claimed")[1]["entry"], "continue");

@@ -108,7 +108,7 @@ fn a_run_whose_only_holder_has_lapsed_says_so() {
         let seen = view(&sandbox);
         assert_eq!((&seen["step"], &seen["since"]), (&id.into(), &claim["lease_expires"]));
         let status = sandbox.piton(&["status", "plan.toml"]).output().success();
-        for part in ["lapsed", &own, "whose lease was over", "nobody is known to be at work"] {
+        for part in ["lapsed", &own, "whose lease was over", "no sign of work"] {
             assert!(status.stdout.contains(part), "{part}: {status}");
         }
         assert!(status.stderr.contains(next), "{status}");

@@ -64,7 +64,7 @@ fn assert_nobody_gets_it(sandbox: &Sandbox, trees: [&str; 2]) {
 fn a_heartbeat_says_stop_until_the_step_is_given_back_and_nobody_gets_it() {
     let (sandbox, one, two) = sandbox();
     claim(&sandbox, &one, &["--step", "jwt"]);
-    assert_eq!(data(&sandbox, &["stop", "plan.toml", "jwt"])["told"][0]["step"], "jwt");
+    assert_eq!(data(&sandbox, &["stop", "plan.toml", "jwt"])["asked"][0]["step"], "jwt");
     for _ in 0..3 {
         assert_eq!(beat(&sandbox, &one), "stop_requested");
     }
@@ -113,7 +113,7 @@ fn what_nobody_works_on_is_not_said_to_be_stopped() {
     let (sandbox, one, _) = sandbox();
     claim(&sandbox, &one, &["--step", "jwt"]);
     let out = sandbox.piton(&["stop", "plan.toml", "docs"]).output();
-    assert!(out.stdout.contains("nobody works on it"), "{out}");
+    assert!(out.stdout.contains("not being worked on"), "{out}");
     assert_eq!(events_named(&sandbox, "stop_requested").len(), 0);
     data(&sandbox, &["stop", "plan.toml", "jwt"]);
     let out = sandbox.piton(&["release", "plan.toml", "jwt", "--worktree", &one]).output();

@@ -93,7 +93,7 @@ impl Watch {
             let recorded = match taken {
                 Ok(Some(snapshot)) => {
                     let under = (&self.step, self.fence);
-                    record_snapshot(&mut self.log, under, snapshot).map(|()| self.show())
+                    record_snapshot(&mut self.log, under, snapshot).map(|()| self.show_if_due())
                 }
                 Ok(None) => Ok(()),
                 Err(error) => Err(error.into()),
@@ -105,6 +105,8 @@ impl Watch {
             // What fails now is tried again.
             let _the_next_time = snapshot::consolidate(self.tree.git());
         }
+        // Those that checkpoints have kept, too.
+        self.show();
     }
 
     fn take(&mut self) -> Result<Option<Snapshot>, GitError> {
@@ -136,9 +138,14 @@ impl Watch {
         let _best_effort = self.folder.write_risk(&self.risk);
     }
 
+    fn show_if_due(&mut self) {
+        if self.shown_at.is_none_or(|at| at.elapsed() >= self.shown_every) {
+            self.show();
+        }
+    }
+
     fn show(&mut self) {
-        let due = self.shown_at.is_none_or(|at| at.elapsed() >= self.shown_every);
-        if let Some((branch, step)) = self.shown.as_ref().filter(|_| due) {
+        if let Some((branch, step)) = &self.shown {
             step_snapshot::show(self.tree.git(), branch, step);
             self.shown_at = Some(Instant::now());
         }

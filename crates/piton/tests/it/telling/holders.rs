@@ -134,7 +134,7 @@ fn a_changed_plan_names_the_ways_that_are_open() {
     sandbox.write("plan.toml", &PLAN.replace("id = 'docs'", "id = 'docs'\ntitle = 'Say how'"));
     for verb in [&["worktree", "create", "plan.toml", "docs"][..], &["resume", "--dry-run"]] {
         let way = hint(&sandbox, "E048", verb);
-        let ways = commands(&sandbox, &way);
+        let ways = commands(&way);
         assert_eq!(ways[0], ["piton", "open", "plan.toml", "--accept-plan"], "{way}");
         // Somebody has a step: before that has ended the run is not left aside.
         assert_eq!((ways[1][1].as_str(), ways[2][3].as_str()), ("release", "--fresh"), "{way}");
@@ -157,7 +157,7 @@ fn what_is_missing_on_a_command_line_is_what_is_asked_for() {
     let (sandbox, one) = sandbox();
     // Before there is any run.
     let start = hint(&sandbox, "E064", &["start", "plan.toml", "jwt", "--worktree", &one]);
-    assert_eq!(commands(&sandbox, &start)[0][..3], ["piton", "claim", "plan.toml"], "{start}");
+    assert_eq!(commands(&start)[0][..3], ["piton", "claim", "plan.toml"], "{start}");
     assert!(hint(&sandbox, "E064", &["start"]).contains("piton claim --help"));
     for verb in [&["claim", "nope.toml", "--worktree", &one][..], &["start", "nope.toml", "jwt"]] {
         let (_, code, message) = refused(&sandbox, verb);
@@ -168,7 +168,7 @@ fn what_is_missing_on_a_command_line_is_what_is_asked_for() {
     assert_eq!(opened["step"], "jwt");
     sandbox.write("other.toml", "[plan]\nname = 'other'\n[[step]]\nid = 'a'\n");
     let other = hint(&sandbox, "E064", &["start", "other.toml", "a", "--worktree", &one]);
-    assert_eq!(commands(&sandbox, &other)[0][..3], ["piton", "claim", "other.toml"], "{other}");
+    assert_eq!(commands(&other)[0][..3], ["piton", "claim", "other.toml"], "{other}");
     let (_, code, message) = refused(&sandbox, &["claim", "nope.toml", "--worktree", &one]);
     assert_eq!(code, "E060", "{message}");
     assert_eq!(refused(&sandbox, &["claim", "nobody", "--worktree", &one]).1, "E064");
@@ -299,12 +299,12 @@ run = 'cat reviewed > shipped'
     let run = ["run", "plan.toml", "--trust"];
     let (exit, code, message) = refused(&sandbox, &run);
     assert_eq!((exit, code.as_str()), (4, "E066"), "{message}");
-    assert!(message.contains("claim review"), "{message}");
+    assert!(message.contains("until review is claimed"), "{message}");
     assert_eq!(step(&view(&sandbox), "build")["status"], "completed");
     let shown = sandbox.piton(&["status", "plan.toml"]).output().stdout;
-    assert!(shown.contains("somebody can claim review"), "{shown}");
+    assert!(shown.contains("review can be claimed"), "{shown}");
     let way = hint(&sandbox, "E066", &["resume"]);
-    let claimed = &commands(&sandbox, &way)[0];
+    let claimed = &commands(&way)[0];
     assert_eq!(claimed[3..5], ["--step", "review"], "{way}");
 
     let branch = view(&sandbox)["branch"].as_str().expect("a branch").to_owned();

@@ -34,7 +34,7 @@ fn advice(sandbox: &Sandbox, args: &[&str]) -> String {
     let hints: Vec<&str> = told.lines().filter_map(|line| line.strip_prefix("hint: ")).collect();
     assert!(!hints.is_empty(), "{args:?} says nothing: {told}");
     let hints = hints.join("\n");
-    assert_pasteable(sandbox, &hints);
+    assert_pasteable(&hints);
     hints
 }
 
@@ -116,7 +116,7 @@ fn what_a_holder_is_told_can_be_pasted() {
     let done = hint(&sandbox, "E050", &["release", "plan.toml", "docs", "--worktree", &one]);
     let reset = hint(&sandbox, "E073", &["reset", "plan.toml", "docs"]);
     assert_eq!(paste(&sandbox, &done, 0)["reset"], true);
-    assert_pasteable(&sandbox, &reset);
+    assert_pasteable(&reset);
     let nothing = hint(&sandbox, "E060", &["resume"]);
     assert_eq!(paste(&sandbox, &nothing, 0)["claimed"], true);
     let nothing = hint(&sandbox, "E060", &["run", "plan.toml", "--trust"]);
@@ -167,7 +167,7 @@ fn what_is_told_of_a_run_can_be_pasted() {
     let commands = [&empty["next"], &shown["next"], &asked["questions"][0]["commands"]];
     for command in commands.into_iter().flat_map(|list| list.as_array().expect("a list")) {
         let command = command.as_str().expect("a command");
-        assert_pasteable(&sandbox, &format!("`{command}`"));
+        assert_pasteable(&format!("`{command}`"));
     }
     // What only its reader can say stands for that, and is no answer.
     let (exit, _, message) = refused(&sandbox, &["answer", "q5", "…"]);
@@ -280,7 +280,7 @@ fn what_waits_beside_a_failure_is_told_and_can_be_pasted() {
     let handle = view(&sandbox)["handle"].as_str().expect("a handle").to_owned();
     assert!(told.contains(": Which?\n"), "{told}");
     assert!(told.contains(&format!("`piton questions {handle}`")), "{told}");
-    assert_pasteable(&sandbox, &told);
+    assert_pasteable(&told);
     let overview = sandbox.piton(&[]).output().success().stdout;
     assert!(overview.contains(&format!("  piton answer {handle} q")), "{overview}");
 
@@ -312,7 +312,7 @@ fn what_is_told_of_a_completion_that_is_refused_keeps_its_commit() {
     for told in [&open, &asked] {
         assert!(told.contains(&format!("--commit {commit}")), "{told}");
     }
-    let last = commands(&sandbox, &asked).len() - 1;
+    let last = commands(&asked).len() - 1;
     let done = paste(&sandbox, &asked, last);
     assert_eq!(done["truth"], "verified");
     assert_eq!(landed(&sandbox, "docs.md"), "how");
