@@ -569,7 +569,7 @@ fn a_branch_grows_by_a_commit_for_each_snapshot_and_goes_with_clean() {
     assert_eq!(log("--format=%B").matches("file: one").count(), 3);
     assert_eq!(sandbox.git(&["cat-file", "blob", &format!("{branch}~1:one")]), "75");
     sandbox.piton(&["merge"]).output().success();
-    sandbox.piton(&["clean", "--yes"]).output().success();
+    sandbox.piton(&["clean", "--apply"]).output().success();
     assert!(sandbox.try_git(&["rev-parse", "--verify", &branch]).is_err());
     sandbox.piton(&["undo"]).output().success();
     assert!(sandbox.try_git(&["rev-parse", "--verify", &branch]).is_ok());
