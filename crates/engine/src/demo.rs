@@ -95,7 +95,11 @@ pub fn demo(
     say(format!("figures has {} lines: kill -9 keeper {}", scene.lines, scene.keeper));
     machine::send(scene.keeper, Signal::KILL);
     let taken = disturbed.await_next_attempt(&scene)?;
-    say(format!("the worker noticed; the step continues after {} ms: {}", taken.ms(), taken.kept()));
+    say(format!(
+        "the worker noticed; the step continues after {} ms: {}",
+        taken.ms(),
+        taken.kept()
+    ));
 
     let scene = disturbed.in_the_middle("review")?;
     say(format!("review has {} lines: kill -9 agent {}", scene.lines, scene.agent));

@@ -14,7 +14,9 @@ use crate::exit::EXITS;
 pub fn commands() -> String {
     let mut root = cli::with_help().term_width(96);
     let shared = shared(&root);
-    let mut text = String::from("# Command line\n\n## piton\n\n");
+    let mut text = String::from(
+        "# Command line\n\n`piton help COMMAND` prints the same, with examples.\n\n## piton\n\n",
+    );
     block(&mut text, &mut root);
     text.push_str("## piton help protocol\n\n");
     let protocol = root.find_subcommand_mut("protocol").expect("the parser has it");
@@ -60,10 +62,13 @@ fn shared(command: &clap::Command) -> Shared {
     all
 }
 
+/// A command's help. Its examples are for the terminal.
 fn block(text: &mut String, command: &mut clap::Command) {
     let help = command.render_help().to_string();
     let help: Vec<&str> = help.lines().map(str::trim_end).collect();
-    let _ = writeln!(text, "```text\n{}\n```\n", help.join("\n").trim_end());
+    let help = help.join("\n");
+    let parts: Vec<&str> = help.split("\n\n").filter(|part| !part.starts_with("Example")).collect();
+    let _ = writeln!(text, "```text\n{}\n```\n", parts.join("\n\n").trim_end());
 }
 
 fn section(text: &mut String, command: &mut clap::Command, shared: &Shared) {
