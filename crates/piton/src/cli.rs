@@ -49,7 +49,7 @@ Exit status: 0 done, 1 failed, 2 usage, 4 needs a person, 5 claim lost,
 130 interrupted, 143 terminated.";
 
 /// The group that only `piton help protocol` lists: what agents and scripts use.
-const PROTOCOL: &str = "Commands";
+const PROTOCOL: &str = "Protocol";
 
 const ABOUT_PROTOCOL: &str = "\
 The protocol for agents and scripts: take a step, work on it, complete it
@@ -126,7 +126,7 @@ verbs! {
         Completions = "completions" in completions,
         Man = "man" in man,
     }
-    "Commands" {
+    "Protocol" {
         Open = "open" in verb::open,
         Ready = "ready" in verb::ready,
         Claim = "claim" in verb::claim,
@@ -194,8 +194,8 @@ pub(crate) fn with_help() -> clap::Command {
     let mut command = command();
     command.build();
     let protocol = format!("{ABOUT_PROTOCOL}\n\n{}", group(&command, PROTOCOL));
-    let groups = Verb::GROUPS.iter().map(|(title, _)| *title).filter(|title| *title != PROTOCOL);
-    let groups: Vec<String> = groups.map(|title| group(&command, title)).collect();
+    let titles = groups().iter().map(|(title, _)| *title).filter(|title| *title != PROTOCOL);
+    let groups: Vec<String> = titles.map(|title| group(&command, title)).collect();
     let head = command.get_styles().get_header();
     let template = format!(
         "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{}{head}Options:{head:#}\n{{options}}{{after-help}}",
@@ -205,10 +205,14 @@ pub(crate) fn with_help() -> clap::Command {
     command.help_template(template).subcommand(protocol.arg_required_else_help(true))
 }
 
+/// The groups of the help, each with the names of its verbs.
+pub(crate) fn groups() -> &'static [(&'static str, &'static [&'static str])] {
+    Verb::GROUPS
+}
+
 /// A group of the help: its title, and its verbs with what each does, a line each.
 fn group(command: &clap::Command, title: &str) -> String {
-    let names =
-        Verb::GROUPS.iter().filter(|(group, _)| *group == title).flat_map(|(_, names)| *names);
+    let names = groups().iter().filter(|(group, _)| *group == title).flat_map(|(_, names)| *names);
     let verbs = names.filter_map(|name| command.find_subcommand(name));
     let verbs = verbs.filter(|verb| !verb.is_hide_set()).map(|verb| {
         let name = command.get_styles().get_literal();

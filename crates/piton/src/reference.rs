@@ -14,21 +14,25 @@ use crate::exit::EXITS;
 pub fn commands() -> String {
     let mut root = cli::with_help().term_width(96);
     let shared = shared(&root);
-    let mut text = String::from("# Command line\n\n## piton\n\n");
-    block(&mut text, &mut root);
-    text.push_str("## piton help protocol\n\n");
-    let protocol = root.find_subcommand_mut("protocol").expect("the parser has it");
-    block(&mut text, protocol);
+    let mut text =
+        String::from("# Command line\n\n`piton help COMMAND` prints the same, with examples. ");
+    text.push_str("Without a command, piton shows what needs you.\n\n");
     text.push_str("## What many commands take\n\n| | |\n|---|---|\n");
-    for ((name, help), count) in &shared {
-        if *count >= SHARED_MIN {
-            let _ =
-                writeln!(text, "| `{}` | {} |", name.replace('|', "\\|"), help.replace('|', "\\|"));
-        }
+    let often = shared.iter().filter(|(_, count)| **count >= SHARED_MIN);
+    for (arg, _) in often {
+        let [name, help] = [&arg.0, &arg.1].map(|text| text.replace('|', "\\|"));
+        let _ = writeln!(text, "| `{name}` | {help} |");
     }
     text.push('\n');
-    for verb in root.get_subcommands_mut() {
-        section(&mut text, verb, &shared);
+    for (title, names) in cli::groups() {
+        let mut verbs = String::new();
+        for name in *names {
+            let verb = root.find_subcommand_mut(name);
+            verb.into_iter().for_each(|verb| section(&mut verbs, verb, &shared));
+        }
+        if !verbs.is_empty() {
+            let _ = write!(text, "## {title}\n\n{verbs}");
+        }
     }
     text
 }
@@ -60,25 +64,34 @@ fn shared(command: &clap::Command) -> Shared {
     all
 }
 
-fn block(text: &mut String, command: &mut clap::Command) {
-    let help = command.render_help().to_string();
+/// A text of the program. Its examples are for the terminal.
+fn block(text: &mut String, help: &str) {
     let help: Vec<&str> = help.lines().map(str::trim_end).collect();
-    let _ = writeln!(text, "```text\n{}\n```\n", help.join("\n").trim_end());
+    let help = help.join("\n");
+    let is_example = |part: &&str| part.trim_start().starts_with("Example");
+    let parts: Vec<&str> = help.split("\n\n").filter(|part| !is_example(part)).collect();
+    let help = parts.join("\n\n");
+    if !help.trim().is_empty() {
+        let _ = writeln!(text, "```text\n{}\n```\n", help.trim_matches('\n'));
+    }
 }
 
+/// How a verb is typed, what it does, and its own arguments.
 fn section(text: &mut String, command: &mut clap::Command, shared: &Shared) {
     if command.is_hide_set() || command.get_name() == "help" {
         return;
     }
-    let name = command.get_bin_name().unwrap_or("piton").to_owned();
     if command.get_subcommands().next().is_none() {
+        let usage = command.render_usage().to_string();
+        let usage = usage.trim_start_matches("Usage: ").replace(" [OPTIONS]", "");
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(text, "### `{usage}`\n\n{about}.\n");
         let is_shared = |arg: &clap::Arg| shared.get(&named(arg)).is_some_and(|n| *n >= SHARED_MIN);
-        let mut alone = command.clone().mut_args(|arg| {
+        let mut own = command.clone().help_template("{all-args}{after-help}").mut_args(|arg| {
             let hide = is_shared(&arg);
             arg.hide(hide)
         });
-        let _ = writeln!(text, "## {name}\n");
-        block(text, &mut alone);
+        block(text, &own.render_help().to_string());
     }
     for sub in command.get_subcommands_mut() {
         section(text, sub, shared);

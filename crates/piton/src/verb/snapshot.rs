@@ -126,7 +126,7 @@ struct WhichSnapshot {
 /// Which snapshot of it.
 #[derive(Debug, clap::Args)]
 struct One {
-    /// The newest one at a time (2026-11-15T14:05:00Z, 14:05, 10m ago as 10m), or the one with this id,
+    /// The newest one at a time (2026-11-15T14:05:00Z, 14:05, 10m for so long ago) or the one with this id,
     /// ref or FENCE/N [default: the newest]
     #[arg(long, value_name = "TIME|ID")]
     at: Option<String>,

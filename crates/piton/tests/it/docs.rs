@@ -208,7 +208,7 @@ fn the_readme_has_two_commands_and_ci_runs_exactly_those() {
 /// Every `name_of_a_test` and `file.rs` in the table of promises.
 #[test]
 fn promises_name_tests_that_exist() {
-    let readme = read("README.md");
+    let page = read("docs/promises.md");
     let (mut tests, mut files) = (String::new(), BTreeSet::new());
     let mut folders = vec![root().join("crates")];
     while let Some(folder) = folders.pop() {
@@ -222,17 +222,27 @@ fn promises_name_tests_that_exist() {
             }
         }
     }
-    let rows = readme.lines().filter(|line| line.starts_with("| P"));
+    let rows = page.lines().filter(|line| line.starts_with("| P"));
     let words: Vec<&str> = rows.flat_map(|row| row.split('`').skip(1).step_by(2)).collect();
     let is_test = |word: &&&str| word.matches('_').count() > 1 && !word.contains(' ');
     assert!(words.iter().filter(is_test).count() > 5, "{words:?}");
     for word in words {
         if word.ends_with(".rs") {
-            assert!(files.contains(word), "README.md: there is no {word}");
+            assert!(files.contains(word), "docs/promises.md: there is no {word}");
         } else if is_test(&&word) {
-            assert!(tests.contains(&format!("fn {word}(")), "README.md: there is no test {word}");
+            assert!(tests.contains(&format!("fn {word}(")), "docs/promises.md: no test {word}");
         }
     }
+}
+
+/// The anchors of a page's headings, as they are made of their words.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let headings = page.lines().filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| {
+        let words = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        words.chars().filter(|sign| sign.is_alphanumeric() || "-_".contains(*sign)).collect()
+    };
+    headings.map(anchor).collect()
 }
 
 #[test]
@@ -240,14 +250,19 @@ fn links_lead_somewhere() {
     let mut broken = Vec::new();
     for page in pages() {
         let text = read(&page);
-        for part in text.split("](").skip(1) {
-            let target = part.split([')', '#']).next().unwrap_or_default();
-            if target.is_empty() || target.contains("://") {
+        for link in text.split("](").skip(1).filter_map(|part| part.split(')').next()) {
+            let (target, anchor) = link.split_once('#').unwrap_or((link, ""));
+            if target.contains("://") {
                 continue;
             }
-            let path = root().join(&page).with_file_name(target);
-            if !path.exists() {
-                broken.push(format!("{}: {target}", page.display()));
+            let path = match target {
+                "" => root().join(&page),
+                target => root().join(&page).with_file_name(target),
+            };
+            let there =
+                path.exists() && (anchor.is_empty() || anchors(&read(&path)).contains(anchor));
+            if !there {
+                broken.push(format!("{}: {link}", page.display()));
             }
         }
     }
@@ -341,14 +356,14 @@ fn what_the_verbs_answer_is_documented_and_nothing_else() {
     let rare = ["step", "title", "index", "why", "unkept", "blocked_more", "passed_over"];
     let rare = rare.map(str::to_owned);
     for (verb, names) in &documented {
-        let told = &seen[verb.as_str()];
-        let secret: Vec<_> = told
+        let answered = &seen[verb.as_str()];
+        let secret: Vec<_> = answered
             .iter()
             .filter(|name| !names.contains(*name) && !everywhere.contains(name))
             .collect();
         assert!(secret.is_empty(), "{verb} answers {secret:?}, which is not documented");
         let missing: Vec<_> =
-            names.iter().filter(|name| !told.contains(*name) && !rare.contains(name)).collect();
+            names.iter().filter(|name| !answered.contains(*name) && !rare.contains(name)).collect();
         assert!(missing.is_empty(), "{verb} does not answer {missing:?}");
     }
 }
