@@ -43,6 +43,9 @@ type Shared = BTreeMap<(String, String), usize>;
 /// From how many commands on an argument is shown once for all of them.
 const SHARED_MIN: usize = 3;
 
+/// What every command takes.
+const EVERYWHERE: [&str; 3] = ["json", "directory", "help"];
+
 fn named(arg: &clap::Arg) -> (String, String) {
     let short = arg.get_short().map(|short| format!("-{short}, ")).unwrap_or_default();
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
@@ -85,8 +88,13 @@ fn section(text: &mut String, command: &mut clap::Command, shared: &Shared) {
         let usage = command.render_usage().to_string();
         let usage = usage.trim_start_matches("Usage: ").replace(" [OPTIONS]", "");
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-        let _ = writeln!(text, "### `{usage}`\n\n{about}.\n");
         let is_shared = |arg: &clap::Arg| shared.get(&named(arg)).is_some_and(|n| *n >= SHARED_MIN);
+        let also = command.get_arguments().filter(|arg| is_shared(arg) && !arg.is_global_set());
+        let also = also.filter_map(clap::Arg::get_long).filter(|long| !EVERYWHERE.contains(long));
+        let also: Vec<String> = also.map(|long| format!("`--{long}`")).collect();
+        let also =
+            if also.is_empty() { String::new() } else { format!(" Also: {}.", also.join(", ")) };
+        let _ = writeln!(text, "### `{usage}`\n\n{about}.{also}\n");
         let mut own = command.clone().help_template("{all-args}{after-help}").mut_args(|arg| {
             let hide = is_shared(&arg);
             arg.hide(hide)
