@@ -138,7 +138,7 @@ pub(crate) fn program_in(path: &OsStr, program: &str) -> bool {
 /// The plan itself is read where it lies, and piton's own folder is not work.
 fn uncommitted(project: &Project, plan: &Path) -> Option<Finding> {
     let here = Worktree::at(&project.git, project.git.here());
-    let seen = here.status(StatusDepth::Folders).ok()?;
+    let seen = here.status(StatusDepth::Files).ok()?;
     let plan = std::fs::canonicalize(plan).ok();
     let is_work = |path: &&[u8]| {
         let own = path.starts_with(b".piton/") || *path == b"piton.toml";

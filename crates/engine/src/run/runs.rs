@@ -66,7 +66,7 @@ pub fn trusted(project: &Project, log: &Log) -> Result<Trusted, EngineError> {
     Trusted::require(project, &plan_file(project, run), run.plan(), agents)
 }
 
-/// The run somebody means: a handle, an id, a unique prefix of either, or a plan's path. Nobody
+/// The run somebody means: a handle, an id, a unique prefix of either, a plan's path or its name. None
 /// named: the only unfinished one, else the newest.
 pub fn find(
     project: &Project,
@@ -137,6 +137,7 @@ fn find_named(project: &Project, store: &Arc<dyn Store>, asked: &str) -> Result<
         |row: &&NamedRow| row.handle.as_str().starts_with(asked) || row.id.starts_with(asked);
     let handles = |rows: Vec<&NamedRow>| rows.iter().map(|row| row.handle.clone()).collect();
     match rows.iter().filter(begins).collect::<Vec<_>>().as_slice() {
+        [] if let Some(log) = find_by_plan_name(project, store, asked)? => Ok(log),
         [] => {
             let first = asked.chars().next();
             let near = |row: &&NamedRow| row.handle.as_str().chars().next() == first;
@@ -147,6 +148,25 @@ fn find_named(project: &Project, store: &Arc<dyn Store>, asked: &str) -> Result<
         several => Err(EngineError::AmbiguousRun {
             asked: asked.to_owned(),
             handles: handles(several.to_vec()),
+        }),
+    }
+}
+
+/// The unfinished run of a plan with this name, else the newest.
+fn find_by_plan_name(
+    project: &Project,
+    store: &Arc<dyn Store>,
+    name: &str,
+) -> Result<Option<Log>, EngineError> {
+    let is_named = |log: &Log| log.run().plan().name == name;
+    let mut unfinished: Vec<Log> =
+        unfinished_runs(project, store)?.into_iter().flatten().filter(is_named).collect();
+    match unfinished.len() {
+        0 => Ok(list(store, &Runs::All)?.into_iter().flatten().filter(is_named).next_back()),
+        1 => Ok(unfinished.pop()),
+        _ => Err(EngineError::AmbiguousRun {
+            asked: name.to_owned(),
+            handles: unfinished.iter().map(|log| log.run().opened.handle.clone()).collect(),
         }),
     }
 }

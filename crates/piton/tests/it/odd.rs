@@ -424,7 +424,7 @@ fn a_run_is_found_by_a_beginning_that_only_it_has() {
     let first = data(&sandbox, &["open", "plan.toml"])["run"]["handle"].clone();
     let second = data(&sandbox, &["open", "other.toml"])["run"]["handle"].clone();
     let (first, second) = (first.as_str().expect("a handle"), second.as_str().expect("a handle"));
-    let (exit, code, message) = refused(&sandbox, &["claim", "auth-", "--worktree", &one]);
+    let (exit, code, message) = refused(&sandbox, &["claim", "auth", "--worktree", &one]);
     assert_eq!((exit, code.as_str()), (2, "E064"));
     assert!(message.contains(first) && message.contains(second), "{message}");
     let same = first.bytes().zip(second.bytes()).take_while(|(a, b)| a == b).count();
@@ -433,6 +433,6 @@ fn a_run_is_found_by_a_beginning_that_only_it_has() {
     data(&sandbox, &["start", &first[..=same], "jwt", "--worktree", &one]);
     let run = claimed["run"].as_str().expect("an id");
     data(&sandbox, &["heartbeat", run, "jwt", "--worktree", &one]);
-    let (exit, code, _) = refused(&sandbox, &["start", "auth-", "jwt", "--worktree", &one]);
+    let (exit, code, _) = refused(&sandbox, &["start", "auth", "jwt", "--worktree", &one]);
     assert_eq!((exit, code.as_str()), (2, "E064"));
 }

@@ -49,7 +49,7 @@ fn the_plan_is_found_from_a_folder_below() {
     sandbox.write("src/deep/x", "");
     let deep = sandbox.path("src/deep");
     let run = sandbox.piton(&["run", "--trust"]).cwd(&deep).output().success();
-    assert!(run.stderr.contains("x-"), "{run}");
+    assert!(run.stderr.contains("a new run, 1 step"), "{run}");
     assert_eq!(events_named(&sandbox, "completed").len(), 1);
     std::fs::remove_file(sandbox.path("plan.toml")).expect("it is there");
     let none = sandbox.piton(&["run"]).cwd(&deep).output().expect_code(2);
