@@ -32,6 +32,7 @@ fn sandbox(script: &str) -> Sandbox {
     let steps = [
         agent_step(&sandbox, "work", script, ""),
         command_step(&sandbox, "after", "cp work.txt copy.txt", "needs = ['work']"),
+        command_step(&sandbox, "last", "cp copy.txt last.txt", "needs = ['after']"),
     ];
     lay_plan(&sandbox, &plan(&sandbox, &steps));
     sandbox
@@ -75,7 +76,7 @@ fn assert_finished(sandbox: &Sandbox, starts: usize) {
     assert_eq!(run["status"], "completed", "{run:#}");
     let branch = run["branch"].as_str().expect("a branch");
     let files = sandbox.git(&["ls-tree", "--name-only", branch]);
-    assert_eq!(files, ".gitignore\nREADME.md\ncopy.txt\ndone.txt\nwork.txt");
+    assert_eq!(files, ".gitignore\nREADME.md\ncopy.txt\ndone.txt\nlast.txt\nwork.txt");
     assert!(completions(sandbox).values().all(|times| *times == 1));
     assert_eq!(sandbox.lines(sandbox.mark("starts")), starts);
     sandbox.wait_no_processes();
@@ -268,7 +269,7 @@ fn assert_goes_on_to_its_end(sandbox: &Sandbox, agent: u32) {
     std::fs::write(sandbox.mark("go"), "").expect("the sandbox is writable");
     sandbox.wait_until("the end of the run", || view(sandbox)["status"] == "completed");
     assert_finished(sandbox, 1);
-    assert_eq!(events_named(sandbox, "claimed").len(), 2, "each step once");
+    assert_eq!(events_named(sandbox, "claimed").len(), 3, "each step once");
 }
 
 #[test]
