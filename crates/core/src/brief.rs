@@ -139,7 +139,7 @@ fn reported(text: &mut String, report: &Report, entry: Entry) {
     if told.is_empty() {
         return;
     }
-    text.push_str("- Reported by the earlier attempt; nobody has checked it:\n");
+    text.push_str("- Reported by the earlier attempt, not checked:\n");
     for (name, value) in told {
         let mut lines = value.lines();
         let _ = writeln!(text, "  - {name}: {}", lines.next().unwrap_or_default());

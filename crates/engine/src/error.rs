@@ -116,7 +116,7 @@ pub enum EngineError {
     NoOwnTree { handle: Handle, step: StepRef },
     #[error("there is no worktree at {}", path.display())]
     NoTree { path: PathBuf },
-    #[error("the records of its run are gone, and nobody knows where step {step} was worked on")]
+    #[error("the records of its run are gone: where step {step} was worked on is unknown")]
     NoRecords { step: StepRef },
     #[error("its worktree is on another host: {host}")]
     OtherHost { host: String },

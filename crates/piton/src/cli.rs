@@ -32,11 +32,11 @@ pub(crate) struct Cli {
 #[derive(Debug, clap::Args)]
 struct Every {
     /// Answer with one JSON object on stdout; errors too
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 900)]
     json: bool,
 
     /// Work as if started in this folder
-    #[arg(short = 'C', long = "directory", global = true, value_name = "DIR")]
+    #[arg(short = 'C', long = "directory", global = true, value_name = "DIR", display_order = 900)]
     directory: Option<PathBuf>,
 }
 

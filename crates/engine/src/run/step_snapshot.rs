@@ -70,8 +70,8 @@ pub(crate) fn message(
     // Indented, so that no line of it can be taken for a trailer.
     let row =
         |(name, text): (&str, String)| format!("  {name}: {}\n", text.replace('\n', "\n    "));
-    let told: String = report.describe().into_iter().map(row).collect();
-    let reported = if told.is_empty() { told } else { format!("Reported, not checked:\n{told}\n") };
+    let rows: String = report.describe().into_iter().map(row).collect();
+    let reported = if rows.is_empty() { rows } else { format!("Reported, not checked:\n{rows}\n") };
     let percent = report.progress.map_or_else(String::new, |percent| format!(" ({percent}%)"));
     format!(
         "piton: snapshot of {step} {why}{percent}\n\n{reported}Piton-Run: {handle}\nPiton-Step: {step}\nPiton-Fence: {fence}\n"

@@ -211,7 +211,7 @@ fn give_way(
         return Err(in_the_way(act, &log).into());
     }
     log.submit(&Command::Abandon { host: project.host.clone(), keep_until: None })?;
-    Ok(Some(format!("{}, on which nobody had worked, is abandoned", log.run().opened.handle)))
+    Ok(Some(format!("{}, which had no work, is abandoned", log.run().opened.handle)))
 }
 
 /// Whether nobody has ever held a step of a run.

@@ -168,7 +168,7 @@ fn selected(row: &TreeRow, ask: CleanAsk, now: Millis) -> Result<(), Reason> {
     }
     match (ask.older_than, row.changed_at) {
         (Some(age), Some(at)) if now.since(at) < age => Err("it was in use more recently".into()),
-        (Some(_), None) => Err("nobody knows when it was last in use".into()),
+        (Some(_), None) => Err("when it was last in use is unknown".into()),
         _ => Ok(()),
     }
 }

@@ -60,7 +60,7 @@ fn what_was_reported_from_inside_reaches_the_next_prompt() {
     let prompt = sandbox.read(attempt_folder(&sandbox, &attempts[1]["attempt"]).join("prompt.md"));
     drop(resumed);
     assert!(prompt.contains("interrupted (process_kill)"), "{prompt}");
-    assert!(prompt.contains("Reported by the earlier attempt; nobody has checked it"), "{prompt}");
+    assert!(prompt.contains("Reported by the earlier attempt, not checked"), "{prompt}");
     for (_, _, text) in REPORTED {
         assert!(message.contains(text), "no {text:?} in\n{message}");
         assert!(prompt.contains(text), "no {text:?} in\n{prompt}");
