@@ -22,7 +22,7 @@ const HEAD: &str = "HEAD";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton complete --commit              in the claimed worktree: what HEAD is there
+  piton complete --commit              HEAD of your claimed worktree
   piton complete auth-calm-otter jwt --fence 7 --commit 3f2a91c
   piton complete auth-calm-otter jwt --fence 7
   piton complete auth-calm-otter jwt --fence 7 --force --reason 'done elsewhere'

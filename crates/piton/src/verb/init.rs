@@ -19,8 +19,8 @@ Examples:
   piton init
   piton init plans/night.toml --agent codex
 
-Finds the coding agent in PATH and the project's tests, and writes example steps.
-Runs nothing and overwrites nothing.")]
+Finds the coding agent in PATH and the project's tests, and writes example
+steps. Runs nothing and overwrites nothing.")]
 pub(crate) struct Args {
     /// The file to write, inside the repository
     #[arg(default_value = "plan.toml")]

@@ -20,7 +20,7 @@ Examples:
 
 The base branch is the plan's `base`, or what was checked out when the run was
 opened. A conflict (E087), or uncommitted changes in files that it changes
-(E088), refuse it. A checkout of it is updated too. Safe to repeat after a crash.")]
+(E088), refuse it. Its checkout is updated too. Safe to repeat after a crash.")]
 pub(crate) struct Args {
     /// The run: its handle or the beginning of it, or its plan [default: the unfinished one]
     run: Option<String>,
