@@ -128,7 +128,7 @@ pub fn ready(run: &Run, asker: &Asker<'_>) -> Vec<StepRef> {
 pub fn count_ready(run: &Run, asker: &Asker<'_>) -> usize {
     let held = run.held().filter(|(step, _)| claimable(run, step, asker).is_ok()).count();
     let free = run.free(|lock| busy_by(run, lock, None, asker).is_some());
-    if owner_of_place(run, asker).is_some() {
+    if owner_of_place(run, asker).is_some() || !run.terms.steps.is_empty() {
         return ready(run, asker).len();
     }
     // What else stands against one free step is the run's: it stands against all.
@@ -203,6 +203,7 @@ pub(crate) fn awaits_needs_alone(run: &Run, index: usize) -> bool {
     matches!(state.phase, Phase::Pending { .. })
         && !run.has_needs_met(index)
         && !state.is_stopped()
+        && (run.terms.steps.is_empty() || run.terms.has(&run.ref_at(index)))
         && state.open_question().is_none()
         && barred(run).is_ok()
         && run.fatal().is_none()
@@ -221,12 +222,18 @@ pub fn barred(run: &Run) -> Result<(), Refusal> {
 fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result<Entry, Refusal> {
     let (plan, state) = (&run.plan().steps[index], run.step_at(index));
     barred(run)?;
-    let work = match run.trees().has_work(asker.holder.host(), step) {
+    let kept = matches!(asker.holder, Holder::Keeper { .. });
+    if kept && !run.terms.has(step) {
+        return Err(Refusal::NotChosen(step.clone()));
+    }
+    let ground = run.ground(match run.trees().has_work(asker.holder.host(), step) {
         true => WorkIs::Here,
         false => WorkIs::Elsewhere,
+    });
+    let entry = match entry_of(step, (plan, state), ground)? {
+        Entry::Continue if asker.observed.lost.contains(step) => Entry::Fresh,
+        entry => entry,
     };
-    let entry = entry_of(step, (plan, state), work)?;
-    let kept = matches!(asker.holder, Holder::Keeper { .. });
     if let (true, Phase::Held { attempt: lost, .. }) = (kept, &state.phase)
         && asks_first(plan, state)
     {
@@ -251,7 +258,7 @@ fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result
         return Ok(entry);
     }
     // Whoever claims from a worktree of their own sees to the rest themselves.
-    Ok(state.agent_entry(&plan.work))
+    Ok(state.agent_entry(&plan.work, ground.enough))
 }
 
 /// Whether a lapsed claim may be believed again: nobody else has got a slot of its locks, or its
@@ -416,17 +423,17 @@ fn tree_for(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Option<TreeNo> {
 
 /// So many steps are attempted at once.
 fn free_job(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<(), Refusal> {
-    let jobs = jobs(run, asker.observed);
+    let jobs = jobs(run);
     let others = run.held().filter(|(other, held)| other != step && is_kept(held));
     let busy = others.filter(|(other, held)| is_believed(other, held, asker)).count();
     if busy >= jobs as usize { Err(Refusal::JobsBusy { jobs }) } else { Ok(()) }
 }
 
-/// How many attempts at once whoever looks goes up to.
-pub(crate) fn jobs(run: &Run, observed: &Observed) -> u32 {
+/// How many attempts at once there are at most.
+pub(crate) fn jobs(run: &Run) -> u32 {
     match run.plan().isolation {
         Isolation::Run => 1,
-        Isolation::Step => observed.jobs.unwrap_or_else(|| run.plan().jobs()),
+        Isolation::Step => run.terms.jobs.unwrap_or_else(|| run.plan().jobs()),
     }
 }
 

@@ -24,7 +24,7 @@ use steer::{decide_abandon, decide_accept, decide_reopen, decide_resume, decide_
 pub use ask::asked;
 pub use command::{Command, Request};
 pub use complete::{completable, completed_with};
-pub use steer::{acceptable, may_forget};
+pub use steer::{acceptable, may_forget, to_restart};
 
 mod ask;
 mod command;
@@ -64,7 +64,7 @@ pub fn decide(
         Command::Retry { steps, host } => decide_retry(run, steps, host),
         Command::Skip { step, reason, host } => decide_skip(run, step, reason, host),
         Command::Stop { scope, cause, haste } => decide_stop(run, scope, *cause, *haste),
-        Command::Resume { host, confirmed } => Ok(decide_resume(run, host, *confirmed)),
+        Command::Resume { host, confirmed, terms } => decide_resume(run, host, *confirmed, terms),
         Command::Abandon { host, keep_until } => decide_abandon(run, host, *keep_until),
         Command::Reopen { host } => Ok(decide_reopen(run, host)),
         Command::IntendMerge(intent) if run.merging.as_ref() == Some(intent) => Ok(nothing()),

@@ -1,7 +1,7 @@
 //! Events: past-tense facts, the only truth about a run. Their JSON bodies are a public, versioned
 //! format (docs/events.md). Nothing here decides; `decide` is their only author.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,8 @@ pub enum Event {
     Resumed {
         host: HostId,
         confirmed: bool,
+        #[serde(default, skip_serializing_if = "Terms::is_default")]
+        terms: Terms,
     },
     /// The branch `into` is about to be moved from `onto` to `to`, with what the run had landed by `tip`.
     MergeIntended(MergeIntent),
@@ -85,6 +87,35 @@ pub enum Event {
     Reopened {
         host: HostId,
     },
+}
+
+/// What was asked for when a run goes on: in force until it is asked for again.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Terms {
+    /// Only these are started; without any, all are.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub steps: BTreeSet<StepRef>,
+    /// How many attempts at once, where the plan's own number is not what is wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jobs: Option<u32>,
+    /// Interrupted and failed steps were made to begin again from their base: once, with this event.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub restart: bool,
+    /// The progress in percent, as reported, from which an agent goes on in its tree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<u8>,
+}
+
+impl Terms {
+    fn is_default(&self) -> bool {
+        *self == Terms::default()
+    }
+
+    /// Whether a step is started under them.
+    pub fn has(&self, step: &StepRef) -> bool {
+        self.steps.is_empty() || self.steps.contains(step)
+    }
 }
 
 /// The claim that something is written under: its step and its fence.
@@ -457,6 +488,11 @@ pub enum About {
         /// Paths that differ from the step's base, and the snapshot that has them.
         changed: u64,
         kept: Option<String>,
+    },
+    /// The step was interrupted so often in a row without new progress, the last time by this.
+    NoProgress {
+        times: u32,
+        cause: Cause,
     },
     /// The step's agent has failed twice in the same way, and would perhaps go on failing.
     Repetition {

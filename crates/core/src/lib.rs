@@ -36,3 +36,5 @@ pub mod retention;
 
 pub mod brief;
 pub mod view;
+
+pub mod resume_view;

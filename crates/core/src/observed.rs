@@ -1,10 +1,10 @@
 //! What was seen of the machine: data that the rules are asked with. The engine looks; nothing here does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::Cause;
 use crate::exit::AgentExit;
-use crate::ids::{AttemptId, HostId, TreeNo};
+use crate::ids::{AttemptId, HostId, StepRef, TreeNo};
 use crate::time::Millis;
 
 /// What was seen of an attempt's holder. Kernel locks speak; pids only explain.
@@ -27,8 +27,8 @@ pub struct Observed {
     pub outside: BTreeMap<AttemptId, TreeNo>,
     /// Who looked.
     pub host: HostId,
-    /// How many attempts at once they go up to; the plan's number where they did not say.
-    pub jobs: Option<u32>,
+    /// Steps of which nothing is left to go on from: their worktree is gone, and nothing of it was kept.
+    pub lost: BTreeSet<StepRef>,
     pub attempts: BTreeMap<AttemptId, Sighting>,
     /// A worker of the run lives on this host.
     pub worker: bool,

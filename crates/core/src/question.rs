@@ -33,7 +33,7 @@ pub const CONTINUE: &str = "continue";
 pub const RESTART: &str = "restart";
 pub const STOP: &str = "stop";
 
-/// The answers to questions about failures, beside [`STOP`]: what failed is tried again; it is left as it
+/// The answers to questions about failures and interruptions that repeat themselves, beside [`STOP`]: what failed is tried again; it is left as it
 /// failed, and the rest goes on; the step is skipped.
 pub const TRY_AGAIN: &str = "try again";
 pub const GO_ON: &str = "go on";
@@ -74,6 +74,11 @@ impl Question {
     /// Whether a person said that the step is to be done again, instead of landing its commit.
     pub(crate) fn is_to_restart(&self) -> bool {
         self.is_about_landing() && self.answer() == Some(RESTART)
+    }
+
+    /// Whether it asks only if the step is tried again: whoever wants the run to go on may say so beforehand.
+    pub(crate) fn is_about_progress(&self) -> bool {
+        matches!(self.about.as_deref(), Some(About::NoProgress { .. }))
     }
 
     pub(crate) fn is_about_landing(&self) -> bool {

@@ -5,7 +5,7 @@ use crate::claim::{Asker, Granted, awaits_needs_alone, claimable_at, is_at_work,
 use crate::decide::{Command, Request, decide};
 use crate::decided::Lease;
 use crate::event::{Cause, Entry, Failure, Holder, Under};
-use crate::ids::{BootId, Fence, HostId, LockName, QuestionId, StepRef};
+use crate::ids::{BootId, Fence, LockName, QuestionId, StepRef};
 use crate::observed::{Corpse, Observed, Sighting};
 use crate::record::Record;
 use crate::refusal::Refusal;
@@ -70,6 +70,8 @@ pub enum Action {
     },
     /// There is nothing to start: others claim it.
     AwaitHolder,
+    /// Not among the steps that the run was resumed with.
+    LeaveOut,
     /// Stopped on request: goes on when somebody resumes.
     StayStopped,
     StayFailed,
@@ -93,6 +95,8 @@ pub enum Because {
     HolderLost,
     /// What it waited for was answered.
     Answered,
+    /// Somebody wants it to begin again.
+    Reset,
 }
 
 /// For every step in plan order, what to do about it now.
@@ -118,18 +122,6 @@ pub(crate) fn worker(observed: &Observed) -> Holder {
     Holder::Keeper { host: observed.host.clone(), boot: BootId(String::new()) }
 }
 
-/// What a resume would do: as [`recover`], once the request itself has lifted what stops held back.
-pub fn on_resume(
-    run: &Run,
-    host: &HostId,
-    observed: &Observed,
-    leases: &[Lease],
-    now: &Moment,
-) -> Vec<Recovery> {
-    let request = Command::Resume { host: host.clone(), confirmed: false };
-    recover(&foreseen(run.clone(), &request, now), observed, leases, now)
-}
-
 fn action_for(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Action {
     let state = run.step_at(index);
     match claimable_at(run, index, step, asker) {
@@ -153,6 +145,7 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         Refusal::HeldElsewhere { fence, until, .. } => Action::AwaitLease { fence, until },
         Refusal::AskFirst { fence, .. } => Action::Expire { fence },
         Refusal::NeedsUnmet { .. } => Action::AwaitNeeds,
+        Refusal::NotChosen(_) => Action::LeaveOut,
         Refusal::TreeBusy { by } => Action::AwaitTree { by },
         Refusal::JobsBusy { jobs } => Action::AwaitJobs { jobs },
         Refusal::LockBusy { lock, by } => Action::AwaitLock { lock, by },
@@ -165,9 +158,7 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
             Action::StayStopped
         }
         Refusal::QuestionOpen { question, text, .. } => Action::AwaitAnswer { question, text },
-        refusal @ (Refusal::NeedsPerson { .. } | Refusal::Obstructed { .. }) => {
-            Action::Ask { question: refusal.to_string() }
-        }
+        refusal @ Refusal::Obstructed { .. } => Action::Ask { question: refusal.to_string() },
         Refusal::UnknownStep(_)
         | Refusal::StaleFence { .. }
         | Refusal::NotClaimed { .. }
@@ -224,21 +215,32 @@ fn after_burial(
 }
 
 /// The run as it will be once this dead attempt is recorded.
-pub(crate) fn buried(run: &Run, under: &Under, corpse: &Corpse, now: &Moment) -> Run {
+fn buried(run: &Run, under: &Under, corpse: &Corpse, now: &Moment) -> Run {
     let mut before = run.clone();
     before.expect_changes(&under.step, corpse.changed);
     let command = Command::Under(under.clone(), Request::Bury(corpse.clone()));
-    foreseen(before, &command, now)
+    foreseen(before, &command, now).expect("the dead can be buried")
+}
+
+/// The run as it will be once every death that was seen is recorded.
+pub(crate) fn all_buried(run: &Run, observed: &Observed, now: &Moment) -> Run {
+    let mut after = run.clone();
+    for (step, attempt) in run.held() {
+        if let Sighting::Dead(corpse) = observed.of(attempt.id) {
+            after = buried(&after, &Under { step, fence: attempt.fence }, corpse, now);
+        }
+    }
+    after
 }
 
 /// The run as it will be once this command is decided.
-fn foreseen(mut run: Run, command: &Command, now: &Moment) -> Run {
-    let decided = decide(&run, command, &[], now).expect("a command made from the run itself");
+pub(crate) fn foreseen(mut run: Run, command: &Command, now: &Moment) -> Result<Run, Refusal> {
+    let decided = decide(&run, command, &[], now)?;
     for body in decided.bodies() {
         let record = Record::following(run.opened.run, run.cursor, now.wall, body.clone());
         run.apply(&record).expect("what decide emits can be folded");
     }
-    run
+    Ok(run)
 }
 
 fn because(state: &Step) -> Because {
@@ -248,6 +250,7 @@ fn because(state: &Step) -> Because {
         Phase::Failed { why, .. } => Because::Failed(why.clone()),
         Phase::Held { .. } => Because::HolderLost,
         Phase::Suspended { .. } => Because::Answered,
+        Phase::Pending { .. } if state.begins_again() => Because::Reset,
         Phase::Pending { .. } | Phase::Completed { .. } | Phase::Skipped { .. } => {
             Because::NeedsMet
         }
@@ -265,7 +268,7 @@ fn limit_to_jobs(run: &Run, asker: &Asker<'_>, recoveries: &mut [Recovery]) {
     let mut entering: Vec<usize> =
         (0..recoveries.len()).filter(|at| enters(&recoveries[*at])).collect();
     entering.sort_by_key(|at| !left(&recoveries[*at]));
-    let jobs = jobs(run, asker.observed);
+    let jobs = jobs(run);
     let at_work = |(step, held): &(StepRef, &Attempt)| {
         let taken_over = entering.iter().any(|at| recoveries[*at].step == *step);
         !taken_over && is_at_work(step, held, asker)

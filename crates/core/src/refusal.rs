@@ -48,8 +48,8 @@ pub enum Refusal {
     RunAbandoned,
     #[error("the run is neither completed nor abandoned")]
     RunNotOver,
-    #[error("step {step} was interrupted {times} times in a row without new progress ({why})")]
-    NeedsPerson { step: StepRef, times: u32, why: String },
+    #[error("step {0} is not among the steps that the run was resumed with")]
+    NotChosen(StepRef),
     #[error("step {step} cannot go on by itself: {why}")]
     Obstructed { step: StepRef, why: String },
     #[error("step {step} is not verified")]

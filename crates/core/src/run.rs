@@ -9,17 +9,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{
     BadEvent, Cause, Claimed, Event, Fact, Haste, Holder, MergeIntent, RunOpened, Scope, Snapshot,
-    SnapshotReason,
+    SnapshotReason, Terms,
 };
 use crate::graph::Graph;
 use crate::ids::{Hash, LockName, Oid, Position, StepId, StepRef};
+use crate::limits::CONTINUE_PERCENT_MIN;
 use crate::packing::{PackedList, as_json, shared};
 use crate::plan::{Plan, PlanStep};
 use crate::question::Question;
 use crate::record::{Cursor, Record};
 use crate::time::Millis;
 
-pub(crate) use entry::{WorkIs, asks_first, entry_of};
+pub(crate) use entry::{Ground, WorkIs, asks_first, entry_of};
 pub(crate) use failures::Rest;
 pub use step::{
     Attempt, Ending, Idle, Inherited, KeptSnapshot, PastAttempt, Phase, Step, Trace, VerifiedCommit,
@@ -42,6 +43,9 @@ pub struct Run {
     pub changed_at: Millis,
     /// A stop of the whole run that nobody has lifted.
     pub stop: Option<Stop>,
+    /// What was asked for when it was last asked to go on.
+    #[serde(with = "as_json")]
+    pub terms: Terms,
     /// Somebody gave it up, and nobody has reopened it.
     pub abandoned: Option<Abandonment>,
     /// The commit that the step completed last was landed with: the run's branch must contain it.
@@ -197,6 +201,7 @@ impl Run {
             opened_at: first.at,
             changed_at: first.at,
             stop: None,
+            terms: Terms::default(),
             abandoned: None,
             landed: None,
             merging: None,
@@ -292,7 +297,7 @@ impl Run {
         self.plan().steps[index].id.clone()
     }
 
-    fn ref_at(&self, index: usize) -> StepRef {
+    pub(crate) fn ref_at(&self, index: usize) -> StepRef {
         StepRef::first(self.id_at(index))
     }
 
@@ -386,7 +391,10 @@ impl Run {
             Event::StopRequested { scope: Scope::Run, cause, haste } => {
                 self.stop = Some(Stop { cause: *cause, haste: *haste, at: record.at });
             }
-            Event::Resumed { confirmed, .. } => self.lift(*confirmed),
+            Event::Resumed { confirmed, terms, .. } => {
+                self.lift(*confirmed);
+                self.terms = Terms { restart: false, ..terms.clone() };
+            }
             Event::Abandoned { keep_until, .. } => {
                 if self.held().next().is_some() || self.abandoned.is_some() {
                     return Err(illegal(Illegal::NotToAbandon));
@@ -586,10 +594,15 @@ impl Run {
         let free = self.has_needs_met(index) && {
             let (plan, step) = (&self.graph.plan().steps[index], &self.steps[index]);
             // Whether there is an entry is the same wherever the work was done; which one is not.
-            let entry = entry_of(&self.ref_at(index), (plan, step), WorkIs::Here);
+            let entry = entry_of(&self.ref_at(index), (plan, step), self.ground(WorkIs::Here));
             !matches!(step.phase, Phase::Held { .. }) && entry.is_ok()
         };
         self.sets.free.set(index, free);
+    }
+
+    /// What the next attempt at a step would find, its work being there.
+    pub(crate) fn ground(&self, work: WorkIs) -> Ground {
+        Ground { work, enough: self.terms.threshold.unwrap_or(CONTINUE_PERCENT_MIN) }
     }
 
     /// For looking ahead: without the questions that the log does not have yet.

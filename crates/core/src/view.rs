@@ -9,17 +9,16 @@ use crate::claim::{Asker, believed_until, free_slots, outside_in_place};
 use crate::decided::Lease;
 use crate::event::{
     About, Cause, CheckoutChanges, Entry, Failure, Holder, Interruption, Mark, Omission, Priority,
-    Report, Stage, Truth, Under, Waived,
+    Report, Stage, Truth, Waived,
 };
 use crate::ids::{
     AttemptId, Fence, GroupId, Handle, Hash, ItemRef, LockName, Oid, QuestionId, RunId, StepId,
     StepRef, SubstepId,
 };
-use crate::limits::IDLE_INTERRUPTIONS_MAX;
 use crate::observed::{Observed, Sighting};
 use crate::plan::{PlanStep, Work};
 use crate::question::{Question, QuestionState};
-use crate::recover::{buried, worker};
+use crate::recover::{all_buried, worker};
 use crate::refusal::Refusal;
 use crate::run::{Abandonment, Attempt, Ending, KeptSnapshot, Phase, Run, Step};
 use crate::time::{Millis, Moment, timestamp};
@@ -473,15 +472,12 @@ pub fn step_branch(handle: &Handle, step: &StepRef) -> String {
     }
 }
 
-/// The run as it will be once every death that was seen is recorded.
+/// The run as it will be once every death that was seen is recorded; what will be asked about one can be
+/// answered only then.
 fn as_seen(run: &Run, observed: &Observed, now: &Moment) -> Run {
-    let mut seen = run.clone();
-    for (step, attempt) in run.held() {
-        if let Sighting::Dead(corpse) = observed.of(attempt.id) {
-            seen = buried(&seen, &Under { step: step.clone(), fence: attempt.fence }, corpse, now);
-            // What will be asked about it can be answered once it is recorded.
-            seen.forget_asked_since(&step, run.cursor.position);
-        }
+    let mut seen = all_buried(run, observed, now);
+    for (step, _) in run.held() {
+        seen.forget_asked_since(&step, run.cursor.position);
     }
     seen
 }
@@ -517,17 +513,6 @@ fn run_status(run: &Run, by: &Seen<'_>) -> RunStatus {
     match interrupted {
         Some((step, state, last)) if state.is_obstructed() && state.held_back().is_none() => {
             let question = last.evidence.clone();
-            RunStatus::Waiting { step, question, id: None }
-        }
-        Some((step, state, last))
-            if state.idle() >= IDLE_INTERRUPTIONS_MAX && state.held_back().is_none() =>
-        {
-            let question = format!(
-                "interrupted {} times without new progress ({}: {}); go on?",
-                state.idle(),
-                last.cause,
-                last.evidence
-            );
             RunStatus::Waiting { step, question, id: None }
         }
         Some((step, _, Interruption { cause, at, .. })) => {

@@ -47,8 +47,6 @@ pub use start::{Started, start, take_over};
 /// What a worker is started with.
 #[derive(Debug, Clone, Default)]
 pub struct WorkOptions {
-    /// How many attempts at once, where the plan's own number is not what is wanted.
-    pub jobs: Option<u32>,
     /// What tells a person that the run needs them or is over.
     pub notify: Option<String>,
 }
@@ -96,6 +94,8 @@ pub enum Outcome {
     },
     /// What is left waits for answers to what was asked.
     Waiting,
+    /// Nothing is left to do but for the steps that the run was not resumed with.
+    OthersLeft,
     /// What is left has nothing to start: others claim these.
     ToBeClaimed {
         steps: Vec<StepRef>,
@@ -163,7 +163,6 @@ struct Worker<'a> {
     project: &'a Project,
     log: &'a mut Log,
     settings: Settings,
-    jobs: Option<u32>,
     notes: &'a Notes,
     notifier: Notifier,
     inputs: Receiver<WorkerInput>,
@@ -200,7 +199,6 @@ impl<'a> Worker<'a> {
             project,
             log,
             settings,
-            jobs: options.jobs,
             notes,
             notifier: Notifier::new(options.notify),
             inputs,
@@ -233,8 +231,7 @@ impl<'a> Worker<'a> {
                 self.notifier.event(self.log.run(), &event);
             }
             self.seen();
-            let observed =
-                Observed { jobs: self.jobs, ..observe(self.project, self.log, Depth::Locks) };
+            let observed = observe(self.project, self.log, Depth::Locks);
             let leases = self.log.store().leases(self.log.run().opened.run)?;
             let recoveries = recover(self.log.run(), &observed, &leases, &self.log.now()?);
             self.adopt(&recoveries);
@@ -306,7 +303,10 @@ impl<'a> Worker<'a> {
     /// Lock before claim, claim before effects.
     fn enter(&mut self, step: &StepRef, observed: &Observed) -> Result<bool, EngineError> {
         let trusted = trusted(self.project, self.log)?;
-        self.tell_condition(step);
+        let mut observed = observed.clone();
+        if self.tell_condition(step) {
+            observed.lost.insert(step.clone());
+        }
         let attempt = AttemptId(uuid::Uuid::now_v7());
         let folder = self.project.folder(attempt);
         let lock = folder.create().map_err(EngineError::io("the attempt's folder"))?;
@@ -319,7 +319,7 @@ impl<'a> Worker<'a> {
             attempt,
             holder,
             until: self.log.now()?.after(self.settings.lease),
-            observed: observed.clone(),
+            observed,
             takeover: Takeover::Forbid,
             pid: None,
         });
@@ -341,14 +341,17 @@ impl<'a> Worker<'a> {
         Ok(true)
     }
 
-    /// Before a step that was left goes on, whoever watches is told what has become of its worktree.
-    fn tell_condition(&mut self, step: &StepRef) {
+    /// Before a step that was left goes on, whoever watches is told what has become of its worktree. Says
+    /// whether nothing of it is left.
+    fn tell_condition(&mut self, step: &StepRef) -> bool {
         let begun = |(_, state): (_, &Step)| !matches!(state.phase, Phase::Pending { .. });
         if !self.log.run().step(step).is_some_and(begun) {
-            return;
+            return false;
         }
         // The attempt itself says what cannot be looked at.
-        for condition in condition::of_step(self.project, self.log, step).unwrap_or_default() {
+        let conditions = condition::of_step(self.project, self.log, step).unwrap_or_default();
+        let is_lost = conditions.iter().any(Condition::is_lost);
+        for condition in conditions {
             let found = (step.clone(), condition);
             if !self.found.contains(&found) {
                 self.found.push(found.clone());
@@ -356,6 +359,7 @@ impl<'a> Worker<'a> {
                 self.say(Notice::Found { step, condition });
             }
         }
+        is_lost
     }
 
     /// Starts the process that executes what was trusted. It looks for itself once more.
@@ -499,7 +503,11 @@ impl<'a> Worker<'a> {
         // Nobody has them, and nothing else is under way that could change that.
         let by_hand = recoveries.iter().filter(|recovery| recovery.action == Action::AwaitHolder);
         let steps: Vec<StepRef> = by_hand.map(|recovery| recovery.step.clone()).collect();
-        (!steps.is_empty()).then_some(Outcome::ToBeClaimed { steps })
+        if !steps.is_empty() {
+            return Some(Outcome::ToBeClaimed { steps });
+        }
+        let left_out = |recovery: &Recovery| *recovery.outcome() == Action::LeaveOut;
+        recoveries.iter().any(left_out).then_some(Outcome::OthersLeft)
     }
 
     /// Waits for something to happen.

@@ -1,7 +1,7 @@
 //! From an opened run to its end: what `run`, `resume`, `retry` and `watch` have in common. Starts the worker where
 //! that was asked for, watches it, and turns its outcome into an answer.
 
-use piton_core::event::{Cause, Haste};
+use piton_core::event::{Cause, Haste, Terms};
 use piton_core::ids::{Position, StepRef};
 use piton_core::limits::JOBS_MAX;
 use piton_core::observed::Sighting;
@@ -10,11 +10,12 @@ use piton_core::view::{QuestionView, RunView, StepStatus};
 use piton_engine::error::{EngineError, LogError};
 use piton_engine::git::shell::word;
 use piton_engine::git::worktree::TreeProblem;
+use piton_engine::outside::claims;
 use piton_engine::project::Project;
 use piton_engine::run::condition::{self, Condition};
 use piton_engine::run::log::Log;
 use piton_engine::run::observe::{Depth, look, observe};
-use piton_engine::run::runs;
+use piton_engine::run::runs::{self, GoOn};
 use piton_engine::watch::{Seen, Watcher};
 use piton_engine::worker::{self, Ended, Notice, Outcome, Started};
 use serde_json::json;
@@ -30,12 +31,12 @@ use crate::progress::Progress;
 use crate::question_prompt::{Asked, QuestionPrompt};
 use crate::remedy::{trust_first, words};
 use crate::start::from_here;
-use crate::target::refuse_inside;
+use crate::target::{refuse_inside, tell_kept};
 use crate::text::{bold, green, now, plain, span};
 use crate::ui::Ui;
 
 /// What run and resume are asked in the same words.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Work {
     /// Accept the plan as it is now, if it changed under its run
     #[arg(long)]
@@ -54,15 +55,20 @@ pub(crate) struct Work {
     pub(crate) jobs: Option<u32>,
 }
 
+impl Work {
+    /// How a run is driven that is asked for so, and for nothing else.
+    pub(crate) fn drive(&self) -> Drive {
+        let terms = Terms { jobs: self.jobs, ..Terms::default() };
+        Drive { go_on: GoOn { confirmed: false, terms }, watched: !self.detach }
+    }
+}
+
 /// How a run is driven.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Drive {
-    /// A yes where recovery would ask.
-    pub(crate) confirmed: bool,
+    pub(crate) go_on: GoOn,
     /// Whether somebody watches; else this ends once a worker is there.
     pub(crate) watched: bool,
-    /// How many steps at once, where the plan's own number is not what is wanted.
-    pub(crate) jobs: Option<u32>,
 }
 
 /// How often a worker that dies is started again without anything having been recorded in between.
@@ -79,12 +85,18 @@ pub(crate) fn drive(
     let about = |log: &Log, error| About::run(project, log).problem(error);
     // Before anything is recorded: nothing could be started.
     runs::trusted(project, &log).map_err(|error| about(&log, error))?;
-    runs::lift(project, &mut log, how.confirmed)?;
+    if how.go_on.terms.restart {
+        for (step, kept) in claims::keep_before_restart(project, &mut log, &how.go_on.terms)? {
+            ui.talk(format!("step {step}: begins again from its base"));
+            tell_kept(ui, &kept);
+        }
+    }
+    runs::lift(project, &mut log, &how.go_on).map_err(|error| about(&log, error))?;
     let watch = Watcher::start(project, &log)?;
-    let started = worker::start(project, &log, how.jobs).map_err(|error| about(&log, error))?;
+    let started = worker::start(project, &log).map_err(|error| about(&log, error))?;
     match how.watched {
         true => {
-            let mut watching = Watching::new(ui, project, log, Manner::Drives { jobs: how.jobs });
+            let mut watching = Watching::new(ui, project, log, Manner::Drives);
             if started == Started::Before {
                 watching.show_present();
             }
@@ -116,7 +128,7 @@ pub(crate) fn check_jobs(plan: &Plan, jobs: Option<u32>) -> Result<(), Problem> 
 }
 
 /// `--jobs`, as it is typed.
-pub(crate) fn jobs(text: &str) -> Result<u32, String> {
+fn jobs(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| (1..=JOBS_MAX).contains(number));
     number.ok_or_else(|| format!("a whole number from 1 to {JOBS_MAX}"))
 }
@@ -149,9 +161,7 @@ fn detached(ui: &Ui, project: &Project, log: &Log, started: Started) -> Result<A
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
     /// They asked the run to go on: what signals say is about the run, and a worker that dies is replaced.
-    Drives {
-        jobs: Option<u32>,
-    },
+    Drives,
     LooksOn,
 }
 
@@ -226,8 +236,8 @@ impl<'a> Watching<'a> {
                     (Seen::Event(event), _) => self.progress.event(self.log.run(), &event),
                     (Seen::Notice(notice), _) => self.progress.hear(self.log.run(), notice),
                     (Seen::Ended(end), _) => ended = Some(end),
-                    (Seen::WorkerGone, Manner::Drives { jobs }) => self.start_again(jobs)?,
-                    (Seen::Signal(cause), Manner::Drives { .. }) => self.signal(cause)?,
+                    (Seen::WorkerGone, Manner::Drives) => self.start_again()?,
+                    (Seen::Signal(cause), Manner::Drives) => self.signal(cause)?,
                     (Seen::Signal(cause), Manner::LooksOn) => return Ok(Over::Left(cause)),
                     (Seen::WorkerGone, Manner::LooksOn) if !self.is_alive() => {
                         return Ok(Over::Paused);
@@ -239,17 +249,15 @@ impl<'a> Watching<'a> {
                 let asked = self.prompt.ask_open(self.project, &mut self.log, watch)?;
                 match (asked, self.manner) {
                     (Asked::Done, _) => {}
-                    (Asked::Signal(cause), Manner::Drives { .. }) => self.signal(cause)?,
+                    (Asked::Signal(cause), Manner::Drives) => self.signal(cause)?,
                     (Asked::Signal(cause), Manner::LooksOn) => return Ok(Over::Left(cause)),
                 }
             }
             match (ended, self.manner) {
                 (None, _) => {}
                 // Answered meanwhile: there is something to do again.
-                (Some(Ended::Outcome(Outcome::Waiting)), Manner::Drives { jobs })
-                    if !self.is_asking() =>
-                {
-                    worker::start(self.project, &self.log, jobs)?;
+                (Some(Ended::Outcome(Outcome::Waiting)), Manner::Drives) if !self.is_asking() => {
+                    worker::start(self.project, &self.log)?;
                 }
                 (Some(ended), _) => {
                     self.ui.bell();
@@ -271,7 +279,7 @@ impl<'a> Watching<'a> {
     }
 
     /// A worker that died is replaced, but not for ever.
-    fn start_again(&mut self, jobs: Option<u32>) -> Result<(), Problem> {
+    fn start_again(&mut self) -> Result<(), Problem> {
         let position = self.log.run().cursor.position;
         self.fruitless = if position == self.started_at { self.fruitless + 1 } else { 1 };
         self.started_at = position;
@@ -284,7 +292,7 @@ impl<'a> Watching<'a> {
             return Err(Problem::new(Kind::SetupFailed, message).hint(hint));
         }
         self.ui.talk("the worker is gone; starting another");
-        worker::start(self.project, &self.log, jobs)?;
+        worker::start(self.project, &self.log)?;
         Ok(())
     }
 
@@ -344,10 +352,20 @@ fn told(ui: &Ui, project: &Project, log: &Log, outcome: &Outcome) -> Result<Answ
         }
         None => {
             // The work is done, whoever still listens.
-            let _ = ui.line(completed(project, &view));
+            let _ = ui.line(match outcome {
+                Outcome::OthersLeft => others_left(&view),
+                _ => completed(project, &view),
+            });
             Ok(Answer::new(data).after_writing(log.store()))
         }
     }
+}
+
+fn others_left(view: &RunView) -> String {
+    let handle = &view.handle;
+    let done = completed_of(view.completed, view.skipped, view.total);
+    let name = bold(handle.as_str());
+    format!("{name}: nothing is left to do of the steps you chose; {done}\n  piton resume {handle}")
 }
 
 fn completed(project: &Project, view: &RunView) -> String {
@@ -366,6 +384,7 @@ fn completed(project: &Project, view: &RunView) -> String {
 fn word_for(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Completed => "completed",
+        Outcome::OthersLeft => "others_left",
         Outcome::Failed { .. } => "failed",
         Outcome::NeedsPerson { .. } | Outcome::Waiting | Outcome::ToBeClaimed { .. } => "waiting",
         Outcome::Interrupted { .. } => "interrupted",
@@ -433,7 +452,7 @@ fn problem(
         lines.map(|message| Detail { message, hint: None }).collect()
     };
     Some(match outcome {
-        Outcome::Completed => return None,
+        Outcome::Completed | Outcome::OthersLeft => return None,
         Outcome::Failed { step, why } => {
             let message = format!("{run} failed: step {step} {}; {done}", plain(&why.to_string()));
             let others = view.steps.iter().filter(|other| other.step != *step);
@@ -458,9 +477,7 @@ fn problem(
         Outcome::NeedsPerson { step, question } => {
             let message = format!("{run} needs you: {}", plain(question));
             let hint = remedy.unwrap_or_else(|| {
-                format!(
-                    "look at what it did: `piton log {run} {step}`; try again: `piton resume {run} --yes`"
-                )
+                format!("look at what it did: `piton log {run} {step}`; then `piton resume {run}`")
             });
             Problem::new(Kind::NeedsPerson, message).hint(hint)
         }

@@ -398,9 +398,7 @@ fn refusal_kind(refusal: &Refusal) -> Kind {
         Refusal::OpenItems { .. } => Kind::OpenItems,
         Refusal::OpenSubsteps { .. } => Kind::OpenSubsteps,
         Refusal::UnknownItem { .. } | Refusal::UnknownSubstep { .. } => Kind::UnknownPart,
-        Refusal::NeedsPerson { .. } | Refusal::Obstructed { .. } | Refusal::QuestionOpen { .. } => {
-            Kind::NeedsPerson
-        }
+        Refusal::Obstructed { .. } | Refusal::QuestionOpen { .. } => Kind::NeedsPerson,
         Refusal::AnsweredOtherwise { .. } | Refusal::QuestionVoid { .. } => Kind::AnsweredOtherwise,
         Refusal::PlanInUse { .. } | Refusal::PlanFixed { .. } => Kind::PlanInUse,
         Refusal::Unanswered { .. } | Refusal::AnswerUnread { .. } => Kind::Unanswered,

@@ -20,6 +20,7 @@ mod preflight;
 mod progress;
 mod question_prompt;
 mod remedy;
+mod resume_plan;
 mod screen;
 mod start;
 mod target;

@@ -278,6 +278,36 @@ impl Ui {
         }
     }
 
+    /// Asks for one of these by its number, Enter for the first; nothing where there is no terminal, or nothing
+    /// is typed any more.
+    pub(crate) fn pick(&self, choices: &[&str]) -> Option<usize> {
+        if !self.can_ask() {
+            return None;
+        }
+        let row =
+            |(n, what): (usize, &&str)| format!("  {}  {what}", text::bold(&(n + 1).to_string()));
+        let rows: Vec<String> = choices.iter().enumerate().map(row).collect();
+        let how = match choices.len() {
+            1 => "Enter, or Ctrl-C to leave it: ".to_owned(),
+            n => format!("1-{n}, or Ctrl-C to leave it: "),
+        };
+        self.prompt(&rows, &how);
+        loop {
+            let mut answer = String::new();
+            match io::stdin().lock().read_line(&mut answer) {
+                Ok(0) | Err(_) => return None,
+                Ok(_) => {}
+            }
+            match answer.trim() {
+                "" => return Some(0),
+                said => match said.parse::<usize>().ok().and_then(|n| n.checked_sub(1)) {
+                    Some(picked) if picked < choices.len() => return Some(picked),
+                    _ => self.prompt(&[], &how),
+                },
+            }
+        }
+    }
+
     /// A text with colours where the terminal shows them: for lines that move.
     pub(crate) fn painted(&self, text: &str) -> String {
         in_colour(AutoStream::choice(&io::stderr()), text)

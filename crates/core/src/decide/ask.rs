@@ -5,11 +5,13 @@ use super::complete::verified;
 use super::mend::{decide_skip, retryable};
 use super::{Held, lease, nothing};
 use crate::decided::Decided;
-use crate::event::{About, Cause, Conflict, Event, Fact, Failure, Haste, Scope, Under};
+use crate::event::{
+    About, Cause, Conflict, Event, Fact, Failure, Haste, Interruption, Scope, Under,
+};
 use crate::ids::{HostId, QuestionId, StepRef};
 use crate::limits::{
-    ALIKE_FAILURES_MAX, ANSWER_BYTES_MAX, CHOICE_CHARS_MAX, CHOICES_MAX, OPEN_QUESTIONS_MAX,
-    QUESTION_BYTES_MAX,
+    ALIKE_FAILURES_MAX, ANSWER_BYTES_MAX, CHOICE_CHARS_MAX, CHOICES_MAX, IDLE_INTERRUPTIONS_MAX,
+    OPEN_QUESTIONS_MAX, QUESTION_BYTES_MAX,
 };
 use crate::plan::{OnFailure, PlanStep, Work};
 use crate::question::{
@@ -83,6 +85,24 @@ pub(super) fn about_interruption(
     }
 }
 
+/// The question about a step that is interrupted again and again. What is in the way is no question: a person
+/// moves it.
+pub(super) fn about_no_progress(held: &Held<'_>, last: &Interruption) -> Option<Fact> {
+    let (step, cause) = (&held.under.step, last.cause);
+    let times = held.state.idle_after(last, held.run.stop).times;
+    if times < IDLE_INTERRUPTIONS_MAX || cause == Cause::Obstacle {
+        return None;
+    }
+    let text = format!(
+        "{step} was interrupted {times} times in a row without new progress ({cause}): is it tried again?\n\
+         {TRY_AGAIN}: it goes on, and is asked about again after {IDLE_INTERRUPTIONS_MAX} more\n\
+         {SKIP}: steps that need it go on without it, and nothing of it lands\n\
+         {STOP}: nothing more is begun; resuming the run tries it again"
+    );
+    let choices = [TRY_AGAIN, SKIP, STOP].map(str::to_owned).to_vec();
+    Some(Fact::Asked { text, choices, about: Some(Box::new(About::NoProgress { times, cause })) })
+}
+
 /// The question about a failure that would perhaps repeat itself: in the same step, or in one step after the
 /// other. About the run it is asked once.
 pub(super) fn about_failure(held: &Held<'_>, why: &Failure) -> Option<Fact> {
@@ -118,6 +138,18 @@ pub(super) fn about_failure(held: &Held<'_>, why: &Failure) -> Option<Fact> {
     };
     let choices = choices.map(str::to_owned).to_vec();
     Some(Fact::Asked { text, choices, about: Some(Box::new(about)) })
+}
+
+/// The answers that come with a yes to everything: what only asks whether it is tried again is.
+pub(super) fn tried_again(run: &Run, host: &HostId) -> Vec<Event> {
+    let open = run.questions().filter(|(_, asked)| asked.is_open() && asked.is_about_progress());
+    let answered = |(step, asked): (StepRef, &Question)| Event::Answered {
+        step,
+        question: asked.id,
+        answer: TRY_AGAIN.to_owned(),
+        host: host.clone(),
+    };
+    open.map(answered).collect()
 }
 
 /// The questions to ask again when a run goes on that was stopped instead of an answer.
@@ -252,6 +284,10 @@ fn following(
             let retried =
                 again.map(|step| Event::Retried { step: step.clone(), host: host.clone() });
             Ok(Decided::new(retried.collect()))
+        }
+        (Some(About::NoProgress { times, cause }), SKIP) => {
+            let why = format!("interrupted {times} times without new progress ({cause})");
+            decide_skip(run, step, &why, host)
         }
         (Some(About::Repetition { why }), SKIP) => {
             decide_skip(run, step, &format!("{why}, twice in the same way"), host)

@@ -6,7 +6,7 @@ use crate::claim::Claim;
 use crate::event::Check;
 use crate::event::{
     Cause, CheckoutChanges, Conflict, Failure, Haste, Interruption, LandingIntent, Mark,
-    MergeIntent, Omission, Priority, Report, Scope, Snapshot, Under,
+    MergeIntent, Omission, Priority, Report, Scope, Snapshot, Terms, Under,
 };
 use crate::ids::{HostId, ItemRef, Oid, QuestionId, StepRef, SubstepId, TreeNo};
 use crate::observed::Corpse;
@@ -53,6 +53,7 @@ pub enum Command {
     Resume {
         host: HostId,
         confirmed: bool,
+        terms: Terms,
     },
     /// Gives the run up. Nobody may hold anything of it.
     Abandon {

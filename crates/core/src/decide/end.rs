@@ -1,7 +1,7 @@
 //! What the end of an attempt is called that did not complete its step: one set of rules, whoever saw it
 //! end, its keeper or the next command.
 
-use super::ask::{about_failure, about_interruption};
+use super::ask::{about_failure, about_interruption, about_no_progress};
 use super::{Clock, Held, clipped, lease, nothing};
 use crate::claim::believed_until;
 use crate::decided::Decided;
@@ -23,6 +23,7 @@ pub(super) fn ended(held: &Held<'_>, fact: Fact, now: &Moment) -> Decided {
             let step = &held.under.step;
             Some(about_interruption(step, (held.plan, held.state), (last.cause, last.at)))
         }
+        Fact::Interrupted(last) => about_no_progress(held, last),
         Fact::Failed { why } => about_failure(held, why),
         _ => None,
     };

@@ -1,13 +1,13 @@
 //! What is asked of a whole run: to stop, to go on, to be given up, to follow a changed plan.
 
-use super::ask::asked_again;
+use super::ask::{asked_again, tried_again};
 use super::{nothing, one, own};
 use crate::decided::Decided;
-use crate::event::{Cause, Event, Haste, Scope};
-use crate::ids::HostId;
+use crate::event::{Cause, Event, Haste, Scope, Terms};
+use crate::ids::{HostId, StepRef};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
-use crate::run::{Run, Stop};
+use crate::run::{Phase, Run, Step, Stop};
 use crate::time::Millis;
 
 /// Whether a run can go on with a changed plan.
@@ -34,17 +34,41 @@ pub(super) fn decide_stop(
     }
 }
 
-pub(super) fn decide_resume(run: &Run, host: &HostId, confirmed: bool) -> Decided {
+pub(super) fn decide_resume(
+    run: &Run,
+    host: &HostId,
+    confirmed: bool,
+    terms: &Terms,
+) -> Result<Decided, Refusal> {
+    if let Some(unknown) = terms.steps.iter().find(|step| run.index_of(step).is_none()) {
+        return Err(Refusal::UnknownStep(unknown.clone()));
+    }
     let stopping = run.held().any(|(_, held)| held.unlifted_stop().is_some());
     let held_back = stopping || run.held_back().is_some();
     let asked = confirmed && run.steps().any(|(_, _, step)| step.idle() > 0);
     let obstructed = run.interrupted().any(|(_, _, step)| step.is_obstructed());
-    if !(run.stop.is_some() || held_back || asked || obstructed) {
-        return nothing();
+    let restarted = if terms.restart { to_restart(run, terms) } else { Vec::new() };
+    let same = *terms == Terms { restart: terms.restart, ..run.terms.clone() };
+    let lifts = run.stop.is_some() || held_back || asked || obstructed;
+    if same && !lifts && restarted.is_empty() {
+        return Ok(nothing());
     }
-    let resumed = Event::Resumed { host: host.clone(), confirmed };
-    let questions = asked_again(run);
-    Decided::new([resumed].into_iter().chain(questions).collect())
+    let resumed = Event::Resumed { host: host.clone(), confirmed, terms: terms.clone() };
+    // What begins again from its base needs no other answer.
+    let stays = |event: &Event| event.step().is_none_or(|step| !restarted.contains(step));
+    let yes = if confirmed { tried_again(run, host) } else { Vec::new() };
+    let said = asked_again(run).into_iter().chain(yes).filter(stays);
+    let reset = |step: &StepRef| Event::Reset { step: step.clone(), reason: None };
+    let events = [resumed].into_iter().chain(said).chain(restarted.iter().map(reset));
+    Ok(Decided::new(events.collect()))
+}
+
+/// The interrupted and failed steps that begin again from their base, where that is asked for.
+pub fn to_restart(run: &Run, terms: &Terms) -> Vec<StepRef> {
+    let ended =
+        |state: &Step| matches!(state.phase, Phase::Interrupted { .. } | Phase::Failed { .. });
+    let left = run.remaining().filter(|(step, _, state)| ended(state) && terms.has(step));
+    left.map(|(step, _, _)| step).collect()
 }
 
 pub(super) fn decide_abandon(

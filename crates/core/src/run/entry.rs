@@ -4,7 +4,6 @@
 use super::{Phase, Step};
 use crate::event::{Entry, Stage};
 use crate::ids::StepRef;
-use crate::limits::IDLE_INTERRUPTIONS_MAX;
 use crate::plan::{OnInterrupt, PlanStep, Work};
 use crate::question::Question;
 use crate::refusal::Refusal;
@@ -17,13 +16,21 @@ pub(crate) enum WorkIs {
     Elsewhere,
 }
 
+/// What an attempt would find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ground {
+    pub(crate) work: WorkIs,
+    /// The progress in percent, as reported, from which it is gone on with.
+    pub(crate) enough: u8,
+}
+
 /// Where the next attempt enters, or why there is none.
 pub(crate) fn entry_of(
     step: &StepRef,
     (plan, state): (&PlanStep, &Step),
-    work: WorkIs,
+    ground: Ground,
 ) -> Result<Entry, Refusal> {
-    let entry = entry_by_phase(step, (plan, state), work)?;
+    let entry = entry_by_phase(step, (plan, state), ground)?;
     match state.open_question() {
         None => Ok(entry),
         Some(Question { id: question, text, .. }) => {
@@ -36,9 +43,9 @@ pub(crate) fn entry_of(
 fn entry_by_phase(
     step: &StepRef,
     (plan, state): (&PlanStep, &Step),
-    work: WorkIs,
+    ground: Ground,
 ) -> Result<Entry, Refusal> {
-    let after = |stage| entry_after(plan, state, directed(state, stage, work));
+    let after = |stage| entry_after((plan, state), directed(state, stage, ground.work), ground);
     match &state.phase {
         Phase::Completed { .. } => Err(Refusal::Completed(step.clone())),
         Phase::Skipped { .. } => Err(Refusal::Skipped(step.clone())),
@@ -49,15 +56,13 @@ fn entry_by_phase(
         // Its agent had ended: it waited only for what becomes of the commit.
         Phase::Suspended { .. } if state.lands_again() => Ok(after(Stage::Land)),
         // Pending again after a release, perhaps: what was done stays.
-        Phase::Pending { .. } | Phase::Suspended { .. } => Ok(state.work_entry(plan)),
+        Phase::Pending { .. } | Phase::Suspended { .. } => {
+            Ok(state.work_entry(plan, ground.enough))
+        }
         Phase::Held { attempt: lost, .. } => Ok(after(state.stage(lost))),
-        Phase::Failed { .. } => Ok(state.work_entry(plan)),
+        Phase::Failed { .. } => Ok(state.work_entry(plan, ground.enough)),
         Phase::Interrupted { last, .. } if state.is_obstructed() => {
             Err(Refusal::Obstructed { step: step.clone(), why: last.evidence.clone() })
-        }
-        Phase::Interrupted { last, .. } if state.idle() >= IDLE_INTERRUPTIONS_MAX => {
-            let why = format!("{}: {}", last.cause, last.evidence);
-            Err(Refusal::NeedsPerson { step: step.clone(), times: state.idle(), why })
         }
         Phase::Interrupted { last, .. } => Ok(after(last.left_at)),
     }
@@ -81,13 +86,13 @@ fn directed(state: &Step, stage: Stage, work: WorkIs) -> Stage {
 
 /// Nothing lands that could not be completed: a commit may have been verified outside, or a gap found
 /// since, while parts of the step were open. And an answer that nobody was told is for the agent.
-fn entry_after(plan: &PlanStep, state: &Step, stage: Stage) -> Entry {
+fn entry_after((plan, state): (&PlanStep, &Step), stage: Stage, ground: Ground) -> Entry {
     let told = matches!(plan.work, Work::Run(_)) || state.untold().next().is_none();
     match stage {
-        _ if !told => state.work_entry(plan),
+        _ if !told => state.work_entry(plan, ground.enough),
         Stage::Land if state.checklist.is_done(plan) => Entry::Land,
         Stage::Verify => Entry::Verify,
-        Stage::Land | Stage::Agent | Stage::Unstarted => state.work_entry(plan),
+        Stage::Land | Stage::Agent | Stage::Unstarted => state.work_entry(plan, ground.enough),
     }
 }
 

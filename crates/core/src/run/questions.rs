@@ -53,9 +53,9 @@ impl Step {
                 QuestionState::Applied { answer, at, by }
             }
             // What was answered is done with the answer.
-            Some(About::Repetition { .. } | About::FailedAlike { .. }) => {
-                QuestionState::Applied { answer, at, by }
-            }
+            Some(
+                About::NoProgress { .. } | About::Repetition { .. } | About::FailedAlike { .. },
+            ) => QuestionState::Applied { answer, at, by },
             _ => QuestionState::Answered { answer, at },
         };
         Some(question.about.as_deref())

@@ -11,7 +11,7 @@ use crate::event::{
     Waived,
 };
 use crate::ids::{AttemptId, Fence, Oid, QuestionId, TreeNo};
-use crate::limits::{CHECKOUT_FILES_MAX, CONTINUE_PERCENT_MIN, IDLE_INTERRUPTIONS_MAX};
+use crate::limits::{CHECKOUT_FILES_MAX, IDLE_INTERRUPTIONS_MAX};
 use crate::packing::{Pack, as_json};
 use crate::plan::{OnInterrupt, PlanStep, Work};
 use crate::question::{Question, QuestionState, RESTART};
@@ -329,7 +329,7 @@ impl Step {
 
     /// Where a command or agent that piton starts again enters: as the plan or a person said about work
     /// that was broken off, else by what was done.
-    pub(crate) fn work_entry(&self, plan: &PlanStep) -> Entry {
+    pub(crate) fn work_entry(&self, plan: &PlanStep, enough: u8) -> Entry {
         let said = plan.on_interrupt.filter(|_| self.died_mid_work());
         match said {
             _ if self.outdated || self.base.is_none() => Entry::Fresh,
@@ -337,7 +337,7 @@ impl Step {
             Some(OnInterrupt::Continue) => Entry::Continue,
             Some(OnInterrupt::Restart) => Entry::Fresh,
             Some(OnInterrupt::Ask) if self.goes_on_as_told() => Entry::Continue,
-            Some(OnInterrupt::Ask) | None => self.agent_entry(&plan.work),
+            Some(OnInterrupt::Ask) | None => self.agent_entry(&plan.work, enough),
         }
     }
 
@@ -349,19 +349,19 @@ impl Step {
 
     /// Where an agent that has to run again enters: in the tree when enough was done there, else
     /// from the base. A plain command always starts from its base.
-    pub(crate) fn agent_entry(&self, work: &Work) -> Entry {
+    pub(crate) fn agent_entry(&self, work: &Work, enough: u8) -> Entry {
         match work {
             _ if self.outdated || self.base.is_none() => Entry::Fresh,
             _ if self.in_tree => Entry::Continue,
-            Work::Agent { .. } if self.has_enough_done() => Entry::Continue,
+            Work::Agent { .. } if self.has_done(enough) => Entry::Continue,
             _ => Entry::Fresh,
         }
     }
 
     /// By what the agent reported; where it reported nothing, by whether anything is there.
-    fn has_enough_done(&self) -> bool {
+    fn has_done(&self, enough: u8) -> bool {
         match self.report.progress {
-            Some(percent) => percent >= CONTINUE_PERCENT_MIN,
+            Some(percent) => percent >= enough,
             None => self.changed > 0 || self.checklist.parts_done() > 0,
         }
     }
@@ -380,6 +380,11 @@ impl Step {
     /// Whether the next attempt begins from the base, and nothing counts against it.
     pub(crate) fn is_at_base(&self) -> bool {
         self.is_unspent() && (self.base.is_none() || self.outdated)
+    }
+
+    /// Whether it was begun before, and begins again from its base.
+    pub(crate) fn begins_again(&self) -> bool {
+        self.outdated && self.base.is_some()
     }
 
     /// Whether an attempt has begun it, or something that happened to one counts against the next.
@@ -693,14 +698,14 @@ impl Step {
         at: Millis,
         run_stop: Option<Stop>,
     ) -> Option<()> {
-        let asked = self.attempt()?.stop.is_some() || run_stop.is_some();
+        let idle = self.idle_after(last, run_stop);
         let died_mid_work = self.dies_mid_work_at(last.left_at);
         let ending = Ending::Interrupted { cause: last.cause, at: last.at };
         // It died before that was recorded.
         let ended_at = last.at.min(at).max(self.attempt()?.claimed_at);
         let (held_back, mut inherited) = self.end(ending, ended_at, run_stop)?;
         inherited.died_mid_work = died_mid_work;
-        inherited.idle = self.count_interruption(inherited.idle, last, asked);
+        inherited.idle = idle;
         self.phase = Phase::Interrupted { last: last.clone(), inherited, held_back };
         Some(())
     }
@@ -753,21 +758,15 @@ impl Step {
     /// A holder asks; about its interruption or failure piton does, once it is over.
     fn may_ask(&mut self, fence: Fence, about: Option<&About>) -> Option<()> {
         let asker = match (about, &self.phase) {
-            (Some(About::Interruption { .. }), Phase::Interrupted { .. }) => {
-                &self.history.last()?.attempt
-            }
-            (Some(About::Repetition { .. } | About::FailedAlike { .. }), Phase::Failed { .. }) => {
-                &self.history.last()?.attempt
-            }
-            (
-                Some(
-                    About::Interruption { .. }
-                    | About::Repetition { .. }
-                    | About::FailedAlike { .. },
-                ),
-                _,
-            ) => return None,
             (Some(About::Conflict(_)) | None, _) => self.attempt()?,
+            (
+                Some(About::Interruption { .. } | About::NoProgress { .. }),
+                Phase::Interrupted { .. },
+            )
+            | (Some(About::Repetition { .. } | About::FailedAlike { .. }), Phase::Failed { .. }) => {
+                &self.history.last()?.attempt
+            }
+            (Some(_), _) => return None,
         };
         (asker.fence == fence).then_some(())
     }
@@ -798,6 +797,13 @@ impl Step {
         }
         self.history.push(PastAttempt { attempt: *attempt, ended_at, ending });
         Some((held_back, inherited))
+    }
+
+    /// The interruptions in a row that brought nothing new, once the open attempt has ended so.
+    pub(crate) fn idle_after(&self, last: &Interruption, run_stop: Option<Stop>) -> Idle {
+        let before = self.inherited().map(|inherited| inherited.idle.clone());
+        let asked = run_stop.is_some() || self.attempt().is_some_and(|held| held.stop.is_some());
+        self.count_interruption(before.unwrap_or_default(), last, asked)
     }
 
     /// Being stopped on request, or killed before anything was started, says nothing about the step.

@@ -474,7 +474,8 @@ fn nothing_goes_on_from_a_tree_that_was_given_up() {
 fn reported_progress_is_new_progress() {
     let round = |percent: u8| format!("claim a, start a, progress a {percent}, bury a none");
     let rounds = |all: [u8; 3]| all.map(round).join(", ");
-    let ask = "no: step a was interrupted 3 times in a row without new progress (reboot: seen)";
+    let ask = "no: step a waits for the answer to q14: a was interrupted 3 times in a row without new \
+               progress (reboot): is it tried again?";
     check(&rounds([20, 20, 20]), "claim a", ask);
     check(&rounds([20, 20, 30]), "claim a", "claimed a continue");
 }
@@ -528,14 +529,33 @@ fn three_idle_interruptions_ask_a_person() {
     let round = "claim a, start a, bury a none";
     let twice = format!("{round}, {round}");
     let three = format!("{twice}, {round}");
-    let ask = "no: step a was interrupted 3 times in a row without new progress (reboot: seen)";
     check(&twice, "claim a", "claimed a fresh");
-    check(&three, "claim a", ask);
-    check_view(&three, "waiting interrupted blocked pending");
+    let both = "interrupted a at agent: reboot, asked a try again / skip / stop";
+    check(&format!("{twice}, claim a, start a"), "bury a none", both);
+    let ask = "no: step a waits for the answer to q11: a was interrupted 3 times in a row without new \
+               progress (reboot): is it tried again?";
+    for claim in ["claim a", "claim a from x"] {
+        check(&three, claim, ask);
+    }
+    check_view(&three, "open waiting blocked pending");
     check(&three, "claim c", "claimed c fresh");
     check(&three, "resume", "nothing");
-    check(&three, "resume confirmed", "resumed, confirmed");
+
+    check(&three, "answer a try again", "answered a q11 try again");
+    let again = format!("{three}, answer a try again");
+    check(&again, "claim a", "claimed a fresh");
+    check(&format!("{again}, claim a, start a"), "bury a none", "interrupted a at agent: reboot");
+    check(&format!("{again}, {twice}, claim a, start a"), "bury a none", both);
+    let why = "interrupted 3 times without new progress (reboot)";
+    check(&three, "answer a skip", &format!("answered a q11 skip, skipped a: {why}"));
+    check_view(&format!("{three}, answer a skip"), "open skipped pending pending");
+    check(&three, "answer a stop", "answered a q11 stop, stop requested run");
+    check(&format!("{three}, answer a stop, resume"), "claim a", "claimed a fresh");
+    // Who wants everything to go on, or takes the step up again, has said so.
+    check(&three, "resume confirmed", "resumed, confirmed, answered a q11 try again");
     check(&format!("{three}, resume confirmed"), "claim a", "claimed a fresh");
+    check(&format!("{twice}, resume confirmed, {twice}"), "claim a", "claimed a fresh");
+    check(&format!("{three}, retry a"), "claim a", "claimed a continue");
 
     let done = format!("{twice}, {DONE_A}");
     check(&done, "resume confirmed", "nothing");

@@ -13,7 +13,7 @@ use piton_core::decided::{KeyChange, Lease};
 use piton_core::event::{
     About, Cause, Check, CheckoutChanges, Conflict, Entry, Event, Exit, Fact, Failure, Grounds,
     Haste, Holder, Interruption, LandingIntent, Mark, MergeIntent, Priority, ReleasedBy, Report,
-    Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Under,
+    Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Terms, Under,
 };
 use piton_core::exit::{AgentExit, StopRequest};
 use piton_core::ids::{
@@ -327,10 +327,23 @@ impl History {
                 let MergeIntent { into, to: commit, tip, .. } = merge_intent();
                 Command::Merge { into, commit, tip }
             }
-            "resume" => Command::Resume {
-                host: host("here"),
-                confirmed: words.get(1) == Some(&"confirmed"),
-            },
+            "resume" => {
+                let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name));
+                let terms = Terms {
+                    steps: value("steps=")
+                        .map_or_else(Vec::new, |s| s.split('+').map(at).collect())
+                        .into_iter()
+                        .collect(),
+                    jobs: value("jobs=").map(|number| number.parse().unwrap()),
+                    restart: words.contains(&"restart"),
+                    threshold: value("threshold=").map(|number| number.parse().unwrap()),
+                };
+                Command::Resume {
+                    host: host("here"),
+                    confirmed: words.contains(&"confirmed"),
+                    terms,
+                }
+            }
             other => panic!("no such command: {other}"),
         }
     }
@@ -489,7 +502,9 @@ pub(crate) fn told(event: &Event) -> String {
         Event::Under(Under { step, .. }, Fact::Asked { about, choices, .. })
             if matches!(
                 about.as_deref(),
-                Some(About::Repetition { .. } | About::FailedAlike { .. })
+                Some(
+                    About::NoProgress { .. } | About::Repetition { .. } | About::FailedAlike { .. }
+                )
             ) =>
         {
             format!("asked {step} {}", choices.join(" / "))
@@ -567,8 +582,22 @@ pub(crate) fn told(event: &Event) -> String {
         Event::Reopened { .. } => "reopened".to_owned(),
         Event::MergeIntended(intent) => format!("merge into {} intended", intent.into),
         Event::Merged { into, .. } => format!("merged into {into}"),
-        Event::Resumed { confirmed: true, .. } => "resumed, confirmed".to_owned(),
-        Event::Resumed { confirmed: false, .. } => "resumed".to_owned(),
+        Event::Resumed { confirmed, terms, .. } => {
+            let steps: Vec<String> = terms.steps.iter().map(ToString::to_string).collect();
+            let said = [
+                confirmed.then(|| "confirmed".to_owned()),
+                (!steps.is_empty()).then(|| format!("steps {}", steps.join(" "))),
+                terms.jobs.map(|jobs| format!("jobs {jobs}")),
+                terms.threshold.map(|percent| format!("threshold {percent}")),
+                terms.restart.then(|| "restart".to_owned()),
+            ];
+            [Some("resumed".to_owned())]
+                .into_iter()
+                .chain(said)
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(", ")
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod packed;
 mod plans;
 mod properties;
 mod questions;
+mod resuming;
 mod retention;
 mod tables;
 mod trees;

@@ -10,7 +10,8 @@ use piton_core::claim::{Claim, Takeover, Which, believed_until, claimable, count
 use piton_core::decide::{Command, Request};
 use piton_core::event::{
     Cause, Check, Claimed, Entry, Event, Exit, Fact, Failure, Grounds, Haste, Holder, Interruption,
-    LandingIntent, Mark, Priority, Report, Scope, Snapshot, SnapshotReason, Stage, Truth, Under,
+    LandingIntent, Mark, Priority, Report, Scope, Snapshot, SnapshotReason, Stage, Terms, Truth,
+    Under,
 };
 use piton_core::exit::{AgentExit, StopRequest};
 use piton_core::ids::{
@@ -78,7 +79,7 @@ enum Try {
     Bury(Corpse),
     Expire,
     Stop { run: bool, cause: Cause, haste: Haste },
-    Resume { confirmed: bool },
+    Resume { confirmed: bool, terms: Terms },
     Heartbeat,
     Wait(u64),
 }
@@ -206,6 +207,16 @@ fn about_questions() -> impl Strategy<Value = Try> {
     ]
 }
 
+fn terms() -> impl Strategy<Value = Terms> {
+    let steps = prop::collection::btree_set(prop::sample::select(STEPS.to_vec()), 0..3);
+    let jobs = prop::option::of(1..4_u32);
+    let threshold = prop::option::of(0..=100_u8);
+    (steps, jobs, any::<bool>(), threshold).prop_map(|(steps, jobs, restart, threshold)| {
+        let steps = steps.into_iter().map(at).collect();
+        Terms { steps, jobs, restart, threshold }
+    })
+}
+
 fn ask() -> impl Strategy<Value = Try> {
     let stage =
         prop::sample::select(vec![Stage::Unstarted, Stage::Agent, Stage::Verify, Stage::Land]);
@@ -232,7 +243,7 @@ fn ask() -> impl Strategy<Value = Try> {
         1 => Just(Try::Expire),
         1 => (any::<bool>(), cause(), haste)
             .prop_map(|(run, cause, haste)| Try::Stop { run, cause, haste }),
-        2 => any::<bool>().prop_map(|confirmed| Try::Resume { confirmed }),
+        2 => (any::<bool>(), terms()).prop_map(|(confirmed, terms)| Try::Resume { confirmed, terms }),
         3 => Just(Try::Heartbeat),
         3 => (0..90_u64).prop_map(Try::Wait),
     ]
@@ -366,7 +377,9 @@ fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
         Try::Stop { run: false, cause, haste } => {
             Command::Stop { scope: Scope::Attempt(Under { step, fence }), cause, haste }
         }
-        Try::Resume { confirmed } => Command::Resume { host: host("here"), confirmed },
+        Try::Resume { confirmed, terms } => {
+            Command::Resume { host: host("here"), confirmed, terms }
+        }
         Try::Heartbeat | Try::Wait(_) => return None,
     })
 }

@@ -330,7 +330,7 @@ fn refused(refusal: &Refusal) -> String {
         Refusal::RunAbandoned => "no: run abandoned".to_owned(),
         Refusal::RetriesUsed(_) => "no: retries used".to_owned(),
         Refusal::RunFailed(_) => "no: run failed".to_owned(),
-        Refusal::NeedsPerson { .. } | Refusal::Obstructed { .. } => "no: ask".to_owned(),
+        Refusal::Obstructed { .. } => "no: ask".to_owned(),
         Refusal::AskFirst { .. } => "no: ask first".to_owned(),
         Refusal::QuestionOpen { .. } => "no: question open".to_owned(),
         other => panic!("a claim is not refused with: {other}"),
@@ -361,6 +361,7 @@ fn done(run: &Run, action: &Action) -> String {
                 Because::Failed(_) => "failed",
                 Because::HolderLost => "holder lost",
                 Because::Answered => "answered",
+                Because::Reset => "reset",
             };
             format!("{} ({because})", entry_word(*entry))
         }
@@ -376,6 +377,7 @@ fn done(run: &Run, action: &Action) -> String {
         Action::AwaitJobs { jobs } => format!("await one of {jobs} jobs"),
         Action::AwaitLock { lock, .. } => format!("await lock {lock}"),
         Action::AwaitHolder => "await holder".to_owned(),
+        Action::LeaveOut => "leave out".to_owned(),
         Action::StayStopped => "stay stopped".to_owned(),
         Action::StayFailed => "stay failed".to_owned(),
         Action::AwaitAnswer { .. } => "await answer".to_owned(),

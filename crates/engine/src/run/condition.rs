@@ -47,6 +47,11 @@ impl Condition {
         matches!(self.problem, TreeProblem::Foreign { .. } | TreeProblem::BranchElsewhere { .. })
     }
 
+    /// Whether nothing of it is left to go on from.
+    pub fn is_lost(&self) -> bool {
+        self.from == Some(MadeFrom::Base)
+    }
+
     /// Whether it is as it should be, and only worth knowing.
     pub fn is_fine(&self) -> bool {
         matches!(self.problem, TreeProblem::Locked { .. } | TreeProblem::OffBranch { .. })

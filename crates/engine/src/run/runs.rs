@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use piton_core::decide::Command;
-use piton_core::event::{Cause, Haste, Scope, Under};
+use piton_core::event::{Cause, Haste, Scope, Terms, Under};
 use piton_core::ids::{Handle, RunId, StepRef};
 use piton_core::observed::Sighting;
 use piton_core::run::Run;
@@ -197,10 +197,18 @@ pub fn runs_of_its_plan(log: &Log) -> Result<usize, EngineError> {
     Ok(rows.iter().filter(|row| path_in(&row.key) == Some(path)).count())
 }
 
-/// Lifts what stops held back, without starting anything; says whether there was something.
-pub fn lift(project: &Project, log: &mut Log, confirmed: bool) -> Result<bool, EngineError> {
-    let host = project.host.clone();
-    Ok(!log.submit(&Command::Resume { host, confirmed })?.is_empty())
+/// How a run is asked to go on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GoOn {
+    /// A yes where recovery would ask.
+    pub confirmed: bool,
+    pub terms: Terms,
+}
+
+/// Records that a run goes on, without starting anything; says whether there was something to lift or change.
+pub fn lift(project: &Project, log: &mut Log, how: &GoOn) -> Result<bool, EngineError> {
+    let (host, GoOn { confirmed, terms }) = (project.host.clone(), how.clone());
+    Ok(!log.submit(&Command::Resume { host, confirmed, terms })?.is_empty())
 }
 
 /// What a run is found by.

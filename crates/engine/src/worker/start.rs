@@ -32,7 +32,7 @@ pub enum Started {
 }
 
 /// Starts a worker for a run that shall go on, unless it has one.
-pub fn start(project: &Project, log: &Log, jobs: Option<u32>) -> Result<Started, EngineError> {
+pub fn start(project: &Project, log: &Log) -> Result<Started, EngineError> {
     trusted(project, log)?;
     let run = log.run().opened.run;
     let Some(lock) = take_lock(project, run)? else { return Ok(Started::Before) };
@@ -41,7 +41,6 @@ pub fn start(project: &Project, log: &Log, jobs: Option<u32>) -> Result<Started,
     let worker = Program::new(own_program()?)
         .arg0("piton")
         .args(["worker", "--run", &run.to_string()])
-        .args(jobs.map(|jobs| format!("--jobs={jobs}")))
         .current_dir(project.git.main_root())
         .stdin(Stdio::from(lock))
         .stdout(notes.try_clone().map_err(EngineError::io("the worker's log"))?)

@@ -180,13 +180,20 @@ fn detail(event: &Event) -> String {
             };
             format!("{what}, {} ({cause})", haste.as_str().unwrap_or_default())
         }
-        Event::Resumed { confirmed: true, .. } => "confirmed".to_owned(),
+        Event::Resumed { confirmed, terms, .. } => {
+            let steps: Vec<String> = terms.steps.iter().map(ToString::to_string).collect();
+            let asked = [
+                (!steps.is_empty()).then(|| format!("--steps {}", steps.join(","))),
+                terms.jobs.map(|jobs| format!("--jobs {jobs}")),
+                terms.restart.then(|| "--restart".to_owned()),
+                terms.threshold.map(|percent| format!("--threshold {percent}")),
+                confirmed.then(|| "--yes".to_owned()),
+            ];
+            asked.into_iter().flatten().collect::<Vec<_>>().join(" ")
+        }
         Event::Abandoned { keep_until: Some(until), .. } => {
             format!("in the attic until {}", piton_core::time::timestamp(*until))
         }
-        Event::Resumed { .. }
-        | Event::Retried { .. }
-        | Event::Abandoned { .. }
-        | Event::Reopened { .. } => String::new(),
+        Event::Retried { .. } | Event::Abandoned { .. } | Event::Reopened { .. } => String::new(),
     }
 }

@@ -1,29 +1,39 @@
-//! `piton resume`: go on, whatever happened. The same recovery that every worker asks decides what is
-//! done about each step; `--dry-run` shows it and writes nothing.
+//! `piton resume`: go on, whatever happened. On a terminal it says what was found and what will be done, and asks;
+//! the same recovery that every worker asks decides what that is. `--dry-run` shows it and writes nothing.
 
-use piton_core::event::{Cause, Entry};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use piton_core::event::Terms;
+use piton_core::ids::StepRef;
 use piton_core::observed::Observed;
-use piton_core::recover::{Action, Because, Recovery, on_resume};
-use piton_core::run::Run;
+use piton_core::plan::{PlanStep, nearest};
+use piton_core::resume_view::{ResumeView, resume_view};
+use piton_core::view::{RunStatus, RunView};
 use piton_engine::Access;
 use piton_engine::config::{self, Flags, Layers, Loaded};
+use piton_engine::error::EngineError;
 use piton_engine::project::Project;
-use piton_engine::run::condition;
+use piton_engine::run::condition::{self, Condition};
 use piton_engine::run::log::Log;
-use piton_engine::run::observe::{Depth, look, observe};
+use piton_engine::run::observe::{Depth, has_worker, look, observe};
 use piton_engine::run::plan_file;
-use piton_engine::run::runs;
+use piton_engine::run::runs::{self, GoOn};
 use piton_engine::run::snapshot_history::refuse_log_behind;
+use piton_engine::tidy::abandon::is_untouched;
 use serde_json::{Value, json};
 
-use crate::describe::{condition_lines, steps_done};
+use crate::describe::{condition_lines, run_head, steps_done};
 use crate::drive::{Drive, Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
+use crate::exit::ExitStatus;
 use crate::hints::About;
 use crate::plan_drift::{self, OnChange};
-use crate::text::{bold, clipped, dim, plain, table};
+use crate::resume_plan::{self, costs, describe, summary};
+use crate::text::{bold, dim, now, plain, table};
 use crate::trust_prompt::{self, Consent};
 use crate::ui::Ui;
+use crate::verb::run::start_fresh;
 use crate::verb::{self, Answer, next_commands};
 
 /// Continue a run after any interruption
@@ -33,9 +43,12 @@ Examples:
   piton resume                  the only unfinished run
   piton resume auth-calm-otter  a run by its handle, or the beginning of it
   piton resume --dry-run        what would be done about each step
+  piton resume --steps jwt,ui   only these steps and groups
+  piton resume --all --yes      every interrupted run, without watching
 
 Finished steps stay finished. Attempts that are alive are watched; dead ones are
-recorded, their work is kept, and the next attempt continues from it.")]
+recorded, their work is kept, and the next attempt continues from it. On a
+terminal it says so first, and asks.")]
 pub(crate) struct Args {
     /// The run: its handle or the beginning of it, or its plan [default: the unfinished one]
     run: Option<String>,
@@ -44,7 +57,23 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "accept_plan")]
     dry_run: bool,
 
-    /// Answer yes where recovery would ask
+    /// Start only these steps: names of steps or groups, or steps by number
+    #[arg(long, value_name = "A,B", value_delimiter = ',', conflicts_with = "all")]
+    steps: Vec<String>,
+
+    /// Begin interrupted and failed steps again from their base; their work is kept
+    #[arg(long)]
+    restart: bool,
+
+    /// Continue an agent's step from this reported progress on, in percent [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100))]
+    threshold: Option<u8>,
+
+    /// Every interrupted run of this repository; does not watch them
+    #[arg(long, conflicts_with = "run")]
+    all: bool,
+
+    /// Do it without asking, and try again what was interrupted too often
     #[arg(long)]
     yes: bool,
 
@@ -52,28 +81,272 @@ pub(crate) struct Args {
     work: Work,
 }
 
+impl Args {
+    fn terms(&self, log: &Log) -> Result<Terms, Problem> {
+        let steps = chosen(log, &self.steps)?;
+        let (jobs, restart, threshold) = (self.work.jobs, self.restart, self.threshold);
+        Ok(Terms { steps, jobs, restart, threshold })
+    }
+
+    fn access(&self) -> Access {
+        if self.dry_run { Access::Look } else { Access::Existing }
+    }
+}
+
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
-    let access = if args.dry_run { Access::Look } else { Access::Existing };
-    let mut log = verb::run_of(&project, access, args.run.as_deref())?;
+    if args.all {
+        return all(args, ui, &project);
+    }
+    let mut log = verb::run_of(&project, args.access(), args.run.as_deref())?;
     if log.run().is_completed() {
         return finished(ui, &project, &log, None);
     }
     ready_to_go_on(ui, &project, &mut log, &args.work)?;
+    let mut terms = args.terms(&log)?;
     if let Err(nothing) = plan_file::check_rest_startable(log.run()) {
         // Others claim what is left: for them it goes on once the stop is lifted.
-        return match !args.dry_run && runs::lift(&project, &mut log, args.yes)? {
+        let how = GoOn { confirmed: args.yes, terms };
+        return match !args.dry_run && runs::lift(&project, &mut log, &how)? {
             true => lifted(ui, &project, &log),
             false => Err(About::run(&project, &log).problem(nothing)),
         };
     }
     if args.dry_run {
-        return dry_run(ui, &project, &log, args.work.jobs);
+        return dry_run(ui, &Foresight::of(&project, &log, &terms)?);
+    }
+    if ui.can_ask() && !args.yes && !has_worker(&project, log.run().opened.run) {
+        match ask(ui, &project, &log, &terms)? {
+            Choice::Resume => {}
+            Choice::Restart => terms.restart = true,
+            Choice::Fresh => {
+                let (plan, opened) = (plan_at(&project, &log), log.run().opened.clone());
+                drop(log);
+                return start_fresh(ui, plan, &opened, args.work.clone());
+            }
+        }
     }
     require_trust(ui, &project, &log, Consent::asked(args.work.trust))?;
     ui.talk(format!("{}: going on", bold(log.run().opened.handle.as_str())));
-    let how = Drive { confirmed: args.yes, watched: !args.work.detach, jobs: args.work.jobs };
-    drive(ui, &project, log, how)
+    let go_on = GoOn { confirmed: args.yes, terms };
+    drive(ui, &project, log, Drive { go_on, watched: !args.work.detach })
+}
+
+/// What a resume would do, with what was seen for it.
+struct Foresight<'a> {
+    log: &'a Log,
+    plan: ResumeView,
+    conditions: Vec<(StepRef, Vec<Condition>)>,
+}
+
+impl Foresight<'_> {
+    fn of<'a>(project: &'a Project, log: &'a Log, terms: &Terms) -> Result<Foresight<'a>, Problem> {
+        let conditions = condition::of_run(project, log)?;
+        let is_lost =
+            |(_, found): &&(StepRef, Vec<Condition>)| found.iter().any(Condition::is_lost);
+        let lost = conditions.iter().filter(is_lost).map(|(step, _)| step.clone()).collect();
+        let observed = Observed { lost, ..observe(project, log, Depth::Trees) };
+        let leases = log.store().leases(log.run().opened.run)?;
+        let plan = resume_view(log.run(), (&project.host, terms), &observed, &leases, &log.now()?)
+            .map_err(|refusal| About::run(project, log).problem(refusal.into()))?;
+        Ok(Foresight { log, plan, conditions })
+    }
+
+    /// What there is to say about the worktree of a step, below its line.
+    fn conditions_of(&self, step: &StepRef) -> Vec<String> {
+        let own = self.conditions.iter().filter(|(of, _)| of == step);
+        own.flat_map(|(_, found)| condition_lines(found))
+            .map(|line| format!("    {line}"))
+            .collect()
+    }
+}
+
+/// What somebody chose to do with an unfinished run.
+enum Choice {
+    Resume,
+    Restart,
+    Fresh,
+}
+
+/// Says what was found and what will be done, and asks.
+fn ask(ui: &Ui, project: &Project, log: &Log, terms: &Terms) -> Result<Choice, Problem> {
+    let foresight = Foresight::of(project, log, terms)?;
+    let view = look(project, log, Depth::Locks)?;
+    run_head(&view, now()).iter().for_each(|line| ui.talk(line));
+    summary(log.run(), &foresight.plan).iter().for_each(|line| ui.talk(line));
+    for (step, _) in &foresight.conditions {
+        foresight.conditions_of(step).iter().for_each(|line| ui.talk(format!("  {step}:{line}")));
+    }
+    let choices = [
+        "resume (Enter)",
+        "restart interrupted and failed steps from their base (--restart)",
+        "look (--dry-run)",
+        "abandon this run and start fresh",
+    ];
+    loop {
+        match ui.pick(&choices) {
+            Some(0) => return Ok(Choice::Resume),
+            Some(1) => return Ok(Choice::Restart),
+            Some(2) => {
+                dry_run(ui, &foresight)?;
+            }
+            Some(_) => return Ok(Choice::Fresh),
+            None => {
+                let handle = &view.handle;
+                let message = format!("{handle} stays as it is");
+                return Err(Problem::new(Kind::UnfinishedRun, message)
+                    .hint(format!("without being asked: `piton resume {handle} --yes`")));
+            }
+        }
+    }
+}
+
+/// Goes on with every interrupted run of the repository.
+fn all(args: &Args, ui: &Ui, project: &Project) -> Result<Answer, Problem> {
+    let store = verb::store_with_runs(project, args.access())?;
+    let mut meant = Vec::new();
+    for found in runs::unfinished_runs(project, &store)? {
+        match found {
+            Err(damaged) => ui.report(&EngineError::from(damaged.error).into()),
+            Ok(log) => {
+                let view = look(project, &log, Depth::Locks)?;
+                if is_interrupted(&view) && !is_untouched(log.run()) {
+                    meant.push((log, view));
+                }
+            }
+        }
+    }
+    if meant.is_empty() {
+        ui.line("no run of this repository is interrupted")?;
+        return Ok(Answer::new(json!({ "runs": [] })));
+    }
+    for (log, view) in meant.iter().filter(|_| !args.dry_run && ui.can_ask() && !args.yes) {
+        ui.talk(&run_head(view, now())[0]);
+        let foresight = Foresight::of(project, log, &args.terms(log)?)?;
+        summary(log.run(), &foresight.plan).iter().for_each(|line| ui.talk(line));
+    }
+    if !args.dry_run
+        && ui.can_ask()
+        && !args.yes
+        && ui.pick(&["resume all of them (Enter)"]).is_none()
+    {
+        return Err(Problem::new(Kind::UnfinishedRun, "they stay as they are")
+            .hint("without being asked: `piton resume --all --yes`"));
+    }
+    let (mut rows, mut exit) = (Vec::new(), ExitStatus::Ok);
+    for (log, view) in meant {
+        match one_of_all(args, ui, project, log) {
+            Ok(answer) => rows.push(answer.data),
+            // The others go on all the same.
+            Err(problem) => {
+                exit = problem.kind.exit();
+                rows.push(json!({ "handle": view.handle, "error": problem.message }));
+                ui.report(&problem);
+            }
+        }
+    }
+    Ok(Answer::new(json!({ "runs": rows })).exiting(exit).after_writing(&store))
+}
+
+fn one_of_all(args: &Args, ui: &Ui, project: &Project, mut log: Log) -> Result<Answer, Problem> {
+    ready_to_go_on(ui, project, &mut log, &args.work)?;
+    let terms = args.terms(&log)?;
+    if args.dry_run {
+        return dry_run(ui, &Foresight::of(project, &log, &terms)?);
+    }
+    require_trust(ui, project, &log, Consent::asked(args.work.trust))?;
+    let go_on = GoOn { confirmed: args.yes, terms };
+    drive(ui, project, log, Drive { go_on, watched: false })
+}
+
+/// Whether a run was cut off: nothing goes on with it, and it could.
+fn is_interrupted(view: &RunView) -> bool {
+    let could = matches!(
+        view.status,
+        RunStatus::Interrupted { .. }
+            | RunStatus::Stopped { .. }
+            | RunStatus::Lapsed { .. }
+            | RunStatus::Running
+            | RunStatus::Open
+    );
+    could && !view.worker
+}
+
+/// The steps that are meant: by name, by their group's, or by their number in the plan.
+fn chosen(log: &Log, typed: &[String]) -> Result<BTreeSet<StepRef>, Problem> {
+    let mut steps = BTreeSet::new();
+    for text in typed.iter().map(|text| text.trim()) {
+        let ids = |meant: &dyn Fn(usize, &PlanStep) -> bool| {
+            let all = log.run().plan().steps.iter().enumerate();
+            let all = all.filter(|(n, step)| meant(*n, step));
+            all.map(|(_, step)| StepRef::first(step.id.clone())).collect::<Vec<_>>()
+        };
+        let mut found = ids(&|_, step| step.id.as_str() == text);
+        if found.is_empty() {
+            found = ids(&|_, step| step.group.as_ref().is_some_and(|own| own.as_str() == text));
+        }
+        if found.is_empty() {
+            found = ids(&|n, _| text.parse() == Ok(n + 1));
+        }
+        if found.is_empty() {
+            return Err(unknown(log, text));
+        }
+        steps.extend(found);
+    }
+    with_needs(log, steps)
+}
+
+/// Nothing is chosen that would wait for what is not.
+fn with_needs(log: &Log, steps: BTreeSet<StepRef>) -> Result<BTreeSet<StepRef>, Problem> {
+    let run = log.run();
+    let held = |step: &StepRef| run.held().any(|(held, _)| held == *step);
+    let needs = |step: &StepRef| {
+        let index =
+            run.index_of(step).filter(|_| run.step(step).is_some_and(|(_, s)| !s.is_done()));
+        let needs = index.map(|index| run.unmet(index)).unwrap_or_default();
+        needs.into_iter().map(StepRef::first).filter(|need| !held(need)).collect::<Vec<_>>()
+    };
+    let mut all = steps.clone();
+    let mut missing: Option<(StepRef, StepRef)> = None;
+    let mut left: Vec<StepRef> = steps.into_iter().collect();
+    while let Some(step) = left.pop() {
+        for need in
+            needs(&step).into_iter().filter(|need| all.insert(need.clone())).collect::<Vec<_>>()
+        {
+            missing.get_or_insert((step.clone(), need.clone()));
+            left.push(need);
+        }
+    }
+    match missing {
+        None => Ok(all),
+        Some((step, need)) => {
+            let names: Vec<String> = all.iter().map(ToString::to_string).collect();
+            let message = format!("step {step} needs {need}, which --steps leaves out");
+            let handle = &run.opened.handle;
+            let hint = format!("`piton resume {handle} --steps {}`", names.join(","));
+            Err(Problem::new(Kind::Refused, message).hint(hint))
+        }
+    }
+}
+
+fn unknown(log: &Log, text: &str) -> Problem {
+    let plan = log.run().plan();
+    let steps = plan.steps.iter().map(|step| step.id.as_str());
+    let names: Vec<&str> = plan.groups.keys().map(|group| group.as_str()).chain(steps).collect();
+    let hint = match nearest(text, names.iter().copied()) {
+        Some(near) => format!("did you mean {near}?"),
+        None => {
+            let names: Vec<&str> = names.into_iter().take(20).collect();
+            format!("there are: {}; or 1 to {}", names.join(", "), plan.steps.len())
+        }
+    };
+    let message = format!("--steps: the plan has no step, group or number {text:?}");
+    Problem::new(Kind::UnknownStep, message).hint(hint)
+}
+
+/// Where the plan of a run is, as it is typed from here.
+fn plan_at(project: &Project, log: &Log) -> PathBuf {
+    verb::from_here(&plan_file::plan_file(project, log.run()))
 }
 
 /// Everything that can be refused before an unfinished run goes on, and its plan as the file is now.
@@ -152,126 +425,30 @@ pub(crate) fn finished(
     ))
 }
 
-fn dry_run(ui: &Ui, project: &Project, log: &Log, jobs: Option<u32>) -> Result<Answer, Problem> {
-    let observed = Observed { jobs, ..observe(project, log, Depth::Trees) };
-    let leases = log.store().leases(log.run().opened.run)?;
-    let recoveries = on_resume(log.run(), &project.host, &observed, &leases, &log.now()?);
-    let handle = &log.run().opened.handle;
+/// A line a step, with the number by which it can be chosen.
+fn dry_run(ui: &Ui, foresight: &Foresight<'_>) -> Result<Answer, Problem> {
+    let Foresight { log, plan, conditions, .. } = foresight;
+    let (run, handle) = (log.run(), &log.run().opened.handle);
     ui.line(format!("{}: `piton resume` would", bold(handle.as_str())))?;
-    let row =
-        |recovery: &Recovery| vec![format!("  {}", recovery.step), describe(log.run(), recovery)];
-    let conditions = condition::of_run(project, log)?;
-    let lines = table(&recoveries.iter().map(row).collect::<Vec<_>>());
-    for (line, recovery) in lines.into_iter().zip(&recoveries) {
+    let row = |(n, recovery): (usize, &piton_core::recover::Recovery)| {
+        vec![format!("{:>3}", n + 1), recovery.step.to_string(), describe(run, recovery)]
+    };
+    let lines = table(&plan.steps.iter().enumerate().map(row).collect::<Vec<_>>());
+    for (line, recovery) in lines.into_iter().zip(&plan.steps) {
         ui.line(line)?;
-        let own = conditions.iter().filter(|(step, _)| *step == recovery.step);
-        for line in own.flat_map(|(_, conditions)| condition_lines(conditions)) {
-            ui.line(format!("    {line}"))?;
+        for line in foresight.conditions_of(&recovery.step) {
+            ui.line(line)?;
         }
+    }
+    for line in table(&costs(plan)) {
+        ui.line(line)?;
     }
     ui.line(dim("Nothing was written."))?;
-    let steps: Vec<Value> = recoveries
-        .iter()
-        .map(|recovery| {
-            json!({
-                "step": recovery.step.step,
-                "iteration": recovery.step.iteration,
-                "action": word_for(&recovery.action),
-                "text": describe(log.run(), recovery),
-            })
-        })
-        .collect();
-    let worktrees = verb::conditions(&conditions);
-    Ok(Answer::new(
-        json!({ "handle": handle, "dry_run": true, "steps": steps, "worktrees": worktrees }),
-    ))
-}
-
-/// The longest question that is shown in full among what would be done.
-const QUESTION_SHOWN: usize = 200;
-
-fn word_for(action: &Action) -> &'static str {
-    match action {
-        Action::Skip => "skip",
-        Action::Adopt { .. } => "adopt",
-        Action::Bury { .. } => "bury",
-        Action::Expire { .. } => "expire",
-        Action::Start { .. } => "enter",
-        Action::AwaitLease { .. } => "await_lease",
-        Action::AwaitNeeds | Action::AwaitFailed { .. } => "await_needs",
-        Action::AwaitTree { .. } => "await_tree",
-        Action::AwaitJobs { .. } => "await_jobs",
-        Action::AwaitLock { .. } => "await_lock",
-        Action::AwaitHolder => "await_holder",
-        Action::StayStopped => "stay_stopped",
-        Action::StayFailed => "stay_failed",
-        Action::AwaitAnswer { .. } => "await_answer",
-        Action::Ask { .. } => "ask",
+    let mut data = resume_plan::to_json(run, plan);
+    if let Value::Object(fields) = &mut data {
+        fields.insert("handle".to_owned(), json!(handle));
+        fields.insert("dry_run".to_owned(), json!(true));
+        fields.insert("worktrees".to_owned(), verb::conditions(conditions));
     }
-}
-
-/// What is done about a step, in words.
-fn describe(run: &Run, recovery: &Recovery) -> String {
-    let needs = || {
-        let index = run.index_of(&recovery.step);
-        let needs = index.map(|index| run.unmet(index)).unwrap_or_default();
-        format!("wait for {}", needs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
-    };
-    describe_with(&recovery.action, &needs)
-}
-
-fn describe_with(action: &Action, needs: &dyn Fn() -> String) -> String {
-    match action {
-        Action::Skip => "skip: done".to_owned(),
-        Action::Adopt { .. } => "watch: its attempt is alive".to_owned(),
-        Action::Bury { then, .. } => {
-            let then = match &**then {
-                // There is no such question yet.
-                Action::AwaitAnswer { .. } => "ask how it goes on".to_owned(),
-                then => describe_with(then, needs),
-            };
-            format!("record that its attempt is dead, keep its work, then {then}")
-        }
-        Action::Expire { .. } => {
-            "record that its holder is lost, then ask how it goes on".to_owned()
-        }
-        Action::Start { entry, because } => format!("{}{}", entered(*entry), reason(because)),
-        Action::AwaitLease { .. } => {
-            "wait: another holder has it until its lease is over".to_owned()
-        }
-        Action::AwaitNeeds => needs(),
-        Action::AwaitFailed { by } => format!("wait for {by}"),
-        Action::AwaitTree { by } => format!("wait: {by} works in the worktree first"),
-        Action::AwaitJobs { jobs } => format!("wait: at most {jobs} at once"),
-        Action::AwaitLock { lock, by } => {
-            let by: Vec<String> = by.iter().map(ToString::to_string).collect();
-            format!("wait for lock {lock}, which {} has", by.join(", "))
-        }
-        Action::AwaitHolder => "wait until it is claimed: piton starts nothing for it".to_owned(),
-        Action::StayStopped => "leave it stopped".to_owned(),
-        Action::StayFailed => "leave it failed: no retries left".to_owned(),
-        Action::AwaitAnswer { question, text } => {
-            format!("ask again: {question} {}", clipped(text, QUESTION_SHOWN))
-        }
-        Action::Ask { question } => format!("ask: {} (or --yes)", plain(question)),
-    }
-}
-
-fn entered(entry: Entry) -> &'static str {
-    match entry {
-        Entry::Fresh => "start from the step's base",
-        Entry::Continue => "continue in the tree as it was left",
-        Entry::Verify => "verify and land; the agent is not started again",
-        Entry::Land => "land; the agent is not started again",
-    }
-}
-
-fn reason(because: &Because) -> String {
-    match because {
-        Because::NeedsMet => String::new(),
-        Because::Interrupted(cause) => format!(" (interrupted: {})", Cause::as_str(*cause)),
-        Because::Failed(why) => format!(" (retry: it {})", plain(&why.to_string())),
-        Because::Answered => " (as was answered)".to_owned(),
-        Because::HolderLost => " (its host was lost)".to_owned(),
-    }
+    Ok(Answer::new(data))
 }

@@ -6,10 +6,12 @@ use piton_core::refusal::Refusal;
 use piton_core::run::{Phase, Run, Step};
 use piton_engine::Access;
 use piton_engine::outside::claims;
+use piton_engine::project::Project;
+use piton_engine::run::log::Log;
 use piton_engine::run::plan_file;
 use piton_engine::run::runs;
 
-use crate::drive::{Drive, Work, drive};
+use crate::drive::{Work, drive};
 use crate::error::{Kind, Problem};
 use crate::hints::About;
 use crate::target::refuse_inside;
@@ -44,7 +46,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
-    let mut log = verb::run_of(&project, Access::Existing, args.run.as_deref())?;
+    let mut log = meant(&project, args.run.as_deref())?;
     refuse_inside(&log, "retry")?;
     if log.run().is_completed() {
         return Err(About::run(&project, &log).problem(Refusal::RunCompleted.into()));
@@ -58,21 +60,36 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     claims::retry(&project, &mut log, &steps)
         .map_err(|error| About::run(&project, &log).problem(error))?;
     if plan_file::check_rest_startable(log.run()).is_err() {
-        runs::lift(&project, &mut log, false)?;
+        runs::lift(&project, &mut log, &args.work.drive().go_on)?;
         return resume::lifted(ui, &project, &log);
     }
     let names: Vec<String> = steps.iter().map(ToString::to_string).collect();
     let handle = bold(log.run().opened.handle.as_str());
     ui.talk(format!("{handle}: trying {} again", names.join(", ")));
-    let how = Drive { confirmed: false, watched: !args.work.detach, jobs: args.work.jobs };
-    drive(ui, &project, log, how)
+    drive(ui, &project, log, args.work.drive())
+}
+
+/// The run that was named, else the only one that has something to try again.
+fn meant(project: &Project, asked: Option<&str>) -> Result<Log, Problem> {
+    if asked.is_none() {
+        let store = verb::store_with_runs(project, Access::Existing)?;
+        if let Some(log) =
+            runs::find_that(project, &store, |run| failed_steps(run).next().is_some())?
+        {
+            return Ok(log);
+        }
+    }
+    verb::run_of(project, Access::Existing, asked)
+}
+
+fn failed_steps(run: &Run) -> impl Iterator<Item = StepRef> {
+    let is_failed = |state: &Step| matches!(state.phase, Phase::Failed { .. });
+    run.steps().filter(move |(_, _, state)| is_failed(state)).map(|(step, _, _)| step)
 }
 
 /// Every failed step.
 fn failed(run: &Run) -> Result<Vec<StepRef>, Problem> {
-    let is_failed = |state: &Step| matches!(state.phase, Phase::Failed { .. });
-    let steps = run.steps().filter(|(_, _, state)| is_failed(state));
-    let steps: Vec<StepRef> = steps.map(|(step, _, _)| step).collect();
+    let steps: Vec<StepRef> = failed_steps(run).collect();
     let handle = &run.opened.handle;
     match steps.is_empty() {
         false => Ok(steps),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use piton_core::event::RunOpened;
 use piton_engine::Access;
 use piton_engine::config::{self, Flags, Layers, Loaded};
 use piton_engine::git::shell::word;
@@ -17,7 +18,7 @@ use piton_engine::run::preflight::preflight;
 use piton_engine::run::snapshot_history::refuse_log_behind;
 use piton_engine::trust::TrustList;
 
-use crate::drive::{Drive, Work, check_jobs, drive};
+use crate::drive::{Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
 use crate::plan_drift::{self, OnChange};
 use crate::preflight;
@@ -156,7 +157,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     };
     let found = opening::unended(&store, &opening)?;
     let is_new = found.own.is_none() || args.begin.fresh;
-    let on = Drive { confirmed: false, watched: !args.work.detach, jobs: args.work.jobs };
+    let on = args.work.drive();
     let unfinished = match unfinished_menu::choose(ui, &project, found, &wish)? {
         Chosen::Own(unfinished) => unfinished,
         Chosen::Over(log) => return resume::finished(ui, &project, &log, Some(&again("--fresh"))),
@@ -188,6 +189,19 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         }
     };
     drive(ui, &project, log, on)
+}
+
+/// Leaves an unfinished run aside, once that was agreed to, and begins its plan again with the same inputs.
+pub(crate) fn start_fresh(
+    ui: &Ui,
+    plan: PathBuf,
+    old: &RunOpened,
+    work: Work,
+) -> Result<Answer, Problem> {
+    let set = old.inputs.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let begin = Begin { plan, set, fresh: true, yes: false };
+    let (auto_continue, lease, grace, snapshot_every) = (false, None, None, None);
+    run(&Args { begin, auto_continue, work, lease, grace, snapshot_every }, ui)
 }
 
 /// What was asked of a run that existed already.

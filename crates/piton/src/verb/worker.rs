@@ -10,7 +10,6 @@ use piton_engine::project::Project;
 use piton_engine::run::log::Log;
 use piton_engine::worker::{self, Ended, Notes, WorkOptions};
 
-use crate::drive::jobs;
 use crate::error::Problem;
 use crate::exit::ExitStatus;
 use crate::hints::About;
@@ -22,9 +21,6 @@ use crate::verb::{self, Answer};
 pub(crate) struct Args {
     #[arg(long)]
     run: RunId,
-
-    #[arg(long, value_parser = jobs)]
-    jobs: Option<u32>,
 }
 
 pub(crate) fn run(args: &Args, _ui: &Ui) -> Result<Answer, Problem> {
@@ -33,7 +29,7 @@ pub(crate) fn run(args: &Args, _ui: &Ui) -> Result<Answer, Problem> {
     // Without a log, the end is about whatever is watched.
     let mut at = Position(u64::MAX);
     let ended = opened(args).and_then(|(project, mut log)| {
-        let options = WorkOptions { jobs: args.jobs, notify: notify(&project) };
+        let options = WorkOptions { notify: notify(&project) };
         let worked = worker::work(&project, &mut log, options, &notes);
         at = log.run().cursor.position;
         log.store().tidy();

@@ -42,6 +42,7 @@ mod purging;
 mod questions;
 mod races;
 mod recovery;
+mod resuming;
 mod rivals;
 mod sentinel;
 mod setup;

@@ -724,7 +724,10 @@ fn is_about_going_on(about: Option<&About>) -> bool {
 }
 
 fn is_about_failure(about: Option<&About>) -> bool {
-    matches!(about, Some(About::Repetition { .. } | About::FailedAlike { .. }))
+    matches!(
+        about,
+        Some(About::NoProgress { .. } | About::Repetition { .. } | About::FailedAlike { .. })
+    )
 }
 
 fn violation(invariant: Invariant, detail: String) -> Violation {

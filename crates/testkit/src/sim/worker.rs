@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use piton_core::claim::{Claim, Takeover, Which};
 use piton_core::decide::{Command, Request};
-use piton_core::event::{About, Cause, Haste, Holder, Scope, SnapshotReason, Under};
+use piton_core::event::{About, Cause, Haste, Holder, Scope, SnapshotReason, Terms, Under};
 use piton_core::ids::{AttemptId, Fence, StepRef};
 use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::question::{
@@ -235,9 +235,12 @@ fn ask(world: &mut World, log: &Log, whim: u64) -> Option<Command> {
     let (host, cause) = (world.hosts[0].id.clone(), Cause::UserInterrupt);
     if !world.faulty {
         let recoveries = recover(log.run(), &Observed::default(), &[], &log.now().ok()?);
-        let waits = |action: &Action| matches!(action, Action::StayStopped | Action::Ask { .. });
+        let waits = |action: &Action| {
+            matches!(action, Action::StayStopped | Action::LeaveOut | Action::Ask { .. })
+        };
         let needed = recoveries.iter().any(|recovery| waits(&recovery.action));
-        let resume = needed.then(|| Command::Resume { host, confirmed: true });
+        let terms = Terms::default();
+        let resume = needed.then(|| Command::Resume { host, confirmed: true, terms });
         let answer = |world: &mut World| answer(world, log, Question::is_open);
         return resume.or_else(|| answer(world)).or_else(|| retry(world, log));
     }
@@ -266,7 +269,10 @@ fn ask(world: &mut World, log: &Log, whim: u64) -> Option<Command> {
         }
         (8 | 9, _) => answer(world, log, |_| true).or_else(|| retry(world, log)),
         (1 | 6, None) => None,
-        _ => Some(Command::Resume { host, confirmed: world.rng.one_in(2) }),
+        _ => {
+            let terms = Terms { restart: whim == 5, ..Terms::default() };
+            Some(Command::Resume { host, confirmed: world.rng.one_in(2), terms })
+        }
     }
 }
 
@@ -300,7 +306,10 @@ fn answer(world: &mut World, log: &Log, to: impl Fn(&Question) -> bool) -> Optio
         (Some(About::Conflict(_) | About::Interruption { .. }), 1) => RESTART,
         (Some(About::Conflict(_)), _) => LAND_AGAIN,
         (Some(About::FailedAlike { .. }), 2) => GO_ON,
-        (Some(About::Repetition { .. } | About::FailedAlike { .. }), _) => TRY_AGAIN,
+        (
+            Some(About::NoProgress { .. } | About::Repetition { .. } | About::FailedAlike { .. }),
+            _,
+        ) => TRY_AGAIN,
         (Some(About::Interruption { .. }), 2) => RESTART,
         (Some(About::Interruption { .. }), _) => CONTINUE,
     }

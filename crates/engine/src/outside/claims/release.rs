@@ -1,8 +1,8 @@
 //! Claims that are given back or taken back, and steps that are taken up again, left out or made pending
 //! again; the bytes of whoever worked on them are kept first.
 
-use piton_core::decide::{Command, Request};
-use piton_core::event::{Event, Holder, SnapshotReason, Under};
+use piton_core::decide::{Command, Request, to_restart};
+use piton_core::event::{Event, Holder, SnapshotReason, Terms, Under};
 use piton_core::ids::{Fence, RunId, StepId, StepRef};
 use piton_core::view::shown;
 use serde::Serialize;
@@ -99,6 +99,18 @@ pub fn reset(
     let run = log.run();
     let dependants = run.index_of(step).map(|index| run.dependants_of(index));
     Ok(ResetAnswer { reset, dependants: dependants.unwrap_or_default(), kept })
+}
+
+/// Keeps what is in the trees of the interrupted and failed steps that begin again from their base with these
+/// terms, after recording who is dead; that they do is recorded with the terms.
+pub fn keep_before_restart(
+    project: &Project,
+    log: &mut Log,
+    terms: &Terms,
+) -> Result<Vec<(StepRef, Kept)>, EngineError> {
+    bury_the_dead(project, log, None)?;
+    let steps = to_restart(log.run(), terms).into_iter();
+    steps.map(|step| keep_work(project, log, &step).map(|kept| (step, kept))).collect()
 }
 
 /// Takes steps up again, in their trees as they are now.

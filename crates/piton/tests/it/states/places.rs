@@ -7,7 +7,7 @@ use std::path::Path;
 
 use piton_testkit::Signal;
 use piton_testkit::runs::{
-    OnDisk, agent_step, all_killed, events_named, lay_plan, plan, step, view,
+    OnDisk, agent_step, all_killed, data, events_named, lay_plan, plan, step, view,
 };
 
 use crate::states::{Left, files};
@@ -51,7 +51,13 @@ fn what_was_lost_before_the_first_snapshot_is_not_called_kept() {
     assert_eq!((&row["status"], &row["cause"]), (&"missing".into(), &"process_kill".into()));
     let shown = sandbox.piton(&["worktree", "list"]).output().success().stdout;
     assert!(shown.lines().any(|line| line.starts_with('!')), "it is marked: {shown}");
+    // What would be done and what is done is the same: there is nothing to go on from.
+    let dry = data(&sandbox, &["resume", "--dry-run"]);
+    let text = dry["steps"][0]["text"].as_str().expect("words");
+    assert!(text.contains("restart from the step's base"), "{text}");
     let told = sandbox.piton(&["resume"]).output().success();
+    assert_eq!(events_named(&sandbox, "claimed")[1]["entry"], "fresh");
+    assert!(told.stderr.contains("started (attempt 2, fresh)"), "{told}");
     assert!(told.stderr.contains("interrupted (process_kill)\n"), "{told}");
     assert!(told.stderr.contains("there is no snapshot of it"), "{told}");
     assert!(!told.stderr.contains("its work is kept"), "{told}");

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use piton_core::cache::PlanFile;
 use piton_core::decide::Command;
+use piton_core::event::Terms;
 use piton_engine::run::log::Log;
 
 use crate::Bench;
@@ -171,7 +172,7 @@ impl Half {
         if verb == Verb::Stop {
             let mut log = self.log.borrow_mut();
             let host = self.lab.project.host.clone();
-            tell(&mut log, Command::Resume { host, confirmed: false });
+            tell(&mut log, Command::Resume { host, confirmed: false, terms: Terms::default() });
         }
     }
 }
