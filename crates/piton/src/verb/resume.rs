@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use piton_core::event::Terms;
 use piton_core::ids::StepRef;
-use piton_core::observed::Observed;
+use piton_core::observed::{Observed, Sighting};
 use piton_core::plan::{PlanStep, nearest};
 use piton_core::resume_view::{ResumeView, resume_view};
 use piton_core::view::{RunStatus, RunView};
@@ -82,8 +82,8 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    fn terms(&self, log: &Log) -> Result<Terms, Problem> {
-        let steps = chosen(log, &self.steps)?;
+    fn terms(&self, project: &Project, log: &Log) -> Result<Terms, Problem> {
+        let steps = chosen(project, log, &self.steps)?;
         let (jobs, restart, threshold) = (self.work.jobs, self.restart, self.threshold);
         Ok(Terms { steps, jobs, restart, threshold })
     }
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         return finished(ui, &project, &log, None);
     }
     ready_to_go_on(ui, &project, &mut log, &args.work)?;
-    let mut terms = args.terms(&log)?;
+    let mut terms = args.terms(&project, &log)?;
     if let Err(nothing) = plan_file::check_rest_startable(log.run()) {
         // Others claim what is left: for them it goes on once the stop is lifted.
         let how = GoOn { confirmed: args.yes, terms };
@@ -222,7 +222,7 @@ fn all(args: &Args, ui: &Ui, project: &Project) -> Result<Answer, Problem> {
     }
     for (log, view) in meant.iter().filter(|_| !args.dry_run && ui.can_ask() && !args.yes) {
         ui.talk(&run_head(view, now())[0]);
-        let foresight = Foresight::of(project, log, &args.terms(log)?)?;
+        let foresight = Foresight::of(project, log, &args.terms(project, log)?)?;
         summary(log.run(), &foresight.plan).iter().for_each(|line| ui.talk(line));
     }
     if !args.dry_run
@@ -250,7 +250,7 @@ fn all(args: &Args, ui: &Ui, project: &Project) -> Result<Answer, Problem> {
 
 fn one_of_all(args: &Args, ui: &Ui, project: &Project, mut log: Log) -> Result<Answer, Problem> {
     ready_to_go_on(ui, project, &mut log, &args.work)?;
-    let terms = args.terms(&log)?;
+    let terms = args.terms(project, &log)?;
     if args.dry_run {
         return dry_run(ui, &Foresight::of(project, &log, &terms)?);
     }
@@ -273,7 +273,7 @@ fn is_interrupted(view: &RunView) -> bool {
 }
 
 /// The steps that are meant: by name, by their group's, or by their number in the plan.
-fn chosen(log: &Log, typed: &[String]) -> Result<BTreeSet<StepRef>, Problem> {
+fn chosen(project: &Project, log: &Log, typed: &[String]) -> Result<BTreeSet<StepRef>, Problem> {
     let mut steps = BTreeSet::new();
     for text in typed.iter().map(|text| text.trim()) {
         let ids = |meant: &dyn Fn(usize, &PlanStep) -> bool| {
@@ -293,13 +293,21 @@ fn chosen(log: &Log, typed: &[String]) -> Result<BTreeSet<StepRef>, Problem> {
         }
         steps.extend(found);
     }
-    with_needs(log, steps)
+    with_needs(project, log, steps)
 }
 
 /// Nothing is chosen that would wait for what is not.
-fn with_needs(log: &Log, steps: BTreeSet<StepRef>) -> Result<BTreeSet<StepRef>, Problem> {
+fn with_needs(
+    project: &Project,
+    log: &Log,
+    steps: BTreeSet<StepRef>,
+) -> Result<BTreeSet<StepRef>, Problem> {
     let run = log.run();
-    let held = |step: &StepRef| run.held().any(|(held, _)| held == *step);
+    let observed = observe(project, log, Depth::Locks);
+    let held = |step: &StepRef| {
+        let mut others = run.held().filter(|(held, _)| held == step);
+        others.any(|(_, held)| !matches!(observed.of(held.id), Sighting::Dead(_)))
+    };
     let needs = |step: &StepRef| {
         let index =
             run.index_of(step).filter(|_| run.step(step).is_some_and(|(_, s)| !s.is_done()));

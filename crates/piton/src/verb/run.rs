@@ -199,7 +199,7 @@ pub(crate) fn start_fresh(
     work: Work,
 ) -> Result<Answer, Problem> {
     let set = old.inputs.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let begin = Begin { plan, set, fresh: true, yes: false };
+    let begin = Begin { plan: Some(plan), set, fresh: true, yes: false };
     let (auto_continue, lease, grace, snapshot_every) = (false, None, None, None);
     run(&Args { begin, auto_continue, work, lease, grace, snapshot_every }, ui)
 }

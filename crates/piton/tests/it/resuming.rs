@@ -75,7 +75,23 @@ fn a_terminal_is_told_what_will_be_done_and_enter_does_it() {
     let mut terminal = asking(&sandbox, &["resume"]);
     let shown = screen(&sandbox, &terminal);
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
-    insta::assert_snapshot!(shown, @"");
+    insta::assert_snapshot!(shown, @"
+    RUN  interrupted  step work: process_kill, T
+    plan.toml · 1 of 4 steps completed · opened T · changed T
+    main: 0 of 2 completed
+      found     work: its attempt is dead; its work is kept
+      skip      before: done
+      continue  work: in the tree as it was left (interrupted: process_kill)
+      wait      after: needs work
+      wait      other: at most 1 at once
+      lost      at most T of work (N %)
+      left      about T
+      1  resume (Enter)
+      2  restart interrupted and failed steps from their base (--restart)
+      3  look (--dry-run)
+      4  abandon this run and start fresh
+    1-4, or Ctrl-C to leave it:
+    ");
     terminal.type_in("\n");
     terminal.wait().success();
     assert_eq!(view(&sandbox)["status"], "completed");
