@@ -4,8 +4,8 @@
 use crate::claim::{Asker, Chosen, Claim, believed_until, choose, lease_key, renewable};
 use crate::decided::{Decided, Lease};
 use crate::event::{
-    Claimed, Entry, Event, Fact, Failure, Holder, Interruption, ReleasedBy, RunOpened, Stage,
-    Truth, Under,
+    Claimed, Entry, Event, Fact, Failure, Found, Holder, Interruption, ReleasedBy, RunOpened,
+    Stage, Truth, Under,
 };
 use crate::ids::{Fence, ItemRef, Oid, QuestionId, StepRef, SubstepId, TreeNo};
 use crate::limits::EVIDENCE_BYTES_MAX;
@@ -33,10 +33,12 @@ mod end;
 mod mend;
 mod steer;
 
-/// Opens a run: its first event, with the texts it refers to.
-pub fn open(plan: &Plan, settings: &[u8], opened: RunOpened) -> Decided {
+/// Opens a run: its first event, with the texts it refers to, and what the plan's file said of its steps.
+pub fn open(plan: &Plan, settings: &[u8], opened: RunOpened, found: &[Found]) -> Decided {
     assert_eq!(opened.plan, plan.hash(), "a run is opened with the plan it names");
-    Decided::new(vec![Event::RunOpened(opened)])
+    let of_plan = |found: &&Found| plan.index_of(&found.step.step).is_some();
+    let found = found.iter().filter(of_plan).cloned().map(Event::Found);
+    Decided::new(std::iter::once(Event::RunOpened(opened)).chain(found).collect())
         .with_text(plan.to_bytes())
         .with_text(settings.to_vec())
 }
@@ -356,7 +358,16 @@ fn verifiable(held: &Held<'_>) -> Result<(), Refusal> {
         return Err(Refusal::NotStarted { step: held.id() });
     }
     nothing_awaited(held, |question| question.fence == held.under.fence)?;
-    nothing_open(held)
+    match is_unaware(held) {
+        true => Ok(()),
+        false => nothing_open(held),
+    }
+}
+
+/// An agent that works from another tool's plan knows nothing of checklists here: what it leaves open is
+/// recorded with its completion, and is no failure.
+fn is_unaware(held: &Held<'_>) -> bool {
+    held.is_kept() && held.run.plan().source.is_some()
 }
 
 fn decide_substep(held: &Held<'_>, substep: &SubstepId) -> Result<Decided, Refusal> {

@@ -22,6 +22,8 @@ pub const EVENT_VERSION: u32 = 1;
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     RunOpened(RunOpened),
+    /// The plan's file said this of a step before anything of the run had happened.
+    Found(Found),
     Claimed(Claimed),
     /// What happened under a claim. Its body is as flat as the others: the fact's name is the event's.
     #[serde(skip)]
@@ -258,6 +260,38 @@ pub struct RunOpened {
     /// The effective settings, as a kept text.
     pub settings: Hash,
     pub host: HostId,
+}
+
+/// What a plan's file said of a step. Nobody has checked it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    pub step: StepRef,
+    pub state: FoundState,
+    /// Items that were done.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<ItemRef>,
+    /// Substeps that were completed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub substeps: Vec<SubstepId>,
+}
+
+/// How far a file said that a step was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FoundState {
+    Pending,
+    InProgress,
+    Completed {
+        /// As the file names it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        commit: Option<String>,
+    },
+    Failed {
+        reason: String,
+    },
+    Skipped {
+        reason: String,
+    },
 }
 
 /// Which repository a run belongs to.
@@ -723,7 +757,8 @@ impl Event {
     /// The step this is about, where it is about one.
     pub fn step(&self) -> Option<&StepRef> {
         match self {
-            Event::Claimed(Claimed { step, .. })
+            Event::Found(Found { step, .. })
+            | Event::Claimed(Claimed { step, .. })
             | Event::Under(Under { step, .. }, _)
             | Event::Answered { step, .. }
             | Event::Reset { step, .. }

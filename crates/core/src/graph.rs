@@ -139,3 +139,64 @@ fn nodes(plan: &Plan, ids: &BTreeMap<&StepId, usize>) -> Vec<Node> {
 fn number(n: usize) -> u32 {
     u32::try_from(n).expect("a plan has fewer than 2³² bytes, steps and needs")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Steps with random needs on steps and groups, to compare the two ways of asking for them.
+    fn plan() -> impl Strategy<Value = Plan> {
+        let step = (0..4usize, prop::collection::vec(any::<prop::sample::Index>(), 0..4));
+        prop::collection::vec(step, 1..12).prop_map(|all| {
+            let used: Vec<usize> = all.iter().map(|(group, _)| *group).collect();
+            let groups: serde_json::Map<_, _> =
+                (0..4).map(|n| (format!("g{n}"), json!({ "title": "a group" }))).collect();
+            let steps = all.iter().enumerate().map(|(n, (group, needs))| {
+                let below = |index: &prop::sample::Index| match index.index(n.max(1)) {
+                    other if n == 0 || used[n..].contains(&used[other]) => {
+                        json!({ "step": format!("s{other}") })
+                    }
+                    other if other % 2 == 0 => json!({ "group": format!("g{}", used[other]) }),
+                    other => json!({ "step": format!("s{other}") }),
+                };
+                let needs: Vec<_> = needs.iter().filter(|_| n > 0).map(below).collect();
+                let (id, group) = (format!("s{n}"), format!("g{group}"));
+                json!({ "id": id, "title": id, "group": group, "needs": needs,
+                        "work": { "run": "x" }, "retries": 0 })
+            });
+            let steps: Vec<_> = steps.collect();
+            let plan = json!({ "name": "p", "isolation": "run", "groups": groups, "steps": steps });
+            serde_json::from_value(plan).expect("a plan")
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_graph_knows_what_its_plan_says(plan in plan()) {
+            let worked_out = Graph::new(Arc::new(plan.clone()));
+            let packed = postcard::to_stdvec(&worked_out).expect("a graph can be packed");
+            let unpacked: Graph = postcard::from_bytes(&packed).expect("what was packed");
+            for graph in [&worked_out, &unpacked] {
+                prop_assert_eq!(graph.plan(), &plan);
+                prop_assert_eq!(graph.hash(), plan.hash());
+                for (index, step) in plan.steps.iter().enumerate() {
+                    let needs = graph.needed_steps(index);
+                    prop_assert!(needs.iter().all(|need| *need < index));
+                    prop_assert_eq!(needs, plan.needs_of(index));
+                    prop_assert_eq!(graph.index_of(&step.id), Some(index));
+                    let waiting = |node: &usize| graph.needs(*node).any(|need| need == index);
+                    let dependants: Vec<usize> = graph.dependants(index).collect();
+                    let expected: Vec<usize> = (0..graph.nodes()).filter(waiting).collect();
+                    prop_assert_eq!(dependants, expected);
+                }
+                let unknown = StepId::new("unknown").expect("a name");
+                prop_assert_eq!(graph.index_of(&unknown), None);
+            }
+        }
+    }
+}

@@ -1,5 +1,5 @@
 //! A plan: the recipe of a run. Immutable once read; its hash is over the normalised content, so
-//! comments and layout do not count. Reading it from TOML is `parse`; this file owns what it means.
+//! comments and layout do not count. Files are read elsewhere; this one owns what a plan means.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,26 +10,15 @@ use crate::ids::{AgentName, GroupId, Hash, LockName, StepId, SubstepId};
 use crate::packing::PackedList;
 
 pub use diff::differences;
-pub use fields::{Fields, Keys};
-pub use parse::{Finding, PlanError, parse, read_toml};
-pub use read::agents;
+pub use shown::shown;
 pub use suggest::nearest;
 pub use trust::{executables, trust_hash};
 
-mod check;
-mod cycles;
 mod diff;
-mod fields;
-mod nesting;
 pub(crate) mod packed;
-mod parse;
-mod read;
-mod source;
+mod shown;
 mod suggest;
 mod trust;
-
-#[cfg(test)]
-mod tests;
 
 /// The recipe: steps in order, with what they need and how they are checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +55,74 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub locks: BTreeMap<LockName, u32>,
     pub steps: PackedList<PlanStep>,
+    /// What it takes to read its file again, where that is another tool's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<PlanSource>,
+}
+
+/// How a plan of another tool was read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanSource {
+    pub format: PlanFormat,
+    /// Who does the steps, since the file names nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
+}
+
+/// The formats that plans are read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlanFormat {
+    /// piton's own, in three syntaxes.
+    Toml,
+    Yaml,
+    Json,
+    /// A Markdown task list.
+    Markdown,
+    /// Markdown with anchored steps.
+    Tug,
+    /// `implementation_plan.json`, and the `feature_list.json` before it.
+    AutoClaude,
+    /// An epic of phases and sprints.
+    Epic,
+    /// A YAML workflow of prodigy or mmm.
+    Prodigy,
+    /// The `index.md` of a specification.
+    Specification,
+}
+
+impl PlanFormat {
+    pub const ALL: [PlanFormat; 9] = [
+        PlanFormat::Toml,
+        PlanFormat::Yaml,
+        PlanFormat::Json,
+        PlanFormat::Markdown,
+        PlanFormat::Tug,
+        PlanFormat::AutoClaude,
+        PlanFormat::Epic,
+        PlanFormat::Prodigy,
+        PlanFormat::Specification,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PlanFormat::Toml => "toml",
+            PlanFormat::Yaml => "yaml",
+            PlanFormat::Json => "json",
+            PlanFormat::Markdown => "markdown",
+            PlanFormat::Tug => "tug",
+            PlanFormat::AutoClaude => "auto-claude",
+            PlanFormat::Epic => "epic",
+            PlanFormat::Prodigy => "prodigy",
+            PlanFormat::Specification => "specification",
+        }
+    }
+
+    /// Whether it is piton's own.
+    pub fn is_native(self) -> bool {
+        matches!(self, PlanFormat::Toml | PlanFormat::Yaml | PlanFormat::Json)
+    }
 }
 
 /// Where steps work.
@@ -262,6 +319,23 @@ impl Plan {
 
     pub fn hash(&self) -> Hash {
         Hash::of(&self.to_bytes())
+    }
+
+    /// The same plan with its steps for this agent: a plan of another tool names nobody.
+    pub fn assigned(mut self, agent: &AgentName) -> Plan {
+        let Some(source) = &mut self.source else { return self };
+        source.agent = Some(agent.clone());
+        let assign = |step: &PlanStep| {
+            let work = match &step.work {
+                Work::Told(prompt) | Work::Agent { prompt, .. } => {
+                    Work::Agent { agent: agent.clone(), prompt: prompt.clone() }
+                }
+                other => other.clone(),
+            };
+            PlanStep { work, ..step.clone() }
+        };
+        self.steps = self.steps.iter().map(assign).collect();
+        self
     }
 
     /// How many attempts piton starts at once unless it is told otherwise.

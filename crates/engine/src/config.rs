@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use file::FileLayer;
 use piton_core::ids::AgentName;
-use piton_core::plan::{Agent, Finding};
+use piton_core::plan::Agent;
+use piton_formats::Finding;
 use serde::{Deserialize, Serialize};
 
 mod file;

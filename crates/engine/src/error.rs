@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use piton_core::event::{Cause, Failure};
 use piton_core::ids::{AgentName, Handle, Position, StepId, StepRef};
-use piton_core::plan::PlanError;
 use piton_core::refusal::Refusal;
+use piton_formats::PlanError;
 use piton_git::repo::{GitError, chain};
 use piton_git::snapshot::PutError;
 use piton_store::StoreError;

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use piton_core::plan::{self, Plan};
+use piton_core::plan::Plan;
 
 use crate::error::EngineError;
 use crate::project::Project;
@@ -102,7 +102,7 @@ pub fn write(project: &Project, path: &Path, found: &FoundTools) -> Result<Plan,
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     check_inside(project, folder.unwrap_or(Path::new(".")))?;
     let text = found.plan(path);
-    let plan = plan::parse(text.as_bytes())
+    let plan = piton_formats::parse(text.as_bytes())
         .map_err(|source| EngineError::Plan { path: path.to_owned(), source })?;
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::AlreadyExists => EngineError::PlanThere { path: path.to_owned() },
@@ -195,7 +195,8 @@ mod tests {
             for agent in KNOWN.iter().map(|agent| Some(*agent)).chain([None]) {
                 let found = FoundTools { name: "a \"b\" \\ \u{e9}".to_owned(), agent, check };
                 let text = found.plan(Path::new("plan.toml"));
-                let plan = plan::parse(text.as_bytes()).unwrap_or_else(|e| panic!("{e}\n{text}"));
+                let plan =
+                    piton_formats::parse(text.as_bytes()).unwrap_or_else(|e| panic!("{e}\n{text}"));
                 assert_eq!(plan.name, found.name);
                 assert_eq!(plan.steps.len(), if agent.is_some() { 2 } else { 1 });
             }

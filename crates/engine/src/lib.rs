@@ -27,6 +27,7 @@ pub mod worker;
 pub use error::EngineError;
 
 // Surfaces name git and stores through the engine: they depend on it alone.
+pub use piton_formats as formats;
 pub use piton_git as git;
 pub use piton_store::sqlite::Access;
 pub use piton_store::{ALLOW_NETWORK_FS, Damage, RunRow, Runs, Store, StoreError, Unsafe};

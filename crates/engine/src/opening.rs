@@ -60,7 +60,7 @@ pub enum OpenedRun {
 
 /// Looks at everything a run needs before there is one; writes nothing.
 pub fn prepare(project: &Project, ask: OpenAsk) -> Result<Opening, EngineError> {
-    let read = ask.plan;
+    let read = ask.plan.assigned(&ask.settings);
     let plan = read.plan();
     check_agents(plan, &ask.settings)?;
     let inputs = inputs(plan, ask.inputs)?;
@@ -131,9 +131,9 @@ pub fn open(
     };
     let name = opened.handle.to_string();
     let new = NewRun { run, name, key, replaces };
-    match Log::open(Arc::clone(&store), &new, Arc::clone(&plan), &settings, opened)? {
+    match Log::open(Arc::clone(&store), &new, Arc::clone(&plan), &settings, opened, &read.found)? {
         Opened::New(mut log) => {
-            log.remember(read.file);
+            log.remember(read.file());
             Ok(OpenedRun::New(log))
         }
         // Somebody else opened one at the same moment: theirs is the run.
@@ -144,7 +144,7 @@ pub fn open(
 fn existing(store: Arc<dyn Store>, run: RunId, read: PlanRead) -> Result<OpenedRun, EngineError> {
     let mut log = Log::load(store, run)?;
     let drift = read.drift(log.run());
-    log.remember(read.file);
+    log.remember(read.file());
     Ok(match drift {
         None => OpenedRun::Existing(log),
         Some(changed) => OpenedRun::Changed(log, changed),

@@ -449,7 +449,7 @@ fn problem(
     };
     let asked = || -> Vec<Detail> {
         let lines = open_questions(view).flat_map(asked_lines);
-        lines.map(|message| Detail { message, hint: None }).collect()
+        lines.map(Detail::of).collect()
     };
     Some(match outcome {
         Outcome::Completed | Outcome::OthersLeft => return None,
@@ -462,7 +462,7 @@ fn problem(
                 }
                 _ => None,
             });
-            let others = others.map(|message| Detail { message, hint: None });
+            let others = others.map(Detail::of);
             let details = others.chain(asked()).collect();
             let (look, over) = (see_why(view, step), start_over_shown(project, view));
             let hint = format!(

@@ -6,7 +6,6 @@ use std::error::Error;
 use std::io;
 
 use piton_core::event::Cause;
-use piton_core::plan::PlanError;
 use piton_core::refusal::Refusal;
 use piton_engine::StoreError;
 use piton_engine::config::ConfigError;
@@ -15,6 +14,7 @@ use piton_engine::error::LogError;
 use piton_engine::error::NotUndone;
 use piton_engine::error::TrustError;
 use piton_engine::error::Unmerged;
+use piton_engine::formats::{self, Finding, PlanError};
 use piton_engine::git::GitError;
 use serde::{Deserialize, Serialize};
 
@@ -136,6 +136,15 @@ pub(crate) struct Parts {
 pub(crate) struct Detail {
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
+    /// The line of a file that it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) excerpt: Option<String>,
+}
+
+impl Detail {
+    pub(crate) fn of(message: impl Into<String>) -> Detail {
+        Detail { message: message.into(), hint: None, excerpt: None }
+    }
 }
 
 /// One entry of the envelope's `issues`.
@@ -416,20 +425,20 @@ fn details_of(error: &EngineError) -> Vec<Detail> {
     match error {
         EngineError::Plan { path, source } => findings(&path.display().to_string(), source),
         EngineError::PlanChanged { differences, .. } => {
-            let row = |message: &String| Detail { message: message.clone(), hint: None };
+            let row = |message: &String| Detail::of(message.clone());
             differences.iter().map(row).collect()
         }
         EngineError::NotUndone(NotUndone::InTheWay { what, .. })
         | EngineError::NotPurged { what, .. } => {
-            let row = |what: &String| Detail { message: text::plain(what), hint: None };
+            let row = |what: &String| Detail::of(text::plain(what));
             what.iter().map(row).collect()
         }
         EngineError::NotUndone(NotUndone::Unreadable { why, .. }) => {
-            vec![Detail { message: text::plain(why), hint: None }]
+            vec![Detail::of(text::plain(why))]
         }
         EngineError::Untrusted { new, gone, .. } => trust_rows(new, gone),
         EngineError::Unverified { tail, .. } => {
-            let row = |line: &str| Detail { message: text::plain(line), hint: None };
+            let row = |line: &str| Detail::of(text::plain(line));
             tail.lines().map(row).collect()
         }
         _ => Vec::new(),
@@ -441,7 +450,7 @@ fn details_of(error: &EngineError) -> Vec<Detail> {
 pub(crate) fn trust_rows(new: &[String], gone: &[String]) -> Vec<Detail> {
     let rows = |entries: &[String], sign: &str| -> Vec<Detail> {
         let message = |entry: &String| format!("{sign}{}", text::plain(entry));
-        entries.iter().map(|entry| Detail { message: message(entry), hint: None }).collect()
+        entries.iter().map(|entry| Detail::of(message(entry))).collect()
     };
     match gone.is_empty() {
         true => rows(new, ""),
@@ -451,11 +460,18 @@ pub(crate) fn trust_rows(new: &[String], gone: &[String]) -> Vec<Detail> {
 
 /// A plan's mistakes as `file:line:column: message`.
 pub(crate) fn findings(path: &str, error: &PlanError) -> Vec<Detail> {
-    let row = |finding: &piton_core::plan::Finding| Detail {
-        message: format!("{path}:{}:{}: {}", finding.line, finding.column, finding.message),
-        hint: finding.hint.clone(),
-    };
-    error.findings.iter().map(row).collect()
+    let is_mistake = |finding: &&Finding| finding.severity == formats::Severity::Error;
+    error.findings.iter().filter(is_mistake).map(|found| finding(path, found)).collect()
+}
+
+/// A finding with its place.
+pub(crate) fn finding(path: &str, finding: &Finding) -> Detail {
+    let Finding { line, column, message, hint, excerpt, .. } = finding;
+    Detail {
+        message: format!("{path}:{line}:{column}: {message}"),
+        hint: hint.clone(),
+        excerpt: Some(text::plain(excerpt.trim())).filter(|text| !text.is_empty()),
+    }
 }
 
 impl From<LogError> for Problem {

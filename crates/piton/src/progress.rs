@@ -122,6 +122,7 @@ impl<'a> Progress<'a> {
     pub(crate) fn event(&mut self, run: &Run, event: &Event) {
         self.count(run);
         match event {
+            Event::Found(_) => {}
             Event::Claimed(claimed) => self.claimed(run, claimed),
             Event::Under(Under { step, .. }, Fact::Started { .. }) => {
                 let (number, entry) = attempt(run, step);

@@ -18,7 +18,7 @@ use piton_engine::outside::claims::{self, ClaimName};
 use piton_engine::outside::outside_snapshots::{self, Kept};
 use piton_engine::project::Project;
 use piton_engine::run::log::Log;
-use piton_engine::run::plan_file;
+use piton_engine::run::plan_file::{self, ReadAs};
 use piton_engine::run::runs;
 use piton_engine::tidy::abandon::is_untouched;
 use serde_json::{Value, json};
@@ -335,7 +335,7 @@ fn missing(asked: &str) -> Option<Problem> {
     let path = Path::new(asked);
     let within = path.parent().is_some_and(|folder| folder.is_dir());
     let is_path = path.extension().is_some_and(|end| end == "toml") || within;
-    let read = is_path.then(|| plan_file::read_plan(path).err()).flatten();
+    let read = is_path.then(|| plan_file::read_plan(path, &ReadAs::default()).err()).flatten();
     read.map(Problem::from)
 }
 
@@ -380,7 +380,7 @@ pub(crate) fn run_of(
 pub(crate) fn open(
     ui: &Ui,
     project: &Project,
-    (plan, inputs): (&Path, BTreeMap<String, String>),
+    (plan, how, inputs): (&Path, &ReadAs, BTreeMap<String, String>),
     (on_change, unfinished): (OnChange, Unfinished),
 ) -> Result<OpenedRun, Problem> {
     if inputs.is_empty()
@@ -391,7 +391,7 @@ pub(crate) fn open(
     }
     let layers = Layers::of_process(Some(project.git.main_root()));
     let settings = config::load(&layers, &Flags::default())?.settings;
-    let plan = plan_file::read_plan(plan)?;
+    let plan = plan_file::read_plan(plan, how)?;
     let opening = opening::prepare(project, OpenAsk { plan, inputs, settings })?;
     let store = project.store(Access::Create)?;
     let near = opening::unended(&store, &opening)?.near;
@@ -454,7 +454,12 @@ pub(crate) fn open_or_find(
             if let Some(log) = known {
                 return Ok(log);
             }
-            let opened = open(ui, project, (plan, BTreeMap::new()), (on_change, Unfinished::GoOn))?;
+            let opened = open(
+                ui,
+                project,
+                (plan, &ReadAs::default(), BTreeMap::new()),
+                (on_change, Unfinished::GoOn),
+            )?;
             let (OpenedRun::New(log) | OpenedRun::Existing(log) | OpenedRun::Changed(log, _)) =
                 opened;
             Ok(log)

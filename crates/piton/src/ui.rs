@@ -56,7 +56,7 @@ impl Said {
             Said::No => "nothing was changed",
             Said::Nobody => "it ends a run, and there is no terminal to confirm it on",
         };
-        let row = |message| Detail { message, hint: None };
+        let row = |message| Detail::of(message);
         let details = would.into_iter().map(row).collect();
         let problem = Problem::new(Kind::Unconfirmed, message).with_details(details);
         Err(problem.hint(format!("`{command}`")))
@@ -360,6 +360,9 @@ impl Ui {
         }
         for detail in &problem.details {
             self.talk(format!("  {}", detail.message));
+            if let Some(excerpt) = &detail.excerpt {
+                self.talk(format!("    {} {excerpt}", text::dim("|")));
+            }
             if let Some(hint) = &detail.hint {
                 self.talk(format!("    {} {hint}", text::bold("hint:")));
             }

@@ -242,7 +242,7 @@ fn offer(
             Some("n") => {}
             _ => {
                 let problem = Problem::new(Kind::UnfinishedRun, "nothing was started");
-                let details = vec![Detail { message, hint: None }];
+                let details = vec![Detail::of(message)];
                 return Err(problem.with_details(details).hint(hint(&view, wish)));
             }
         }

@@ -125,17 +125,8 @@ fn the_core_can_only_compute() {
     let section = section.split("\n[").next().unwrap_or_default();
     let lines = section.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
     let found: Vec<&str> = lines.collect();
-    let pure = [
-        "blake3",
-        "fixedbitset",
-        "jiff",
-        "postcard",
-        "serde",
-        "serde_json",
-        "thiserror",
-        "toml",
-        "uuid",
-    ];
+    let pure =
+        ["blake3", "fixedbitset", "jiff", "postcard", "serde", "serde_json", "thiserror", "uuid"];
     let trespass = found.iter().filter(|line| {
         // Without features of its own: `uuid` would bring randomness, others a clock.
         !pure.iter().any(|name| **line == format!("{name}.workspace = true"))
@@ -267,7 +258,7 @@ fn on_a_cycle(edges: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
 #[test]
 fn modules_are_in_one_direction() {
     let sources = sources();
-    for name in ["core", "store", "git", "engine", "piton"] {
+    for name in ["core", "store", "git", "formats", "engine", "piton"] {
         let edges = edges(&sources, name);
         assert!(edges.len() > 1, "the modules of {name} were not found: {edges:?}");
         none(&format!("modules of {name} that lead back to themselves"), on_a_cycle(&edges));
@@ -284,6 +275,20 @@ fn git_knows_no_run_no_log_and_no_store() {
     let git = sources.iter().filter(|source| source.is_product() && source.crate_name() == "git");
     let found = git.flat_map(|source| source.lines_with(source.code(), &words)).collect();
     none("the git crate knows more than git", found);
+}
+
+#[test]
+fn formats_touch_nothing_but_bytes() {
+    let manifest =
+        fs::read_to_string(root().join("crates/formats/Cargo.toml")).expect("a manifest");
+    let named = manifest.lines().filter(|line| line.starts_with("piton-"));
+    assert_eq!(named.collect::<Vec<_>>(), ["piton-core.workspace = true"]);
+    let words = ["std::fs", "std::net", "std::process", "std::env", "SystemTime", "Instant::"];
+    let sources = sources();
+    let formats =
+        sources.iter().filter(|source| source.is_product() && source.crate_name() == "formats");
+    let found = formats.flat_map(|source| source.lines_with(source.code(), &words)).collect();
+    none("a format reaches for the machine", found);
 }
 
 #[test]

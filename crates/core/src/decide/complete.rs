@@ -1,6 +1,6 @@
 //! When a step is done: nothing open, nothing awaited, and a commit that landed where there is one.
 
-use super::{Held, clipped, own};
+use super::{Held, clipped, is_unaware, own};
 use crate::decided::Decided;
 use crate::event::{Fact, Under, Waived};
 use crate::ids::Oid;
@@ -40,6 +40,9 @@ pub fn completed_with(run: &Run, under: &Under, commit: &Oid) -> Option<Result<(
     Some(Err(Refusal::CompletedOtherwise { step, commit, with }))
 }
 
+/// Why a step of another tool's plan is completed with a checklist that is open.
+const UNMARKED: &str = "its agent did not mark them";
+
 pub(super) fn verified<'a>(held: &Held<'a>) -> Result<&'a VerifiedCommit, Refusal> {
     held.state.verified().ok_or_else(|| Refusal::NotVerified { step: held.id() })
 }
@@ -64,6 +67,7 @@ pub(super) fn decide_complete(
     let waived = match (settled.and_then(|()| nothing_open(held)), waive) {
         (Ok(()), _) => None,
         (Err(_), Some(reason)) => Some(waived(held, reason)),
+        (Err(_), None) if is_unaware(held) => Some(waived(held, UNMARKED)),
         (Err(open), None) => return Err(open),
     };
     let decided = held.last_word(Fact::Completed { commit: commit.cloned(), waived }, now);

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use crate::plan::fields::shown;
 use crate::plan::{
-    Agent, Group, Isolation, OnInterrupt, Plan, PlanStep, PlanSubstep, PromptBy, Work,
+    Agent, Group, Isolation, OnInterrupt, Plan, PlanStep, PlanSubstep, PromptBy, Work, shown,
 };
 
 /// One line for each change, such as `step jwt: verify changed`.

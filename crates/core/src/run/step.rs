@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use super::{Stop, stronger, trees};
 use crate::checklist::{Checklist, Gap};
 use crate::event::{
-    About, Cause, CheckoutChanges, Claimed, Entry, Event, Fact, Failure, Grounds, Holder,
-    Interruption, LandingIntent, Omission, Report, Scope, Snapshot, SnapshotReason, Stage, Truth,
-    Waived,
+    About, Cause, CheckoutChanges, Claimed, Entry, Event, Fact, Failure, Found, FoundState,
+    Grounds, Holder, Interruption, LandingIntent, Mark, Omission, Report, Scope, Snapshot,
+    SnapshotReason, Stage, Truth, Waived,
 };
 use crate::ids::{AttemptId, Fence, Oid, QuestionId, TreeNo};
 use crate::limits::{CHECKOUT_FILES_MAX, IDLE_INTERRUPTIONS_MAX};
@@ -448,6 +448,7 @@ impl Step {
         run_stop: Option<Stop>,
     ) -> Option<()> {
         match event {
+            Event::Found(found) => self.found(found, record),
             Event::Claimed(claimed) => self.claim(claimed, record),
             Event::Under(under, Fact::Asked { text, choices, about }) => {
                 self.may_ask(under.fence, about.as_deref())?;
@@ -530,6 +531,39 @@ impl Step {
                 Some(())
             }
         }
+    }
+
+    /// What the plan's file said, before anything else: a step that was at work is taken up again, one that
+    /// had failed waits for somebody to retry it.
+    fn found(&mut self, found: &Found, record: &Record) -> Option<()> {
+        if *self != Step::default() {
+            return None;
+        }
+        self.checklist.completed.extend(found.substeps.iter().cloned());
+        self.checklist.marks.extend(found.items.iter().map(|item| (item.clone(), Mark::Done)));
+        let (at, held_back) = (record.at, None);
+        self.phase = match &found.state {
+            FoundState::Pending => return Some(()),
+            FoundState::InProgress => {
+                let (cause, left_at) = (Cause::Unknown, Stage::Unstarted);
+                let evidence = "the plan file says that it is in progress".to_owned();
+                let last = Interruption { cause, at, evidence, left_at };
+                Phase::Interrupted { last, inherited: Inherited::default(), held_back }
+            }
+            FoundState::Completed { .. } => Phase::Completed {
+                commit: None,
+                truth: Truth::Claimed,
+                at,
+                fence: record.position.into(),
+                waived: None,
+            },
+            FoundState::Failed { reason } => {
+                self.failures = 1;
+                Phase::Failed { why: Failure::Reported { reason: reason.clone() }, held_back }
+            }
+            FoundState::Skipped { reason } => Phase::Skipped { reason: reason.clone(), at },
+        };
+        Some(())
     }
 
     fn claim(&mut self, claimed: &Claimed, record: &Record) -> Option<()> {

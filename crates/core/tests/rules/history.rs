@@ -64,7 +64,7 @@ impl History {
             host: host("here"),
         };
         let now = Moment::wall(Millis(1_000_000));
-        let decided = open(&plan, b"settings", opened);
+        let decided = open(&plan, b"settings", opened, &[]);
         let body = decided.bodies()[0].clone();
         let first = Record::following(RUN, Cursor::START, now.wall, body);
         let run = Run::open(Arc::clone(&plan), &first).unwrap();
@@ -481,6 +481,7 @@ fn joined<T: ToString>(all: &[T]) -> String {
 pub(crate) fn told(event: &Event) -> String {
     match event {
         Event::RunOpened(_) => "run opened".to_owned(),
+        Event::Found(found) => format!("found {} {:?}", found.step, found.state),
         Event::Claimed(claimed) => {
             let grounds = match claimed.grounds {
                 Grounds::Free => "",
@@ -788,6 +789,7 @@ pub(crate) fn plan(lines: &str) -> Plan {
         agents: BTreeMap::new(),
         locks: locks.iter().map(|row| (lock(row[1]), row[2].parse().unwrap())).collect(),
         steps,
+        source: None,
     }
 }
 

@@ -5,7 +5,8 @@ use std::path::{Component, Path};
 use std::time::Duration;
 
 use piton_core::ids::AgentName;
-use piton_core::plan::{Agent, Fields, Finding, Keys, agents, read_toml};
+use piton_core::plan::Agent;
+use piton_formats::{Fields, Finding, Keys, agents, read_toml};
 use piton_git::snapshot::Template;
 
 use crate::config::{BRANCH_EVERY, Bounds, GRACE, KEEP_FOR, LEASE, Origin, SNAPSHOT_EVERY};
@@ -72,7 +73,7 @@ fn layer(origin: &Origin, file: &mut Fields<'_, '_>) -> FileLayer {
 
 /// The command that tells a person. A repository must not choose what is executed on its reader's machine.
 fn notify(origin: &Origin, file: &mut Fields<'_, '_>) -> Option<String> {
-    let command = file.text("notify")?.into_inner().to_owned();
+    let command = file.text("notify")?.value.to_owned();
     if matches!(origin, Origin::Repository(_)) {
         let message = "notify is for your own configuration file";
         file.find("notify", message, "move it to ~/.config/piton/config.toml");
@@ -82,7 +83,7 @@ fn notify(origin: &Origin, file: &mut Fields<'_, '_>) -> Option<String> {
 
 fn bounded(table: &mut Fields<'_, '_>, key: &str, bounds: Bounds) -> Option<Duration> {
     let text = table.text(key)?;
-    match bounds.read(text.get_ref()) {
+    match bounds.read(text.value) {
         Ok(value) => Some(value),
         Err(message) => {
             table.find(key, message, format!("write {key} = \"90s\", for example"));
@@ -93,7 +94,7 @@ fn bounded(table: &mut Fields<'_, '_>, key: &str, bounds: Bounds) -> Option<Dura
 
 /// A branch for the last snapshot; empty for none.
 fn branch(table: &mut Fields<'_, '_>) -> Option<String> {
-    let branch = table.text("branch")?.into_inner().to_owned();
+    let branch = table.text("branch")?.value.to_owned();
     if !branch.is_empty()
         && let Err(message) = Template::parse(&branch)
     {
@@ -104,7 +105,7 @@ fn branch(table: &mut Fields<'_, '_>) -> Option<String> {
 
 /// Where worktrees are made. A repository may not choose a place outside of itself; only its user may.
 fn root(origin: &Origin, table: &mut Fields<'_, '_>) -> Option<String> {
-    let root = table.text("root")?.into_inner().to_owned();
+    let root = table.text("root")?.value.to_owned();
     if let Err(message) = check_root(&root) {
         table.find("root", message, "write root = \".piton/worktrees\", for example");
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use piton_core::cache::{self, CachedRun, PlanFile};
 use piton_core::decide::{Command, decide, may_forget, open};
-use piton_core::event::{Event, RunOpened};
+use piton_core::event::{Event, Found, RunOpened};
 use piton_core::ids::{Position, RunId};
 use piton_core::plan::Plan;
 use piton_core::record::{Cursor, Record};
@@ -44,12 +44,16 @@ impl Log {
         plan: Arc<Plan>,
         settings: &[u8],
         opened: RunOpened,
+        found: &[Found],
     ) -> Result<Opened, LogError> {
-        match store.create_run(new, &open(&plan, settings, opened))? {
+        match store.create_run(new, &open(&plan, settings, opened, found))? {
             Created::KeyHeldBy(run) => Ok(Opened::Existing(run)),
             Created::New(records) => {
                 let first = records.first().ok_or(LogError::Empty(new.run))?;
-                let run = Run::open(plan, first).map_err(|source| damaged(new.run, source))?;
+                let mut run = Run::open(plan, first).map_err(|source| damaged(new.run, source))?;
+                for record in &records[1..] {
+                    run.apply(record).map_err(|source| damaged(new.run, source))?;
+                }
                 Ok(Opened::New(Log::uncached(store, run)))
             }
         }

@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use piton_core::cache::PlanFile;
 use piton_core::decide::Command;
+use piton_core::event::Found;
 use piton_core::event::Repository;
 use piton_core::ids::{AgentName, Handle, Hash, Hashing};
 use piton_core::limits::PLAN_BYTES_MAX;
-use piton_core::plan::{self, Plan, PlanStep, Work};
+use piton_core::plan::{self, Plan, PlanFormat, PlanStep, Work};
 use piton_core::run::Run;
+use piton_formats::{Counts, Finding, Hint};
 use piton_store::RunKey;
 
 use crate::config::Settings;
@@ -59,17 +61,60 @@ pub fn accept(project: &Project, log: &mut Log, changed: Changed) -> Result<(), 
 pub struct PlanRead {
     pub(crate) path: PathBuf,
     pub(crate) plan: Arc<Plan>,
-    /// What tells that the file is still the same.
-    pub(crate) file: PlanFile,
+    bytes: Vec<u8>,
+    /// Who does its steps, where somebody said so.
+    agent: Option<AgentName>,
+    /// What the file claims of progress.
+    pub(crate) found: Vec<Found>,
+    pub format: PlanFormat,
+    pub counts: Counts,
+    /// What a run does not follow.
+    pub warnings: Vec<Finding>,
+}
+
+/// How a plan file is to be read.
+#[derive(Debug, Clone, Default)]
+pub struct ReadAs {
+    /// Its format, where that is not to be found out.
+    pub format: Option<PlanFormat>,
+    /// Who does the steps of another tool's plan.
+    pub agent: Option<AgentName>,
 }
 
 /// Reads a plan file.
-pub fn read_plan(path: &Path) -> Result<PlanRead, EngineError> {
+pub fn read_plan(path: &Path, how: &ReadAs) -> Result<PlanRead, EngineError> {
     let bytes = plan_bytes(path)?;
-    let plan = plan::parse(&bytes)
+    let named = path.to_string_lossy();
+    let reading = piton_formats::read(&bytes, &Hint { path: &named, format: how.format })
         .map_err(|source| EngineError::Plan { path: path.to_owned(), source })?;
-    let file = PlanFile::new(&bytes, plan.hash());
-    Ok(PlanRead { path: path.to_owned(), plan: Arc::new(plan), file })
+    let plan = match &how.agent {
+        Some(agent) => reading.plan.assigned(agent),
+        None => reading.plan,
+    };
+    Ok(PlanRead {
+        path: path.to_owned(),
+        plan: Arc::new(plan),
+        bytes,
+        agent: how.agent.clone(),
+        found: reading.found,
+        format: reading.format,
+        counts: reading.counts,
+        warnings: reading.warnings,
+    })
+}
+
+/// How the file of a run's plan was read.
+fn as_recorded(run: &Run) -> ReadAs {
+    let source = run.plan().source.as_ref();
+    ReadAs {
+        format: source.map(|source| source.format),
+        agent: source.and_then(|source| source.agent.clone()),
+    }
+}
+
+/// Reads the plan file of a run again.
+pub(crate) fn read_again(path: &Path, run: &Run) -> Result<PlanRead, EngineError> {
+    read_plan(path, &as_recorded(run))
 }
 
 impl PlanRead {
@@ -77,13 +122,41 @@ impl PlanRead {
         &self.plan
     }
 
+    /// Bytes that the whole file has.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Where nobody was named for another tool's plan: the one agent that is configured.
+    pub fn assigned(mut self, settings: &Settings) -> PlanRead {
+        let mut agents = settings.agents.keys();
+        if let (None, Some(only), None) = (&self.agent, agents.next(), agents.next()) {
+            self.plan = Arc::new(Plan::clone(&self.plan).assigned(only));
+        }
+        self
+    }
+
+    /// What tells that the file is still the same.
+    pub(crate) fn file(&self) -> PlanFile {
+        PlanFile::new(&self.bytes, self.plan.hash())
+    }
+
+    /// Where nobody was named now: whoever the run has recorded.
+    fn as_of(&self, run: &Run) -> Arc<Plan> {
+        match as_recorded(run).agent.filter(|_| self.agent.is_none()) {
+            Some(agent) => Arc::new(Plan::clone(&self.plan).assigned(&agent)),
+            None => Arc::clone(&self.plan),
+        }
+    }
+
     /// What the file says where that is not what the run recorded.
     pub(crate) fn drift(&self, run: &Run) -> Option<Changed> {
-        (self.plan.hash() != run.graph().hash()).then(|| Changed {
+        let plan = self.as_of(run);
+        (plan.hash() != run.graph().hash()).then(|| Changed {
             handle: run.opened.handle.clone(),
             file: self.path.clone(),
-            plan: Arc::clone(&self.plan),
-            differences: plan::differences(run.plan(), &self.plan),
+            differences: plan::differences(run.plan(), &plan),
+            plan,
         })
     }
 }
@@ -168,7 +241,7 @@ fn nothing_but_by_hand(steps: Vec<&PlanStep>) -> Result<(), EngineError> {
 /// What the plan file, where the run was opened, says where that is not what the run recorded.
 pub fn drift(project: &Project, run: &Run) -> Result<Option<Changed>, EngineError> {
     let file = plan_file(project, run);
-    match read_plan(&file) {
+    match read_again(&file, run) {
         Ok(read) => Ok(read.drift(run)),
         // The run has its own copy: a file that was moved away is no difference.
         Err(EngineError::PlanFile { source, .. })

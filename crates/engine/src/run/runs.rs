@@ -17,7 +17,7 @@ use crate::project::Project;
 use crate::run::log::Log;
 use crate::run::observe::{Depth, observe};
 use crate::run::plan_file::{
-    Placed, hash_of, path_in, placed, placed_at, plan_file, read_plan, where_it_was,
+    Placed, hash_of, path_in, placed, placed_at, plan_file, read_again, where_it_was,
 };
 use crate::trust::{TrustList, Trusted};
 
@@ -186,7 +186,9 @@ pub fn completed_run_of(
     }
     let Some(row) = rows.iter().rfind(of_plan) else { return Ok(None) };
     let log = Log::load(Arc::clone(store), row.run)?;
-    let same = || Ok::<_, EngineError>(read_plan(plan)?.plan.hash() == log.run().graph().hash());
+    let same = || {
+        Ok::<_, EngineError>(read_again(plan, log.run())?.plan.hash() == log.run().graph().hash())
+    };
     Ok((log.run().is_completed() && same()?).then_some(log))
 }
 

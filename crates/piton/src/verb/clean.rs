@@ -172,7 +172,7 @@ fn apply(ui: &Ui, project: &Project, root: &str, ask: CleanAsk) -> Result<Answer
     if failed.is_empty() {
         return Ok(Answer::new(data));
     }
-    let details = failed.iter().map(|row| Detail { message: plain(&row.why), hint: None });
+    let details = failed.iter().map(|row| Detail::of(plain(&row.why)));
     let message = format!("{} could not be removed", count(failed.len() as u64, "worktree"));
     Err(Problem::new(Kind::NotCleaned, message)
         .with_details(details.collect())

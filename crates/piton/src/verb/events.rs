@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use piton_core::event::{
-    BadEvent, CheckoutChanges, Event, Fact, Grounds, Holder, Interruption, LandingIntent, Mark,
-    ReleasedBy, Scope, Truth,
+    BadEvent, CheckoutChanges, Event, Fact, FoundState, Grounds, Holder, Interruption,
+    LandingIntent, Mark, ReleasedBy, Scope, Truth,
 };
 use piton_core::record::{Cursor, Record};
 use piton_core::time::timestamp;
@@ -103,6 +103,13 @@ fn detail(event: &Event) -> String {
         Event::PlanAccepted { plan, .. } => plan.short(),
         Event::MergeIntended(intent) => format!("into {}, {}", intent.into, intent.to.short()),
         Event::Merged { into, commit, .. } => format!("into {into}, {}", commit.short()),
+        Event::Found(found) => match &found.state {
+            FoundState::Pending => "begun, by the plan file".to_owned(),
+            FoundState::InProgress => "in progress, by the plan file".to_owned(),
+            FoundState::Completed { .. } => "completed, by the plan file".to_owned(),
+            FoundState::Failed { reason } => format!("failed, by the plan file: {reason}"),
+            FoundState::Skipped { reason } => format!("skipped, by the plan file: {reason}"),
+        },
         Event::RunOpened(opened) => format!("{} from {}", opened.handle, opened.base.short()),
         Event::Claimed(claimed) => {
             let entry = to_json(claimed.entry);

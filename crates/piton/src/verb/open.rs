@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         return resume::finished(ui, &project, &log, Some(&again("--fresh")));
     }
     let how = (args.accepting.on_change(), args.begin.unfinished());
-    let (log, opened) = match target::open(ui, &project, (plan, given), how)? {
+    let (log, opened) = match target::open(ui, &project, (plan, &args.begin.how(), given), how)? {
         OpenedRun::New(log) => (log, true),
         OpenedRun::Existing(log) | OpenedRun::Changed(log, _) => (log, false),
     };

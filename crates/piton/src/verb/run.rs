@@ -2,10 +2,12 @@
 //! are in order, and before it is known what becomes of an unfinished run of the same plan.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use piton_core::event::RunOpened;
+use piton_core::ids::AgentName;
+use piton_core::plan::PlanFormat;
 use piton_engine::Access;
 use piton_engine::config::{self, Flags, Layers, Loaded};
 use piton_engine::git::shell::word;
@@ -13,7 +15,7 @@ use piton_engine::opening;
 use piton_engine::opening::{OpenAsk, OpenedRun, Unfinished};
 use piton_engine::project::Project;
 use piton_engine::run::log::Log;
-use piton_engine::run::plan_file;
+use piton_engine::run::plan_file::{self, PlanRead, ReadAs};
 use piton_engine::run::preflight::preflight;
 use piton_engine::run::snapshot_history::refuse_log_behind;
 use piton_engine::trust::TrustList;
@@ -72,8 +74,11 @@ pub(crate) struct Args {
 /// Which plan a run is begun of, and with what.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Begin {
-    /// The plan, a TOML file inside the repository [default: plan.toml, here or above]
+    /// The plan, a file inside the repository [default: plan.toml, here or above]
     plan: Option<PathBuf>,
+
+    #[command(flatten)]
+    reading: Reading,
 
     /// Replace the value of one of the plan's inputs
     #[arg(long, value_name = "NAME=VALUE")]
@@ -88,9 +93,32 @@ pub(crate) struct Begin {
     yes: bool,
 }
 
+/// How a plan's file is read.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Reading {
+    /// Its format, where it is not found out by itself
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    format: Option<PlanFormat>,
+
+    /// Who does the steps of another tool's plan; needed where several agents are configured
+    #[arg(long, value_name = "NAME", value_parser = agent)]
+    agent: Option<AgentName>,
+}
+
+impl Reading {
+    pub(crate) fn how(&self) -> ReadAs {
+        ReadAs { format: self.format, agent: self.agent.clone() }
+    }
+}
+
 impl Begin {
     pub(crate) fn plan(&self) -> Result<PathBuf, Problem> {
         start::plan(self.plan.as_deref())
+    }
+
+    /// How the plan's file is read.
+    pub(crate) fn how(&self) -> ReadAs {
+        self.reading.how()
     }
 
     pub(crate) fn is_fresh(&self) -> bool {
@@ -123,10 +151,11 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let given = args.begin.inputs()?;
     let plan = &args.begin.plan()?;
     // Before the repository is looked for: a mistake in the plan is shown anywhere.
-    let read = plan_file::read_plan(plan)?;
+    let read = plan_file::read_plan(plan, &args.begin.how())?;
     let project = verb::project()?;
     let flags = Flags { lease: args.lease, grace: args.grace, snapshot_every: args.snapshot_every };
     let loaded = config::load(&Layers::of_process(Some(project.git.main_root())), &flags)?;
+    unfollowed(ui, plan, &read);
     let (inputs, settings) = (given.clone(), loaded.settings.clone());
     let opening = opening::prepare(&project, OpenAsk { plan: read, inputs, settings })?;
     plan_file::check_startable(opening.plan()).map_err(|error| {
@@ -199,9 +228,20 @@ pub(crate) fn start_fresh(
     work: Work,
 ) -> Result<Answer, Problem> {
     let set = old.inputs.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let begin = Begin { plan: Some(plan), set, fresh: true, yes: false };
+    let reading = Reading::default();
+    let begin = Begin { plan: Some(plan), reading, set, fresh: true, yes: false };
     let (auto_continue, lease, grace, snapshot_every) = (false, None, None, None);
     run(&Args { begin, auto_continue, work, lease, grace, snapshot_every }, ui)
+}
+
+/// Says that the file has more than a run follows.
+pub(crate) fn unfollowed(ui: &Ui, plan: &Path, read: &PlanRead) {
+    if !read.warnings.is_empty() {
+        let found = count(read.warnings.len() as u64, "thing");
+        let plan = word(&plan.display().to_string());
+        let message = format!("{found} in {plan} to know about");
+        ui.warn(Kind::Noticed, message, Some(format!("`piton plan check {plan}`")));
+    }
 }
 
 /// What was asked of a run that existed already.
@@ -229,6 +269,18 @@ fn continued(ui: &Ui, project: &Project, log: &Log, asked: &Continued) -> Result
     }
     resume::compare_settings(ui, log, &asked.loaded)?;
     resume::require_trust(ui, project, log, asked.consent)
+}
+
+pub(crate) fn format(text: &str) -> Result<PlanFormat, String> {
+    let known = PlanFormat::ALL.into_iter().find(|format| format.as_str() == text);
+    known.ok_or_else(|| {
+        let all: Vec<&str> = PlanFormat::ALL.iter().map(|format| format.as_str()).collect();
+        format!("the formats are {}", all.join(", "))
+    })
+}
+
+fn agent(text: &str) -> Result<AgentName, String> {
+    AgentName::new(text).map_err(|bad| bad.rule.to_owned())
 }
 
 pub(crate) fn lease(text: &str) -> Result<Duration, String> {

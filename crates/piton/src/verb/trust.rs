@@ -13,7 +13,7 @@ use crate::start;
 use crate::text::{green, plain};
 use crate::trust_prompt;
 use crate::ui::{Said, Ui};
-use crate::verb::{self, Answer};
+use crate::verb::{self, Answer, run::Reading};
 
 /// Show what a plan executes, and trust it
 #[derive(Debug, clap::Args)]
@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// The plan [default: plan.toml, here or above]
     plan: Option<PathBuf>,
 
+    #[command(flatten)]
+    reading: Reading,
+
     /// Trust it without asking
     #[arg(long)]
     yes: bool,
@@ -34,10 +37,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let plan = start::plan(args.plan.as_deref())?;
-    let read = plan_file::read_plan(&plan)?;
+    let read = plan_file::read_plan(&plan, &args.reading.how())?;
     let project = verb::project()?;
     let layers = Layers::of_process(Some(project.git.main_root()));
     let settings = config::load(&layers, &Flags::default())?.settings;
+    let read = read.assigned(&settings);
     let list = TrustList::new(&project, &plan, read.plan(), &settings.agents)?;
     let data = |trusted: bool| json!({ "plan": list.plan, "hash": list.hash, "executables": list.executables, "trusted": trusted });
     let (new, gone) = match list.look_up()? {

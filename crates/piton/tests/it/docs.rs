@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use piton::reference;
 use piton_core::event::Event;
-use piton_core::plan;
 use piton_testkit::POINTS;
 use piton_testkit::Sandbox;
 use piton_testkit::runs::data;
@@ -115,7 +114,7 @@ fn plan_examples_are_plans() {
         let text = read(&page);
         for block in fenced(&text, "toml").iter().filter(|block| block.contains("[[step]]")) {
             plans += 1;
-            if let Err(error) = plan::parse(block.as_bytes()) {
+            if let Err(error) = piton_engine::formats::parse(block.as_bytes()) {
                 panic!("{}: {error}\n{block}", page.display());
             }
         }
@@ -133,7 +132,7 @@ fn keys_of_later_versions_are_refused_by_name() {
     for key in keys {
         let plan =
             format!("[plan]\nname = \"x\"\n[[step]]\nid = \"a\"\nrun = \"true\"\n{key} = 1\n");
-        let error = plan::parse(plan.as_bytes()).expect_err(key);
+        let error = piton_engine::formats::parse(plan.as_bytes()).expect_err(key);
         let wanted = format!("`{key}` is not supported by this version of piton");
         assert_eq!(error.findings[0].message, wanted);
     }

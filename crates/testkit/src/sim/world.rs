@@ -664,6 +664,7 @@ fn random_plan(rng: &mut Rng, outside: usize) -> (Plan, Vec<Size>) {
         agents: BTreeMap::new(),
         locks: locks.collect(),
         steps: steps.into_iter().collect(),
+        source: None,
     };
     (plan, sizes)
 }
@@ -730,7 +731,7 @@ fn open_run(store: &Arc<dyn Store>, run: RunId, plan: &Arc<Plan>, base: &Oid) {
         settings: Hash::of(b"settings"),
         host: HostId("host-0".to_owned()),
     };
-    let opened = Log::open(Arc::clone(store), &new, Arc::clone(plan), b"settings", opened);
+    let opened = Log::open(Arc::clone(store), &new, Arc::clone(plan), b"settings", opened, &[]);
     assert!(matches!(opened, Ok(Opened::New(_))), "an empty store takes the first run");
 }
 

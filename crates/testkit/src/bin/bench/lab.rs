@@ -16,7 +16,7 @@ use piton_core::event::{
 };
 use piton_core::ids::{AttemptId, Fence, Handle, Hash, Oid, RunId, StepId, StepRef};
 use piton_core::observed::Observed;
-use piton_core::plan::{self, Plan};
+use piton_core::plan::Plan;
 use piton_engine::config::{self, Flags, Layers, Settings};
 use piton_engine::project::Project;
 use piton_engine::run::log::{Log, Opened};
@@ -97,7 +97,8 @@ impl Lab {
         };
         let key = RunKey(format!("{}:{key}.toml", self.base));
         let new = NewRun { run, name, key, replaces };
-        let opened = Log::open(Arc::clone(&self.store), &new, Arc::clone(plan), &settings, opened);
+        let opened =
+            Log::open(Arc::clone(&self.store), &new, Arc::clone(plan), &settings, opened, &[]);
         match opened.expect("a run can be opened") {
             Opened::New(log) => log,
             Opened::Existing(run) => panic!("run {run} holds the key"),
@@ -248,7 +249,7 @@ pub(crate) fn checkpoint(log: &Log, step: &StepRef, fence: Fence, detail: usize)
 
 /// A plan of plain commands, each of which needs the one before.
 pub(crate) fn plan_of(steps: usize) -> Arc<Plan> {
-    Arc::new(plan::parse(plan_text(steps).as_bytes()).expect("the plan is sound"))
+    Arc::new(piton_engine::formats::parse(plan_text(steps).as_bytes()).expect("the plan is sound"))
 }
 
 /// Such a plan as a file.

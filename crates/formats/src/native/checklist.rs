@@ -1,26 +1,16 @@
 //! Reads what a step consists of: its items and its substeps with theirs.
 
-use toml::Spanned;
-use toml::de::{DeArray, DeValue};
-
-use crate::ids::SubstepId;
-use crate::limits::{ITEM_CHARS_MAX, STEP_ITEMS_MAX, STEP_SUBSTEPS_MAX};
-use crate::plan::fields::{Fields, Keys, is_one_line, wrong_type};
-use crate::plan::source::Findings;
-
-/// A substep whose id may not be the only one of its name.
-pub(in crate::plan) struct DraftSubstep {
-    /// Where its id stands.
-    pub(in crate::plan) at: usize,
-    pub(in crate::plan) id: Option<SubstepId>,
-    pub(in crate::plan) title: Option<String>,
-    pub(in crate::plan) items: Vec<String>,
-}
+use crate::draft::DraftSubstep;
+use crate::fields::{Fields, Keys, is_one_line, wrong_type};
+use crate::source::Findings;
+use crate::value::{At, Node, Value};
+use piton_core::ids::SubstepId;
+use piton_core::limits::{ITEM_CHARS_MAX, STEP_ITEMS_MAX, STEP_SUBSTEPS_MAX};
 
 const SUBSTEP: Keys = Keys { known: &["id", "title", "items"], later: &[] };
 
 /// The items and the substeps of a step.
-pub(super) fn parts(step: &mut Fields<'_, '_>) -> (Vec<String>, Vec<DraftSubstep>) {
+pub(crate) fn parts(step: &mut Fields<'_, '_>) -> (Vec<String>, Vec<DraftSubstep>) {
     let (items, substeps) = (items(step), substeps(step));
     let count = items.len() + substeps.iter().map(|substep| substep.items.len()).sum::<usize>();
     if count > STEP_ITEMS_MAX {
@@ -35,18 +25,18 @@ fn items(fields: &mut Fields<'_, '_>) -> Vec<String> {
     items.into_iter().filter_map(|text| item(&text, fields.findings)).collect()
 }
 
-fn item(text: &Spanned<&str>, findings: &mut Findings) -> Option<String> {
-    let at = text.span().start;
-    if text.get_ref().trim().is_empty() {
+fn item(text: &At<&str>, findings: &mut Findings) -> Option<String> {
+    let at = text.at;
+    if text.value.trim().is_empty() {
         findings.add(at, "the item is empty", "say what is to be done, or remove it");
         return None;
     }
-    if text.get_ref().chars().count() > ITEM_CHARS_MAX {
+    if text.value.chars().count() > ITEM_CHARS_MAX {
         let message = format!("the item is longer than {ITEM_CHARS_MAX} characters");
         findings.add(at, message, "shorten it, or make several items of it");
         return None;
     }
-    is_one_line("the item", text, findings).then(|| (*text.get_ref()).to_owned())
+    is_one_line("the item", text, findings).then(|| text.value.to_owned())
 }
 
 fn substeps(step: &mut Fields<'_, '_>) -> Vec<DraftSubstep> {
@@ -56,7 +46,7 @@ fn substeps(step: &mut Fields<'_, '_>) -> Vec<DraftSubstep> {
     if let Some(first_too_many) = all.get(STEP_SUBSTEPS_MAX) {
         let count = all.len();
         let message = format!("the step has {count} substeps; {STEP_SUBSTEPS_MAX} are allowed");
-        let at = first_too_many.span().start;
+        let at = first_too_many.at();
         step.findings.add(at, message, "make several steps of it");
         return Vec::new();
     }
@@ -66,14 +56,14 @@ fn substeps(step: &mut Fields<'_, '_>) -> Vec<DraftSubstep> {
     fields.collect()
 }
 
-fn array_of_substeps<'a>(step: &mut Fields<'a, '_>) -> Option<&'a DeArray<'a>> {
+fn array_of_substeps<'a>(step: &mut Fields<'a, '_>) -> Option<&'a [Node]> {
     let value = step.table.get("substeps")?;
-    match value.get_ref() {
-        DeValue::Array(all) => Some(all),
+    match &value.value {
+        Value::List(all) => Some(all),
         other => {
             let hint = "write substeps = [{ id = \"…\" }], or [[step.substeps]] below the step";
             let message = wrong_type("substeps", "an array of tables", other);
-            step.findings.add(value.span().start, message, hint);
+            step.findings.add(value.at(), message, hint);
             None
         }
     }
@@ -81,11 +71,11 @@ fn array_of_substeps<'a>(step: &mut Fields<'a, '_>) -> Option<&'a DeArray<'a>> {
 
 fn substep(fields: &mut Fields<'_, '_>) -> DraftSubstep {
     fields.only(&SUBSTEP);
-    let id: Option<Spanned<SubstepId>> = fields.name("id");
+    let id: Option<At<SubstepId>> = fields.name("id");
     if !fields.has("id") {
         fields.findings.add(fields.at, "the substep has no id", "add id = \"…\"");
     }
-    let id = id.map(Spanned::into_inner);
+    let id = id.map(|id| id.value);
     DraftSubstep {
         at: fields.place_of("id"),
         title: fields.label("title").or_else(|| id.as_ref().map(SubstepId::to_string)),

@@ -1,7 +1,7 @@
 //! Every mistake in a plan is found, each with its place and a way out.
 
 use super::*;
-use crate::limits::{PLAN_BYTES_MAX, PLAN_FINDINGS_MAX, PLAN_STEPS_MAX};
+use piton_core::limits::{PLAN_BYTES_MAX, PLAN_FINDINGS_MAX, PLAN_STEPS_MAX};
 
 #[test]
 fn bytes_that_are_no_text() {
@@ -443,7 +443,7 @@ fn as_many_steps_as_there_may_be() {
     };
     let plan = parse(chain(PLAN_STEPS_MAX).as_bytes()).unwrap();
     assert_eq!(plan.steps.len(), PLAN_STEPS_MAX);
-    assert!(Graph::new(plan.into()).needs(7).eq([8]));
+    assert_eq!(plan.needs_of(7), [8]);
     let found = found(chain(PLAN_STEPS_MAX + 1));
     assert_snapshot!(found, @"
     2:977793 the plan has 20001 steps; 20000 are allowed

@@ -1,16 +1,16 @@
 //! `on_interrupt` and `idempotent`: what a plan says about going on after an interruption. Both become
 //! one value, so that whoever asks later asks once.
 
-use crate::plan::fields::{Fields, did_you_mean, shown};
-use crate::plan::suggest::nearest;
-use crate::plan::{OnInterrupt, Work};
+use piton_core::plan::{OnInterrupt, Work, nearest, shown};
+
+use crate::fields::{Fields, did_you_mean};
 
 const ALL: [OnInterrupt; 3] = [OnInterrupt::Continue, OnInterrupt::Restart, OnInterrupt::Ask];
 
 /// The key of a step, or of `[plan]`.
-pub(super) fn on_interrupt(fields: &mut Fields<'_, '_>) -> Option<OnInterrupt> {
+pub(crate) fn on_interrupt(fields: &mut Fields<'_, '_>) -> Option<OnInterrupt> {
     let text = fields.text("on_interrupt")?;
-    let word = *text.get_ref();
+    let word = text.value;
     let known = ALL.into_iter().find(|way| way.as_str() == word);
     if known.is_none() {
         let message = format!("{} is not a way to go on after an interruption", shown(word));
@@ -18,13 +18,13 @@ pub(super) fn on_interrupt(fields: &mut Fields<'_, '_>) -> Option<OnInterrupt> {
             Some(meant) => did_you_mean(meant),
             None => "write on_interrupt = \"continue\", \"restart\" or \"ask\"".to_owned(),
         };
-        fields.findings.add(text.span().start, message, hint);
+        fields.findings.add(text.at, message, hint);
     }
     known
 }
 
 /// What a step says itself, else what follows from `idempotent`, else what the plan says.
-pub(super) fn of_step(
+pub(crate) fn of_step(
     fields: &mut Fields<'_, '_>,
     work: Option<&Work>,
     default: Option<OnInterrupt>,

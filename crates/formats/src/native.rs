@@ -1,61 +1,25 @@
-//! Walks the tables of a plan file and makes a draft of it: every value read and checked alone.
+//! piton's own format, in whichever syntax: walks the tables of a plan file and makes a draft of it: every value read and checked alone.
 //! Whether the parts fit together is the next question (`check`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::fmt::friendly::SpanParser;
-use toml::Spanned;
-use toml::de::DeValue;
 
-use crate::ids::{AgentName, BadName, GroupId, LockName, StepId};
-use crate::limits::{
+use crate::draft::{Draft, DraftStep};
+use crate::fields::{Fields, Keys, name_of};
+use crate::value::{At, Value};
+use piton_core::ids::{AgentName, BadName, GroupId, LockName, StepId};
+use piton_core::limits::{
     JOBS_MAX, LOCK_SLOTS_MAX, PLAN_NAME_MAX, PLAN_STEPS_MAX, RETRIES_MAX, TIMEOUT_MAX,
 };
-use crate::plan::fields::{Fields, Keys, name_of, shown};
-use crate::plan::{Agent, Group, Isolation, OnFailure, OnInterrupt, PromptBy, Work};
-
-pub(super) use checklist::DraftSubstep;
+use piton_core::plan::{Agent, Group, Isolation, OnFailure, OnInterrupt, PromptBy, Work, shown};
 
 mod checklist;
 mod interruption;
 
-/// What a file says. Where something is missing that a plan must have, there is a finding.
-#[derive(Default)]
-pub(super) struct Draft {
-    pub(super) name: Option<String>,
-    pub(super) base: Option<String>,
-    pub(super) isolation: Isolation,
-    pub(super) on_failure: OnFailure,
-    pub(super) jobs: Option<u32>,
-    pub(super) setup: Option<String>,
-    pub(super) copy: Vec<String>,
-    pub(super) link: Vec<String>,
-    pub(super) inputs: BTreeMap<String, String>,
-    pub(super) groups: BTreeMap<GroupId, Group>,
-    pub(super) agents: BTreeMap<AgentName, Agent>,
-    pub(super) locks: BTreeMap<LockName, u32>,
-    pub(super) steps: Vec<DraftStep>,
-}
-
-/// A step whose needs, group and locks are still words.
-pub(super) struct DraftStep {
-    /// Where its id stands.
-    pub(super) at: usize,
-    pub(super) id: Option<StepId>,
-    pub(super) title: Option<String>,
-    pub(super) group: Option<Spanned<GroupId>>,
-    pub(super) needs: Vec<Spanned<String>>,
-    pub(super) work: Option<Work>,
-    pub(super) verify: Option<String>,
-    pub(super) timeout: Option<Duration>,
-    pub(super) retries: u32,
-    pub(super) env: BTreeMap<String, String>,
-    pub(super) items: Vec<String>,
-    pub(super) substeps: Vec<DraftSubstep>,
-    pub(super) locks: Vec<Spanned<LockName>>,
-    pub(super) on_interrupt: Option<OnInterrupt>,
-}
+#[cfg(test)]
+mod tests;
 
 /// What steps have that do not say otherwise.
 struct Defaults {
@@ -126,7 +90,7 @@ const LATER: &[&str] = &[
 ];
 
 /// Reads the whole file.
-pub(super) fn draft(file: &mut Fields<'_, '_>) -> Draft {
+pub(crate) fn draft(file: &mut Fields<'_, '_>) -> Draft {
     file.only(&FILE);
     let mut draft = Draft { inputs: file.variables("inputs"), ..Draft::default() };
     let defaults = plan(file, &mut draft);
@@ -161,7 +125,7 @@ fn plan(file: &mut Fields<'_, '_>, draft: &mut Draft) -> Defaults {
     draft.copy = inside(&mut plan, "copy");
     draft.link = inside(&mut plan, "link");
     let agent = match plan.name("agent") {
-        Some(name) => DefaultAgent::Named(name.into_inner()),
+        Some(name) => DefaultAgent::Named(name.value),
         None if plan.has("agent") => DefaultAgent::Bad,
         None => DefaultAgent::None,
     };
@@ -193,13 +157,13 @@ fn isolation(plan: &mut Fields<'_, '_>) -> Isolation {
     let Some(text) = plan.text("isolation") else {
         return Isolation::default();
     };
-    match *text.get_ref() {
+    match text.value {
         "run" => Isolation::Run,
         "step" => Isolation::Step,
         other => {
             let message = format!("{} is not an isolation", shown(other));
             let hint = "write isolation = \"run\" or isolation = \"step\"";
-            plan.findings.add(text.span().start, message, hint);
+            plan.findings.add(text.at, message, hint);
             Isolation::default()
         }
     }
@@ -209,13 +173,13 @@ fn on_failure(plan: &mut Fields<'_, '_>) -> OnFailure {
     let Some(text) = plan.text("on_failure") else {
         return OnFailure::default();
     };
-    match *text.get_ref() {
+    match text.value {
         "continue" => OnFailure::Continue,
         "stop" => OnFailure::Stop,
         other => {
             let message = format!("{} is not a way to go on after a failure", shown(other));
             let hint = "write on_failure = \"continue\" or on_failure = \"stop\"";
-            plan.findings.add(text.span().start, message, hint);
+            plan.findings.add(text.at, message, hint);
             OnFailure::default()
         }
     }
@@ -225,7 +189,7 @@ fn on_failure(plan: &mut Fields<'_, '_>) -> OnFailure {
 fn inside(plan: &mut Fields<'_, '_>, key: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for text in plan.texts(key).unwrap_or_default() {
-        let (at, path) = (text.span().start, text.into_inner());
+        let (at, path) = (text.at, text.value);
         let bad = |part: &str| matches!(part, "" | "." | ".." | ".git");
         if path.split('/').any(bad) || path.chars().any(char::is_control) {
             let message = format!("{} is not a path inside the repository", shown(path));
@@ -267,8 +231,8 @@ where
     };
     let mut read_so_far = BTreeMap::new();
     for (name, value) in all.table {
-        let path = format!("{key}.{}", name.get_ref());
-        let id: Option<N> = name_of(name.span().start, name.get_ref(), all.findings);
+        let path = format!("{key}.{}", name.text);
+        let id: Option<N> = name_of(name.at, &name.text, all.findings);
         let fields = Fields::of(&path, value, all.findings);
         if let (Some(id), Some(mut fields)) = (id, fields)
             && let Some(table) = read(&id, &mut fields)
@@ -293,28 +257,28 @@ fn agent(fields: &mut Fields<'_, '_>) -> Option<Agent> {
 fn command(fields: &mut Fields<'_, '_>) -> Option<Vec<String>> {
     let words = fields.texts("command");
     let no_program = match &words {
-        Some(words) => words.first().is_none_or(|program| program.get_ref().trim().is_empty()),
+        Some(words) => words.first().is_none_or(|program| program.value.trim().is_empty()),
         None => !fields.has("command"),
     };
     if no_program {
         let hint = "write command = [\"program\", \"argument\"]";
         fields.findings.add(fields.place_of("command"), "the agent has no command", hint);
     }
-    Some(words?.into_iter().map(|word| word.into_inner().to_owned()).collect())
+    Some(words?.into_iter().map(|word| word.value.to_owned()).collect())
 }
 
 fn prompt_by(fields: &mut Fields<'_, '_>) -> PromptBy {
     let Some(text) = fields.text("prompt") else {
         return PromptBy::default();
     };
-    match *text.get_ref() {
+    match text.value {
         "stdin" => PromptBy::Stdin,
         "arg" => PromptBy::Arg,
         "file" => PromptBy::File,
         other => {
             let message = format!("{} is not a way to hand over a prompt", shown(other));
             let hint = "write prompt = \"stdin\", \"arg\" or \"file\"";
-            fields.findings.add(text.span().start, message, hint);
+            fields.findings.add(text.at, message, hint);
             PromptBy::default()
         }
     }
@@ -330,9 +294,9 @@ fn locks(file: &mut Fields<'_, '_>) -> BTreeMap<LockName, u32> {
     };
     let mut locks = BTreeMap::new();
     for key in all.table.keys() {
-        if let Some(name) = name_of(key.span().start, key.get_ref(), all.findings) {
+        if let Some(name) = name_of(key.at, &key.text, all.findings) {
             // A lock with a bad number is known all the same, so that its steps are not found too.
-            locks.insert(name, all.number(key.get_ref(), 1..=LOCK_SLOTS_MAX).unwrap_or(1));
+            locks.insert(name, all.number(&key.text, 1..=LOCK_SLOTS_MAX).unwrap_or(1));
         }
     }
     locks
@@ -344,17 +308,17 @@ fn steps(file: &mut Fields<'_, '_>, defaults: &Defaults) -> Vec<DraftStep> {
         file.findings.add(0, "the plan has no steps", no_steps);
         return Vec::new();
     };
-    let DeValue::Array(all) = value.get_ref() else {
+    let Value::List(all) = &value.value else {
         let hint = "write [[step]], with two brackets on each side";
-        file.findings.add(value.span().start, "`step` must be an array of tables", hint);
+        file.findings.add(value.at(), "`step` must be an array of tables", hint);
         return Vec::new();
     };
     if all.is_empty() {
-        file.findings.add(value.span().start, "the plan has no steps", no_steps);
+        file.findings.add(value.at(), "the plan has no steps", no_steps);
     }
     if let Some(first_too_many) = all.get(PLAN_STEPS_MAX) {
         let message = format!("the plan has {} steps; {PLAN_STEPS_MAX} are allowed", all.len());
-        let at = first_too_many.span().start;
+        let at = first_too_many.at();
         file.findings.add(at, message, "split the plan into smaller ones");
         return Vec::new();
     }
@@ -366,11 +330,11 @@ fn steps(file: &mut Fields<'_, '_>, defaults: &Defaults) -> Vec<DraftStep> {
 
 fn step(fields: &mut Fields<'_, '_>, defaults: &Defaults) -> DraftStep {
     fields.only(&STEP);
-    let id: Option<Spanned<StepId>> = fields.name("id");
+    let id: Option<At<StepId>> = fields.name("id");
     if !fields.has("id") {
         fields.findings.add(fields.at, "the step has no id", "add id = \"…\"");
     }
-    let id = id.map(Spanned::into_inner);
+    let id = id.map(|id| id.value);
     let (items, substeps) = checklist::parts(fields);
     let work = work(fields, &defaults.agent);
     let on_interrupt = interruption::of_step(fields, work.as_ref(), defaults.on_interrupt);
@@ -392,23 +356,23 @@ fn step(fields: &mut Fields<'_, '_>, defaults: &Defaults) -> DraftStep {
     }
 }
 
-fn held_locks(fields: &mut Fields<'_, '_>) -> Vec<Spanned<LockName>> {
+fn held_locks(fields: &mut Fields<'_, '_>) -> Vec<At<LockName>> {
     let locks = fields.texts("locks").unwrap_or_default().into_iter();
-    let name = |text: Spanned<&str>| {
-        let name = name_of(text.span().start, text.get_ref(), fields.findings)?;
-        Some(Spanned::new(text.span(), name))
+    let name = |text: At<&str>| {
+        let name = name_of(text.at, text.value, fields.findings)?;
+        Some(At { at: text.at, value: name })
     };
     locks.filter_map(name).collect()
 }
 
-fn needs(fields: &mut Fields<'_, '_>) -> Vec<Spanned<String>> {
+fn needs(fields: &mut Fields<'_, '_>) -> Vec<At<String>> {
     let needs = fields.texts("needs").unwrap_or_default().into_iter();
-    needs.map(|need| Spanned::new(need.span(), need.into_inner().to_owned())).collect()
+    needs.map(|need| At { at: need.at, value: need.value.to_owned() }).collect()
 }
 
 fn work(fields: &mut Fields<'_, '_>, default_agent: &DefaultAgent) -> Option<Work> {
     let (run, prompt) = (fields.script("run"), fields.script("prompt"));
-    let agent: Option<Spanned<AgentName>> = fields.name("agent");
+    let agent: Option<At<AgentName>> = fields.name("agent");
     match (fields.has("run"), fields.has("prompt")) {
         (true, true) => {
             let hint = "keep one of them, or make two steps";
@@ -460,12 +424,12 @@ fn nothing_is_started(fields: &mut Fields<'_, '_>, missing: &str) {
 }
 
 fn agent_or_default(
-    own: Option<Spanned<AgentName>>,
+    own: Option<At<AgentName>>,
     fields: &mut Fields<'_, '_>,
     default_agent: &DefaultAgent,
 ) -> Option<AgentName> {
     if fields.has("agent") {
-        return own.map(Spanned::into_inner);
+        return own.map(|own| own.value);
     }
     match default_agent {
         DefaultAgent::Named(name) => Some(name.clone()),
@@ -476,7 +440,7 @@ fn agent_or_default(
 /// In whole milliseconds, as it is kept.
 fn timeout(fields: &mut Fields<'_, '_>) -> Option<Duration> {
     let value = fields.table.get("timeout")?;
-    let text = value.get_ref().as_str();
+    let text = value.as_text();
     let signed = text.and_then(|text| SpanParser::new().parse_duration(text).ok());
     let time = signed.map(|signed| Duration::try_from(signed).unwrap_or(Duration::ZERO));
     let message = match time {
@@ -489,6 +453,6 @@ fn timeout(fields: &mut Fields<'_, '_>) -> Option<Duration> {
         }
     };
     let hint = "write hours, minutes and seconds, such as \"90m\", \"1h 30m\" or \"45s\"";
-    fields.findings.add(value.span().start, message, hint);
+    fields.findings.add(value.at(), message, hint);
     None
 }

@@ -2,10 +2,10 @@
 //! such a tree is dropped by recursion, and a stack that overflows cannot be refused politely.
 //! (The parser bounds the length of a dotted key and the depth of brackets, but not their product.)
 
-use crate::limits::NESTING_MAX;
+use piton_core::limits::NESTING_MAX;
 
 /// The place where nesting becomes too deep. Brackets and dots in strings and comments do not count.
-pub(super) fn too_deep(text: &str) -> Option<usize> {
+pub(crate) fn too_deep(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let (mut open, mut depth, mut dots, mut at) = (Vec::new(), 0, 0, 0);
     while at < bytes.len() {

@@ -5,9 +5,12 @@ use std::fmt::Write as _;
 
 use insta::assert_snapshot;
 
-use super::*;
-use crate::graph::Graph;
-use crate::limits::{PLAN_FINDINGS_MAX, PLAN_STEPS_MAX};
+use crate::{Finding, parse};
+use std::collections::BTreeMap;
+
+use piton_core::ids::{AgentName, Hash};
+use piton_core::limits::{PLAN_FINDINGS_MAX, PLAN_STEPS_MAX};
+use piton_core::plan::{Agent, Plan, PromptBy, differences, executables, trust_hash};
 
 mod any;
 mod claims;
@@ -80,7 +83,7 @@ fn found(input: impl AsRef<[u8]>) -> String {
     };
     assert!(!findings.is_empty());
     let mut text = String::new();
-    for Finding { line, column, message, hint } in findings {
+    for Finding { line, column, message, hint, .. } in findings {
         writeln!(text, "{line}:{column} {message}").unwrap();
         writeln!(text, "    {}", hint.unwrap()).unwrap();
     }

@@ -1,7 +1,8 @@
 //! The keys that concern claims: checklists, locks, and steps that piton does not start.
 
 use super::*;
-use crate::limits::{ITEM_CHARS_MAX, LOCK_SLOTS_MAX, STEP_ITEMS_MAX, STEP_SUBSTEPS_MAX};
+use piton_core::limits::{ITEM_CHARS_MAX, LOCK_SLOTS_MAX, STEP_ITEMS_MAX, STEP_SUBSTEPS_MAX};
+use piton_core::plan::Work;
 
 /// What follows [`GOOD`] in a plan with every key that there is.
 pub(super) const CLAIMED: &str = r#"

@@ -3,15 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use toml::Spanned;
-
-use crate::ids::{GroupId, LockName, SubstepId};
-use crate::plan::cycles::each_cycle;
-use crate::plan::fields::{did_you_mean, shown};
-use crate::plan::read::{Draft, DraftStep, DraftSubstep};
-use crate::plan::source::{Findings, Source};
-use crate::plan::suggest::nearest;
-use crate::plan::{Need, Plan, PlanStep, PlanSubstep};
+use crate::cycles::each_cycle;
+use crate::draft::{Draft, DraftStep, DraftSubstep};
+use crate::fields::did_you_mean;
+use crate::source::{Findings, Source};
+use crate::value::At;
+use piton_core::ids::{GroupId, LockName, SubstepId};
+use piton_core::plan::{Need, Plan, PlanStep, PlanSubstep, nearest, shown};
 
 /// How many unknown names are compared with all known ones; the others get a plain hint.
 const SUGGESTIONS_MAX: usize = 20;
@@ -19,7 +17,7 @@ const SUGGESTIONS_MAX: usize = 20;
 const CYCLE_SHOWN_MAX: usize = 30;
 
 /// The plan that a draft describes; `None` only together with findings.
-pub(super) fn plan(draft: Draft, source: &Source, findings: &mut Findings) -> Option<Plan> {
+pub(crate) fn plan(draft: Draft, source: &Source, findings: &mut Findings) -> Option<Plan> {
     let needs = Names::new(&draft, source, findings).needs(&draft, findings);
     find_cycles(&draft, &needs, findings);
     find_double_substeps(&draft, source, findings);
@@ -39,6 +37,7 @@ pub(super) fn plan(draft: Draft, source: &Source, findings: &mut Findings) -> Op
         agents: draft.agents,
         locks: draft.locks,
         steps: steps.map(|(step, needs)| step.finish(needs)).collect::<Option<_>>()?,
+        source: None,
     })
 }
 
@@ -47,7 +46,7 @@ impl DraftStep {
         Some(PlanStep {
             id: self.id?,
             title: self.title?,
-            group: self.group.map(Spanned::into_inner),
+            group: self.group.map(|group| group.value),
             needs,
             work: self.work?,
             verify: self.verify,
@@ -56,7 +55,7 @@ impl DraftStep {
             env: self.env,
             items: self.items,
             substeps: self.substeps.into_iter().map(DraftSubstep::finish).collect::<Option<_>>()?,
-            locks: self.locks.into_iter().map(Spanned::into_inner).collect(),
+            locks: self.locks.into_iter().map(|lock| lock.value).collect(),
             on_interrupt: self.on_interrupt,
         })
     }
@@ -104,8 +103,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    fn count_member(&mut self, group: &Spanned<GroupId>, findings: &mut Findings) {
-        let id = group.get_ref();
+    fn count_member(&mut self, group: &At<GroupId>, findings: &mut Findings) {
+        let id = &group.value;
         if let Some((_, members)) = self.groups.get_mut(id.as_str()) {
             *members += 1;
             return;
@@ -113,7 +112,7 @@ impl<'a> Names<'a> {
         let groups = self.groups.keys().copied();
         let meant = suggestion(&mut self.suggestions_left, id.as_str(), groups);
         let hint = meant.unwrap_or_else(|| format!("add [group.{id}] with a title"));
-        findings.add(group.span().start, format!("unknown group `{id}`"), hint);
+        findings.add(group.at, format!("unknown group `{id}`"), hint);
     }
 
     /// The needs of every step, sorted, each once.
@@ -133,10 +132,10 @@ impl<'a> Names<'a> {
     fn need(
         &mut self,
         step: &DraftStep,
-        need: &Spanned<String>,
+        need: &At<String>,
         findings: &mut Findings,
     ) -> Option<Need> {
-        let (at, name) = (need.span().start, need.get_ref().as_str());
+        let (at, name) = (need.at, need.value.as_str());
         match (self.steps.get(name), self.groups.get(name)) {
             (Some(_), Some(_)) => {
                 let message = format!("the need `{name}` is both a step and a group");
@@ -203,12 +202,12 @@ fn find_double_substeps(draft: &Draft, source: &Source, findings: &mut Findings)
 fn find_unknown_locks(draft: &Draft, findings: &mut Findings) {
     let mut suggestions_left = SUGGESTIONS_MAX;
     let held = draft.steps.iter().flat_map(|step| &step.locks);
-    for lock in held.filter(|lock| !draft.locks.contains_key(lock.get_ref())) {
-        let name = lock.get_ref();
+    for lock in held.filter(|lock| !draft.locks.contains_key(&lock.value)) {
+        let name = &lock.value;
         let locks = draft.locks.keys().map(LockName::as_str);
         let meant = suggestion(&mut suggestions_left, name.as_str(), locks);
         let hint = meant.unwrap_or_else(|| format!("add {name} = 1 to [locks]"));
-        findings.add(lock.span().start, format!("unknown lock `{name}`"), hint);
+        findings.add(lock.at, format!("unknown lock `{name}`"), hint);
     }
 }
 
@@ -258,7 +257,7 @@ fn edges(draft: &Draft, needs: &[Vec<Need>]) -> Vec<Vec<usize>> {
         needs.iter().map(|needs| needs.iter().filter_map(node).collect()).collect();
     edges.resize(draft.steps.len() + draft.groups.len(), Vec::new());
     for (index, step) in draft.steps.iter().enumerate() {
-        let group = step.group.as_ref().and_then(|group| group_nodes.get(group.get_ref()));
+        let group = step.group.as_ref().and_then(|group| group_nodes.get(&group.value));
         if let Some(group) = group {
             edges[*group].push(index);
         }

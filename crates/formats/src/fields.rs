@@ -1,23 +1,22 @@
-//! Reads single values out of TOML tables. What has the wrong type, an unknown key or a bad name
+//! Reads single values out of tables. What has the wrong type, an unknown key or a bad name
 //! becomes a finding; what they mean together is not known here.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use piton_core::ids::BadName;
+use piton_core::limits::NAME_MAX;
+use piton_core::plan::{nearest, shown};
 
-use crate::ids::BadName;
-use crate::limits::NAME_MAX;
-use crate::plan::source::Findings;
-use crate::plan::suggest::nearest;
+use crate::source::Findings;
+use crate::value::{At, Node, Table, Value};
 
 /// A table of a file and where its mistakes go.
 pub struct Fields<'a, 'f> {
-    pub(super) table: &'a DeTable<'a>,
+    pub(crate) table: &'a Table,
     /// Where the table starts.
-    pub(super) at: usize,
-    pub(super) findings: &'f mut Findings,
+    pub(crate) at: usize,
+    pub(crate) findings: &'f mut Findings,
 }
 
 /// The keys of a kind of table.
@@ -29,14 +28,14 @@ pub struct Keys {
 
 impl<'a, 'f> Fields<'a, 'f> {
     /// The table that `value`, found under `key`, must be.
-    pub(super) fn of(
+    pub(crate) fn of(
         key: &str,
-        value: &'a Spanned<DeValue<'a>>,
+        value: &'a Node,
         findings: &'f mut Findings,
     ) -> Option<Fields<'a, 'f>> {
-        let at = value.span().start;
-        match value.get_ref() {
-            DeValue::Table(table) => Some(Fields { table, at, findings }),
+        let at = value.at();
+        match &value.value {
+            Value::Table(table) => Some(Fields { table, at, findings }),
             other => {
                 let hint = format!("make {} a table of keys and values", shown(key));
                 findings.add(at, wrong_type(key, "a table", other), hint);
@@ -55,19 +54,19 @@ impl<'a, 'f> Fields<'a, 'f> {
         self.findings.add(self.place_of(key), message, hint);
     }
 
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
     /// Where the value of `key` stands; the table itself when there is none.
-    pub(super) fn place_of(&self, key: &str) -> usize {
-        self.table.get(key).map_or(self.at, |value| value.span().start)
+    pub(crate) fn place_of(&self, key: &str) -> usize {
+        self.table.get(key).map_or(self.at, Node::at)
     }
 
     /// Finds every key that is not one of these.
     pub fn only(&mut self, keys: &Keys) {
         for key in self.table.keys() {
-            let (at, name) = (key.span().start, key.get_ref().as_ref());
+            let (at, name) = (key.at, key.text.as_str());
             if keys.later.contains(&name) {
                 let message = format!("`{name}` is not supported by this version of piton");
                 self.findings.add(at, message, "remove it");
@@ -83,80 +82,76 @@ impl<'a, 'f> Fields<'a, 'f> {
     }
 
     /// A string.
-    pub fn text(&mut self, key: &str) -> Option<Spanned<&'a str>> {
+    pub fn text(&mut self, key: &str) -> Option<At<&'a str>> {
         text_of(key, self.table.get(key)?, self.findings)
     }
 
     /// A string that says something.
-    pub(super) fn script(&mut self, key: &str) -> Option<String> {
+    pub(crate) fn script(&mut self, key: &str) -> Option<String> {
         let text = self.text(key)?;
-        if text.get_ref().trim().is_empty() {
+        if text.value.trim().is_empty() {
             let hint = "give it a text; an optional key can be left out";
-            self.findings.add(text.span().start, format!("`{key}` is empty"), hint);
+            self.findings.add(text.at, format!("`{key}` is empty"), hint);
             return None;
         }
-        Some(text.into_inner().to_owned())
+        Some(text.value.to_owned())
     }
 
     /// A string of one line that can be shown to people.
-    pub(super) fn label(&mut self, key: &str) -> Option<String> {
+    pub(crate) fn label(&mut self, key: &str) -> Option<String> {
         let text = self.script(key)?;
         let at = self.place_of(key);
-        is_one_line(&format!("`{key}`"), &Spanned::new(at..at, &text), self.findings)
-            .then_some(text)
+        is_one_line(&format!("`{key}`"), &At { at, value: &text }, self.findings).then_some(text)
     }
 
     /// An array of strings.
-    pub(super) fn texts(&mut self, key: &str) -> Option<Vec<Spanned<&'a str>>> {
+    pub(crate) fn texts(&mut self, key: &str) -> Option<Vec<At<&'a str>>> {
         let value = self.table.get(key)?;
-        let DeValue::Array(array) = value.get_ref() else {
-            let message = wrong_type(key, "an array of strings", value.get_ref());
-            self.findings.add(value.span().start, message, format!("write {key} = [\"…\"]"));
+        let Value::List(array) = &value.value else {
+            let message = wrong_type(key, "an array of strings", &value.value);
+            self.findings.add(value.at(), message, format!("write {key} = [\"…\"]"));
             return None;
         };
         Some(array.iter().filter_map(|entry| text_of(key, entry, self.findings)).collect())
     }
 
     /// A name of the kind `T`.
-    pub(super) fn name<T: TryFrom<String, Error = BadName>>(
-        &mut self,
-        key: &str,
-    ) -> Option<Spanned<T>> {
+    pub(crate) fn name<T: TryFrom<String, Error = BadName>>(&mut self, key: &str) -> Option<At<T>> {
         let text = self.text(key)?;
-        let name = name_of(text.span().start, text.get_ref(), self.findings)?;
-        Some(Spanned::new(text.span(), name))
+        let name = name_of(text.at, text.value, self.findings)?;
+        Some(At { at: text.at, value: name })
     }
 
     /// A whole number in this range.
     pub fn number(&mut self, key: &str, range: RangeInclusive<u32>) -> Option<u32> {
         let value = self.table.get(key)?;
-        let number = match value.get_ref() {
-            DeValue::Integer(digits) => u32::from_str_radix(digits.as_str(), digits.radix()).ok(),
+        let number = match value.value {
+            Value::Integer(number) => number.and_then(|number| u32::try_from(number).ok()),
             _ => None,
         };
         let number = number.filter(|number| range.contains(number));
         if number.is_none() {
             let (min, max) = range.into_inner();
             let message = format!("`{key}` must be a whole number from {min} to {max}");
-            self.findings.add(value.span().start, message, format!("write {key} = 2, for example"));
+            self.findings.add(value.at(), message, format!("write {key} = 2, for example"));
         }
         number
     }
 
     /// Yes or no.
-    pub(super) fn truth(&mut self, key: &str) -> Option<bool> {
+    pub(crate) fn truth(&mut self, key: &str) -> Option<bool> {
         let value = self.table.get(key)?;
-        let truth = value.get_ref().as_bool();
+        let truth = value.as_boolean();
         if truth.is_none() {
-            let message = wrong_type(key, "true or false", value.get_ref());
+            let message = wrong_type(key, "true or false", &value.value);
             let hint = format!("write {key} = true or {key} = false, without quotes");
-            self.findings.add(value.span().start, message, hint);
+            self.findings.add(value.at(), message, hint);
         }
         truth
     }
 
     /// A table of strings whose keys can be names in an environment; empty when there is none.
-    pub(super) fn variables(&mut self, key: &str) -> BTreeMap<String, String> {
+    pub(crate) fn variables(&mut self, key: &str) -> BTreeMap<String, String> {
         let Some(value) = self.table.get(key) else {
             return BTreeMap::new();
         };
@@ -165,25 +160,25 @@ impl<'a, 'f> Fields<'a, 'f> {
         };
         let mut variables = BTreeMap::new();
         for (name, value) in fields.table {
-            let text = text_of(name.get_ref(), value, fields.findings);
-            if !is_variable(name.get_ref()) {
-                let message = format!("{} is not a valid name for a value", shown(name.get_ref()));
+            let text = text_of(&name.text, value, fields.findings);
+            if !is_variable(&name.text) {
+                let message = format!("{} is not a valid name for a value", shown(&name.text));
                 let hint = "use letters, digits and '_', not starting with a digit";
-                fields.findings.add(name.span().start, message, hint);
+                fields.findings.add(name.at, message, hint);
             } else if let Some(text) = text {
-                variables.insert(name.get_ref().to_string(), text.into_inner().to_owned());
+                variables.insert(name.text.clone(), text.value.to_owned());
             }
         }
         variables
     }
 
     /// Variables for a process; those that piton itself sets are refused.
-    pub(super) fn env(&mut self) -> BTreeMap<String, String> {
-        let names = self.table.get("env").and_then(|value| value.get_ref().as_table());
+    pub(crate) fn env(&mut self) -> BTreeMap<String, String> {
+        let names = self.table.get("env").and_then(Node::as_table);
         for name in names.into_iter().flat_map(|table| table.keys()) {
-            if name.get_ref().starts_with("PITON_") {
-                let message = format!("{} is reserved for piton", shown(name.get_ref()));
-                self.findings.add(name.span().start, message, "use a name without PITON_");
+            if name.text.starts_with("PITON_") {
+                let message = format!("{} is reserved for piton", shown(&name.text));
+                self.findings.add(name.at, message, "use a name without PITON_");
             }
         }
         self.variables("env")
@@ -191,7 +186,7 @@ impl<'a, 'f> Fields<'a, 'f> {
 }
 
 /// A name of the kind `T`; after a finding about capitals, what was meant.
-pub(super) fn name_of<T: TryFrom<String, Error = BadName>>(
+pub(crate) fn name_of<T: TryFrom<String, Error = BadName>>(
     at: usize,
     text: &str,
     findings: &mut Findings,
@@ -210,62 +205,34 @@ pub(super) fn name_of<T: TryFrom<String, Error = BadName>>(
 }
 
 /// Whether people can be shown the text, which is `what`, on one line.
-pub(super) fn is_one_line(what: &str, text: &Spanned<&str>, findings: &mut Findings) -> bool {
-    let plain = !text.get_ref().chars().any(char::is_control);
+pub(crate) fn is_one_line(what: &str, text: &At<&str>, findings: &mut Findings) -> bool {
+    let plain = !text.value.chars().any(char::is_control);
     if !plain {
         let message = format!("{what} contains a line break or another control character");
-        findings.add(text.span().start, message, "write it in one line of plain text");
+        findings.add(text.at, message, "write it in one line of plain text");
     }
     plain
 }
 
-pub(super) fn did_you_mean(meant: &str) -> String {
+pub(crate) fn did_you_mean(meant: &str) -> String {
     format!("did you mean `{meant}`?")
 }
 
-/// A text of the file as part of a message: bounded, on one line, without tricks for terminals.
-pub(super) fn shown(text: &str) -> String {
-    let mut shown = String::from("`");
-    for character in text.chars().take(NAME_MAX) {
-        match character {
-            '"' | '\'' | '\\' => shown.push(character),
-            other => shown.extend(other.escape_debug()),
-        }
-    }
-    if text.chars().nth(NAME_MAX).is_some() {
-        shown.push('…');
-    }
-    shown + "`"
-}
-
-fn text_of<'a>(
-    key: &str,
-    value: &'a Spanned<DeValue<'a>>,
-    findings: &mut Findings,
-) -> Option<Spanned<&'a str>> {
-    let at = value.span().start;
-    let Some(text) = value.get_ref().as_str() else {
-        findings.add(at, wrong_type(key, "a string", value.get_ref()), "put it in \"quotes\"");
+fn text_of<'a>(key: &str, value: &'a Node, findings: &mut Findings) -> Option<At<&'a str>> {
+    let at = value.at();
+    let Some(text) = value.as_text() else {
+        findings.add(at, wrong_type(key, "a string", &value.value), "put it in \"quotes\"");
         return None;
     };
     if text.contains('\0') {
         findings.add(at, format!("there is a NUL character in {}", shown(key)), "remove it");
         return None;
     }
-    Some(Spanned::new(value.span(), text))
+    Some(At { at, value: text })
 }
 
-pub(super) fn wrong_type(key: &str, expected: &str, found: &DeValue<'_>) -> String {
-    let found = match found {
-        DeValue::Array(_) => "an array",
-        DeValue::Integer(_) => "an integer",
-        DeValue::String(_) => "a string",
-        DeValue::Float(_) => "a float",
-        DeValue::Boolean(_) => "a boolean",
-        DeValue::Datetime(_) => "a date or time",
-        DeValue::Table(_) => "a table",
-    };
-    format!("{} must be {expected}, not {found}", shown(key))
+pub(crate) fn wrong_type(key: &str, expected: &str, found: &Value) -> String {
+    format!("{} must be {expected}, not {}", shown(key), found.kind())
 }
 
 fn is_variable(name: &str) -> bool {

@@ -1,7 +1,7 @@
 //! `on_interrupt` and `idempotent`: what they come to, and what does not fit together.
 
 use super::*;
-use crate::plan::{OnInterrupt, differences};
+use piton_core::plan::OnInterrupt;
 
 /// What the first step of a plan with these lines does after an interruption.
 fn way(plan: &str, step: &str) -> Option<OnInterrupt> {

@@ -2,7 +2,7 @@
 
 /// Calls `found` with the nodes of a circle for every edge that closes one in a depth-first walk.
 /// Taking all those edges away would leave no circle. Linear in nodes and edges.
-pub(super) fn each_cycle(edges: &[Vec<usize>], mut found: impl FnMut(&[usize])) {
+pub(crate) fn each_cycle(edges: &[Vec<usize>], mut found: impl FnMut(&[usize])) {
     let mut place = vec![Visit::Ahead; edges.len()];
     for root in 0..edges.len() {
         if place[root] == Visit::Ahead {
