@@ -13,7 +13,7 @@ use crate::draft::{DraftStep, Foreign, Part, Prompt, Style, item};
 use crate::lines::stem;
 use crate::source::Findings;
 use crate::value::{Node, Value};
-use crate::{At, Hint};
+use crate::{Hint, Located};
 
 const ITEMS: [&str; 2] = ["subtasks", "chunks"];
 
@@ -153,10 +153,10 @@ fn phase_of(
         let title = node.text(&["title", "description"]).unwrap_or_else(|| name.clone());
         let prompt = prompt(node, phase, root, &title);
         let mut step = DraftStep::prompted(node.at(), &title, prompt);
-        step.group = phase.group.clone().map(|value| At { at: node.at(), value });
+        step.group = phase.group.clone().map(|value| Located { at: node.at(), value });
         step.verify = command(node);
         match before.as_ref().filter(|_| !is_parallel) {
-            Some(before) => step.needs.push(At { at: node.at(), value: before.to_string() }),
+            Some(before) => step.needs.push(Located { at: node.at(), value: before.to_string() }),
             None => step.needs.extend(barriers.iter().cloned()),
         }
         plan.add(&id, step);
@@ -171,13 +171,17 @@ fn phase_of(
 }
 
 /// The groups that a phase waits for. One without items is complete.
-fn barriers(phase: &Phase<'_>, phases: &Phases<'_>, findings: &mut Findings) -> Vec<At<String>> {
+fn barriers(
+    phase: &Phase<'_>,
+    phases: &Phases<'_>,
+    findings: &mut Findings,
+) -> Vec<Located<String>> {
     let mut barriers = Vec::new();
     for need in phase.node.list(&["depends_on"]) {
         let Some(id) = need.words() else { continue };
         match phases.by_id.get(&id).map(|index| &phases.all[*index]) {
             Some(Phase { group: Some(group), .. }) => {
-                barriers.push(At { at: need.at(), value: group.to_string() });
+                barriers.push(Located { at: need.at(), value: group.to_string() });
             }
             Some(_) => {}
             None => {
@@ -222,7 +226,7 @@ fn command(node: &Node) -> Option<String> {
 fn place(plan: &mut Foreign, id: &StepId, node: &Node) {
     match node.get("status") {
         Some(status) => plan.place(id, Part::Whole, status.span.clone(), Style::Status),
-        None => plan.place(id, Part::Whole, node.at() + 1..node.at() + 1, Style::NoStatus),
+        None => plan.place_status(id, node),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::cycles::each_cycle;
 use crate::draft::{Draft, DraftStep, DraftSubstep};
 use crate::fields::did_you_mean;
 use crate::source::{Findings, Source};
-use crate::value::At;
+use crate::value::Located;
 use piton_core::ids::{GroupId, LockName, SubstepId};
 use piton_core::plan::{Need, Plan, PlanStep, PlanSubstep, nearest, shown};
 
@@ -103,7 +103,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    fn count_member(&mut self, group: &At<GroupId>, findings: &mut Findings) {
+    fn count_member(&mut self, group: &Located<GroupId>, findings: &mut Findings) {
         let id = &group.value;
         if let Some((_, members)) = self.groups.get_mut(id.as_str()) {
             *members += 1;
@@ -132,7 +132,7 @@ impl<'a> Names<'a> {
     fn need(
         &mut self,
         step: &DraftStep,
-        need: &At<String>,
+        need: &Located<String>,
         findings: &mut Findings,
     ) -> Option<Need> {
         let (at, name) = (need.at, need.value.as_str());

@@ -10,7 +10,7 @@ use piton_core::ids::{AgentName, GroupId, ItemRef, LockName, StepId, StepRef, Su
 use piton_core::limits::{ITEM_CHARS_MAX, NAME_MAX, PLAN_NAME_MAX};
 use piton_core::plan::{Agent, Group, Isolation, OnFailure, OnInterrupt, Work};
 
-use crate::value::At;
+use crate::value::{Located, Node};
 
 /// What a file says. Where something is missing that a plan must have, there is a finding.
 #[derive(Default)]
@@ -36,8 +36,8 @@ pub(crate) struct DraftStep {
     pub(crate) at: usize,
     pub(crate) id: Option<StepId>,
     pub(crate) title: Option<String>,
-    pub(crate) group: Option<At<GroupId>>,
-    pub(crate) needs: Vec<At<String>>,
+    pub(crate) group: Option<Located<GroupId>>,
+    pub(crate) needs: Vec<Located<String>>,
     pub(crate) work: Option<Work>,
     pub(crate) verify: Option<String>,
     pub(crate) timeout: Option<Duration>,
@@ -45,7 +45,7 @@ pub(crate) struct DraftStep {
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) items: Vec<String>,
     pub(crate) substeps: Vec<DraftSubstep>,
-    pub(crate) locks: Vec<At<LockName>>,
+    pub(crate) locks: Vec<Located<LockName>>,
     pub(crate) on_interrupt: Option<OnInterrupt>,
 }
 
@@ -102,7 +102,7 @@ pub(crate) enum Style {
     Sprint,
     /// A JSON boolean.
     Passes,
-    /// The start of a JSON object that has no status yet.
+    /// The first key of a JSON object that has no status yet.
     NoStatus,
 }
 
@@ -176,6 +176,14 @@ impl Foreign {
         let step = StepRef::first(id.clone());
         self.found.push(Found { step, state, items: Vec::new(), substeps: Vec::new() });
         self.found.last_mut().expect("it was just added")
+    }
+
+    /// Where a table of JSON has room for a status: before its first key.
+    pub(crate) fn place_status(&mut self, step: &StepId, node: &Node) {
+        let first = node.as_table().and_then(|table| table.keys().map(|key| key.at).min());
+        if let Some(at) = first {
+            self.place(step, Part::Whole, at..at, Style::NoStatus);
+        }
     }
 
     pub(crate) fn place(&mut self, step: &StepId, part: Part, span: Range<usize>, style: Style) {

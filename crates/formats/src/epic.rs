@@ -11,7 +11,7 @@ use crate::lines::stem;
 use crate::source::Findings;
 use crate::task_list::substep_id;
 use crate::value::{Node, Value};
-use crate::{At, Hint};
+use crate::{Hint, Located};
 
 const DEPENDENCIES: [&str; 4] = ["dependencies", "depends_on", "dependsOn", "needs"];
 const CROSS: [&str; 2] = ["crossPhaseDependencies", "cross_phase_dependencies"];
@@ -200,7 +200,7 @@ fn add(
     let title = ["sprint", "phase"].iter().find_map(|kind| title_of(node, kind));
     let title = title.unwrap_or_else(|| unit.id.clone());
     let mut step = DraftStep::prompted(node.at(), &title, prompt(unit, about, &title));
-    step.group = unit.around.clone().map(|(_, value)| At { at: node.at(), value });
+    step.group = unit.around.clone().map(|(_, value)| Located { at: node.at(), value });
     let own = node.list(&DEPENDENCIES).iter().chain(node.list(&CROSS));
     let around = unit.around.iter().flat_map(|(around, _)| around.list(&DEPENDENCIES));
     for reference in own.chain(around) {
@@ -247,8 +247,8 @@ fn need(
         // A sprint that names its own phase waits for nothing by that.
         Some(Meant::Group(group)) if unit.around.as_ref().is_some_and(|(_, own)| *own == group) => {
         }
-        Some(Meant::Group(group)) => step.needs.push(At { at, value: group.to_string() }),
-        Some(Meant::Step(id)) => step.needs.push(At { at, value: id.to_string() }),
+        Some(Meant::Group(group)) => step.needs.push(Located { at, value: group.to_string() }),
+        Some(Meant::Step(id)) => step.needs.push(Located { at, value: id.to_string() }),
         None => {
             let message = format!("unknown sprint or phase {}", shown(&text));
             findings.add(at, message, "name the id of one in this file");
@@ -287,7 +287,7 @@ fn crossings(plan: &mut Foreign, places: [&Node; 2], index: &Index<'_>, findings
                 None => false,
             };
             if is_from {
-                step.needs.push(At { at, value: value.clone() });
+                step.needs.push(Located { at, value: value.clone() });
             }
         }
     }
@@ -313,7 +313,7 @@ fn prompt(unit: &Unit<'_>, about: &About<'_>, title: &str) -> String {
 
 fn state_of(plan: &mut Foreign, id: &StepId, node: &Node, findings: &mut Findings) {
     let Some(status) = node.get("status") else {
-        return plan.place(id, Part::Whole, node.at() + 1..node.at() + 1, Style::NoStatus);
+        return plan.place_status(id, node);
     };
     plan.place(id, Part::Whole, status.span.clone(), Style::Sprint);
     let raw = status.words().unwrap_or_default();

@@ -9,7 +9,7 @@ use piton_core::limits::NAME_MAX;
 use piton_core::plan::{nearest, shown};
 
 use crate::source::Findings;
-use crate::value::{At, Node, Table, Value};
+use crate::value::{Located, Node, Table, Value};
 
 /// A table of a file and where its mistakes go.
 pub struct Fields<'a, 'f> {
@@ -82,7 +82,7 @@ impl<'a, 'f> Fields<'a, 'f> {
     }
 
     /// A string.
-    pub fn text(&mut self, key: &str) -> Option<At<&'a str>> {
+    pub fn text(&mut self, key: &str) -> Option<Located<&'a str>> {
         text_of(key, self.table.get(key)?, self.findings)
     }
 
@@ -101,11 +101,12 @@ impl<'a, 'f> Fields<'a, 'f> {
     pub(crate) fn label(&mut self, key: &str) -> Option<String> {
         let text = self.script(key)?;
         let at = self.place_of(key);
-        is_one_line(&format!("`{key}`"), &At { at, value: &text }, self.findings).then_some(text)
+        is_one_line(&format!("`{key}`"), &Located { at, value: &text }, self.findings)
+            .then_some(text)
     }
 
     /// An array of strings.
-    pub(crate) fn texts(&mut self, key: &str) -> Option<Vec<At<&'a str>>> {
+    pub(crate) fn texts(&mut self, key: &str) -> Option<Vec<Located<&'a str>>> {
         let value = self.table.get(key)?;
         let Value::List(array) = &value.value else {
             let message = wrong_type(key, "an array of strings", &value.value);
@@ -116,10 +117,13 @@ impl<'a, 'f> Fields<'a, 'f> {
     }
 
     /// A name of the kind `T`.
-    pub(crate) fn name<T: TryFrom<String, Error = BadName>>(&mut self, key: &str) -> Option<At<T>> {
+    pub(crate) fn name<T: TryFrom<String, Error = BadName>>(
+        &mut self,
+        key: &str,
+    ) -> Option<Located<T>> {
         let text = self.text(key)?;
         let name = name_of(text.at, text.value, self.findings)?;
-        Some(At { at: text.at, value: name })
+        Some(Located { at: text.at, value: name })
     }
 
     /// A whole number in this range.
@@ -205,7 +209,7 @@ pub(crate) fn name_of<T: TryFrom<String, Error = BadName>>(
 }
 
 /// Whether people can be shown the text, which is `what`, on one line.
-pub(crate) fn is_one_line(what: &str, text: &At<&str>, findings: &mut Findings) -> bool {
+pub(crate) fn is_one_line(what: &str, text: &Located<&str>, findings: &mut Findings) -> bool {
     let plain = !text.value.chars().any(char::is_control);
     if !plain {
         let message = format!("{what} contains a line break or another control character");
@@ -218,7 +222,7 @@ pub(crate) fn did_you_mean(meant: &str) -> String {
     format!("did you mean `{meant}`?")
 }
 
-fn text_of<'a>(key: &str, value: &'a Node, findings: &mut Findings) -> Option<At<&'a str>> {
+fn text_of<'a>(key: &str, value: &'a Node, findings: &mut Findings) -> Option<Located<&'a str>> {
     let at = value.at();
     let Some(text) = value.as_text() else {
         findings.add(at, wrong_type(key, "a string", &value.value), "put it in \"quotes\"");
@@ -228,7 +232,7 @@ fn text_of<'a>(key: &str, value: &'a Node, findings: &mut Findings) -> Option<At
         findings.add(at, format!("there is a NUL character in {}", shown(key)), "remove it");
         return None;
     }
-    Some(At { at, value: text })
+    Some(Located { at, value: text })
 }
 
 pub(crate) fn wrong_type(key: &str, expected: &str, found: &Value) -> String {

@@ -10,10 +10,10 @@ use piton_core::plan::{Plan, PlanFormat, PlanSource};
 pub use fields::{Fields, Keys};
 pub use native::agents;
 pub use source::{Finding, PlanError, Severity};
-pub use value::At;
+pub use value::Located;
 pub use write::Progress;
 
-use draft::{Foreign, Place};
+use draft::{Foreign, Place, Style};
 use source::{Findings, Source};
 use value::Node;
 
@@ -150,6 +150,10 @@ fn read_text(
     if foreign.draft.steps.is_empty() && findings.is_sound() {
         let message = format!("no step is found in this file, read as {}", format.as_str());
         findings.add(0, message, "check the file, or name its format with --format");
+    }
+    if syntax == Syntax::Yaml && !source.text.trim_start().starts_with(['{', '[']) {
+        // A key more in a block is a line more.
+        foreign.places.retain(|place| place.style != Style::NoStatus);
     }
     let draft = std::mem::take(&mut foreign.draft);
     let mut plan = check::plan(draft, source, findings)?;

@@ -8,7 +8,7 @@ use jiff::fmt::friendly::SpanParser;
 
 use crate::draft::{Draft, DraftStep};
 use crate::fields::{Fields, Keys, name_of};
-use crate::value::{At, Value};
+use crate::value::{Located, Value};
 use piton_core::ids::{AgentName, BadName, GroupId, LockName, StepId};
 use piton_core::limits::{
     JOBS_MAX, LOCK_SLOTS_MAX, PLAN_NAME_MAX, PLAN_STEPS_MAX, RETRIES_MAX, TIMEOUT_MAX,
@@ -330,7 +330,7 @@ fn steps(file: &mut Fields<'_, '_>, defaults: &Defaults) -> Vec<DraftStep> {
 
 fn step(fields: &mut Fields<'_, '_>, defaults: &Defaults) -> DraftStep {
     fields.only(&STEP);
-    let id: Option<At<StepId>> = fields.name("id");
+    let id: Option<Located<StepId>> = fields.name("id");
     if !fields.has("id") {
         fields.findings.add(fields.at, "the step has no id", "add id = \"…\"");
     }
@@ -356,23 +356,23 @@ fn step(fields: &mut Fields<'_, '_>, defaults: &Defaults) -> DraftStep {
     }
 }
 
-fn held_locks(fields: &mut Fields<'_, '_>) -> Vec<At<LockName>> {
+fn held_locks(fields: &mut Fields<'_, '_>) -> Vec<Located<LockName>> {
     let locks = fields.texts("locks").unwrap_or_default().into_iter();
-    let name = |text: At<&str>| {
+    let name = |text: Located<&str>| {
         let name = name_of(text.at, text.value, fields.findings)?;
-        Some(At { at: text.at, value: name })
+        Some(Located { at: text.at, value: name })
     };
     locks.filter_map(name).collect()
 }
 
-fn needs(fields: &mut Fields<'_, '_>) -> Vec<At<String>> {
+fn needs(fields: &mut Fields<'_, '_>) -> Vec<Located<String>> {
     let needs = fields.texts("needs").unwrap_or_default().into_iter();
-    needs.map(|need| At { at: need.at, value: need.value.to_owned() }).collect()
+    needs.map(|need| Located { at: need.at, value: need.value.to_owned() }).collect()
 }
 
 fn work(fields: &mut Fields<'_, '_>, default_agent: &DefaultAgent) -> Option<Work> {
     let (run, prompt) = (fields.script("run"), fields.script("prompt"));
-    let agent: Option<At<AgentName>> = fields.name("agent");
+    let agent: Option<Located<AgentName>> = fields.name("agent");
     match (fields.has("run"), fields.has("prompt")) {
         (true, true) => {
             let hint = "keep one of them, or make two steps";
@@ -424,7 +424,7 @@ fn nothing_is_started(fields: &mut Fields<'_, '_>, missing: &str) {
 }
 
 fn agent_or_default(
-    own: Option<At<AgentName>>,
+    own: Option<Located<AgentName>>,
     fields: &mut Fields<'_, '_>,
     default_agent: &DefaultAgent,
 ) -> Option<AgentName> {

@@ -11,7 +11,7 @@ use crate::draft::{DraftStep, Foreign};
 use crate::lines::stem;
 use crate::source::Findings;
 use crate::value::{Key, Node, Value};
-use crate::{At, Hint};
+use crate::{Hint, Located};
 
 const KINDS: [&str; 7] = ["claude", "shell", "test", "foreach", "write_file", "analyze", "name"];
 
@@ -175,7 +175,7 @@ impl Chain<'_> {
             }
         };
         step.needs =
-            after.iter().map(|need| At { at: command.at(), value: need.clone() }).collect();
+            after.iter().map(|need| Located { at: command.at(), value: need.clone() }).collect();
         step.env.extend(variables.iter().cloned());
         for source in [self.root, command] {
             self.environment(&mut step, source, findings);

@@ -119,6 +119,7 @@ impl Source {
     pub(crate) fn locate(&self, findings: Findings) -> Vec<Finding> {
         let Findings { mut found, left_out, .. } = findings;
         found.sort_by_key(|found| found.at);
+        found.dedup_by(|one, other| (one.at, &one.message) == (other.at, &other.message));
         let (mut seen, mut column, mut located) = (0, 1, Vec::new());
         for found in found {
             let line = self.line(found.at);

@@ -12,7 +12,7 @@ use piton_core::plan::shown;
 use crate::draft::{DraftStep, Foreign, Part, Style, item};
 use crate::lines::{Fences, Heading, cells, heading, is_separator, lines, stem};
 use crate::source::Findings;
-use crate::{At, Hint};
+use crate::{Hint, Located};
 
 /// The phases, in their order, with what is to be done.
 const PHASES: [(&str, &str, &str); 9] = [
@@ -60,9 +60,9 @@ pub(crate) fn read(text: &str, hint: &Hint<'_>, findings: &mut Findings) -> Fore
     for (name, title, todo) in PHASES {
         let id = plan.name(name);
         let about = description.map_or(String::new(), |text| format!("\n\nThe feature: {text}"));
-        let prompt = format!("{todo}{about}\n\nThe state of the work is in {}.", hint.path);
+        let prompt = format!("{todo}{about}\n\nThe state of the work is in index.md.");
         let mut step = DraftStep::prompted(0, title, prompt);
-        step.needs = before.into_iter().map(|value| At { at: 0, value }).collect();
+        step.needs = before.into_iter().map(|value| Located { at: 0, value }).collect();
         plan.add(&id, step);
         before = Some(id.to_string());
     }

@@ -66,10 +66,13 @@ fn entries(text: &str) -> (Option<String>, Vec<Entry<'_>>) {
     (name, entries)
 }
 
-/// Blank, in code, or indented below the entry.
+/// Blank, in code that belongs to it, or indented below the entry.
 fn belongs(line: &Line<'_>, indent: usize) -> bool {
     let body = line.text.trim_start();
-    line.is_code || body.is_empty() || width(&line.text[..line.text.len() - body.len()]) > indent
+    let is_edge = ["```", "~~~", "<!--"].iter().any(|edge| body.starts_with(edge));
+    (line.is_code && !is_edge)
+        || body.is_empty()
+        || width(&line.text[..line.text.len() - body.len()]) > indent
 }
 
 fn step(plan: &mut Foreign, entry: Entry<'_>, findings: &mut Findings) {
@@ -89,7 +92,7 @@ fn step(plan: &mut Foreign, entry: Entry<'_>, findings: &mut Findings) {
         prompt.push_str(&format!("\n\nThis is a part of: {context}"));
     }
     let mut step = DraftStep::prompted(at, task.text, prompt);
-    step.group = group.map(|value| crate::At { at, value });
+    step.group = group.map(|value| crate::Located { at, value });
     let (mut substeps, mut done_substeps, mut done_items) = (Vec::new(), Vec::new(), Vec::new());
     let first = parts.iter().map(|(_, part)| part.indent).min().unwrap_or(0);
     let mut open = 0;

@@ -15,7 +15,7 @@ use crate::lines::{
 };
 use crate::source::Findings;
 use crate::task_list::substep_id;
-use crate::{At, Counts, Hint};
+use crate::{Counts, Hint, Located};
 
 /// Which items are being listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ struct Section<'a> {
     number: &'a str,
     title: &'a str,
     anchor: String,
-    needs: Vec<At<&'a str>>,
+    needs: Vec<Located<&'a str>>,
     items: Vec<Boxed>,
     end: usize,
 }
@@ -200,7 +200,7 @@ impl<'a> Section<'a> {
         if let Some(rest) = text.strip_prefix("**Depends on:**") {
             self.needs.extend(anchors_in(rest).map(|(place, value)| {
                 let at = line.at + (text.len() - rest.len()) + place;
-                At { at, value }
+                Located { at, value }
             }));
         } else if let Some(marked) = kind_of_marker(text) {
             *kind = marked;
@@ -331,7 +331,7 @@ fn add(
         match known {
             // What a substep needs of its own step is the order of substeps.
             Some(known) if *known == id => {}
-            Some(known) => draft.needs.push(At { at: need.at, value: known.to_string() }),
+            Some(known) => draft.needs.push(Located { at: need.at, value: known.to_string() }),
             None => {
                 let message = format!("no step has the anchor {}", shown(need.value));
                 findings.add(need.at, message, "name the anchor of a step, such as #step-1");
@@ -395,7 +395,9 @@ fn prompt(about: &Prologue<'_>, step: &Section<'_>, parts: &[Section<'_>]) -> St
     if let Some(purpose) = about.purpose {
         prompt.push_str(&format!("Purpose: {purpose}\n"));
     }
-    for section in std::iter::once(step).chain(parts) {
+    // With a summary behind them, the step's own text has its parts.
+    let rest = parts.iter().filter(|part| part.at >= step.end);
+    for section in std::iter::once(step).chain(rest) {
         let text = about.text[section.at..section.end.min(about.text.len())].trim_end();
         let text = unticked(text.trim_end_matches("---").trim_end());
         prompt.push_str(&format!("\n{text}\n"));

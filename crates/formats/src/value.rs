@@ -40,7 +40,7 @@ pub(crate) struct Key {
 
 /// Something read, and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct At<T> {
+pub struct Located<T> {
     pub at: usize,
     pub value: T,
 }

@@ -84,7 +84,9 @@ pub struct ReadAs {
 /// Reads a plan file.
 pub fn read_plan(path: &Path, how: &ReadAs) -> Result<PlanRead, EngineError> {
     let bytes = plan_bytes(path)?;
-    let named = path.to_string_lossy();
+    // As it is called wherever it is named from: some formats have no other name for a plan.
+    let full = canonical(path);
+    let named = full.to_string_lossy();
     let reading = piton_formats::read(&bytes, &Hint { path: &named, format: how.format })
         .map_err(|source| EngineError::Plan { path: path.to_owned(), source })?;
     let plan = match &how.agent {

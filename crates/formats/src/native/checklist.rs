@@ -3,7 +3,7 @@
 use crate::draft::DraftSubstep;
 use crate::fields::{Fields, Keys, is_one_line, wrong_type};
 use crate::source::Findings;
-use crate::value::{At, Node, Value};
+use crate::value::{Located, Node, Value};
 use piton_core::ids::SubstepId;
 use piton_core::limits::{ITEM_CHARS_MAX, STEP_ITEMS_MAX, STEP_SUBSTEPS_MAX};
 
@@ -25,7 +25,7 @@ fn items(fields: &mut Fields<'_, '_>) -> Vec<String> {
     items.into_iter().filter_map(|text| item(&text, fields.findings)).collect()
 }
 
-fn item(text: &At<&str>, findings: &mut Findings) -> Option<String> {
+fn item(text: &Located<&str>, findings: &mut Findings) -> Option<String> {
     let at = text.at;
     if text.value.trim().is_empty() {
         findings.add(at, "the item is empty", "say what is to be done, or remove it");
@@ -71,7 +71,7 @@ fn array_of_substeps<'a>(step: &mut Fields<'a, '_>) -> Option<&'a [Node]> {
 
 fn substep(fields: &mut Fields<'_, '_>) -> DraftSubstep {
     fields.only(&SUBSTEP);
-    let id: Option<At<SubstepId>> = fields.name("id");
+    let id: Option<Located<SubstepId>> = fields.name("id");
     if !fields.has("id") {
         fields.findings.add(fields.at, "the substep has no id", "add id = \"…\"");
     }

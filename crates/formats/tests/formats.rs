@@ -1,0 +1,343 @@
+//! Every format over own fixtures: what is read, what is found, what is written back, and that nothing given
+//! breaks a reader.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on shall stop")]
+#![expect(clippy::disallowed_methods, reason = "fixtures are files")]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use piton_core::event::{Found, FoundState};
+use piton_core::ids::StepId;
+use piton_core::limits::PLAN_BYTES_MAX;
+use piton_core::plan::{Need, PlanFormat, Work};
+use piton_formats::{Finding, Hint, Progress, Reading, compat_counts, read, repaired};
+use proptest::prelude::*;
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+fn fixture(name: &str) -> Vec<u8> {
+    std::fs::read(fixtures().join(name)).unwrap()
+}
+
+fn reading(name: &str) -> Reading {
+    let hint = Hint { path: name, format: None };
+    read(&fixture(name), &hint).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// All that a reader made of a file, for people.
+fn described(name: &str, bytes: &[u8]) -> String {
+    let mut text = String::new();
+    let reading = match read(bytes, &Hint { path: name, format: None }) {
+        Ok(reading) => reading,
+        Err(error) => {
+            findings(&mut text, &error.findings);
+            return text;
+        }
+    };
+    let plan = &reading.plan;
+    let format = reading.format.as_str();
+    writeln!(text, "{format}: {} {:?}", plan.name, reading.counts).unwrap();
+    writeln!(
+        text,
+        "isolation {:?}, jobs {:?}, inputs {:?}",
+        plan.isolation, plan.jobs, plan.inputs
+    )
+    .unwrap();
+    for (id, group) in &plan.groups {
+        writeln!(text, "group {id}: {}", group.title).unwrap();
+    }
+    for step in plan.steps.iter() {
+        let needs = step.needs.iter().map(|need| match need {
+            Need::Step(id) => id.to_string(),
+            Need::Group(id) => format!("[{id}]"),
+        });
+        let needs = needs.collect::<Vec<_>>().join(" ");
+        let group = step.group.as_ref().map_or(String::new(), |group| format!(" [{group}]"));
+        writeln!(text, "\nstep {}{group}: {} <- {needs}", step.id, step.title).unwrap();
+        let (kind, work) = match &step.work {
+            Work::Run(script) => ("run", script.as_str()),
+            work => ("prompt", work.prompt().unwrap_or_default()),
+        };
+        writeln!(text, "  {kind}: {}", work.trim_end().replace('\n', "\n    ")).unwrap();
+        for (what, value) in
+            [("verify", step.verify.clone()), ("timeout", step.timeout.map(|t| format!("{t:?}")))]
+        {
+            if let Some(value) = value {
+                writeln!(text, "  {what}: {}", value.replace('\n', "\n    ")).unwrap();
+            }
+        }
+        if step.retries > 0 || !step.env.is_empty() {
+            writeln!(text, "  retries {}, env {:?}", step.retries, step.env).unwrap();
+        }
+        for item in &step.items {
+            writeln!(text, "  - {item}").unwrap();
+        }
+        for substep in &step.substeps {
+            writeln!(text, "  {}: {} {:?}", substep.id, substep.title, substep.items).unwrap();
+        }
+    }
+    for Found { step, state, items, substeps } in &reading.found {
+        let items = items.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let substeps = substeps.iter().map(ToString::to_string).collect::<Vec<_>>();
+        writeln!(text, "\nfound {step}: {state:?} {items:?} {substeps:?}").unwrap();
+    }
+    findings(&mut text, &reading.warnings);
+    text
+}
+
+fn findings(text: &mut String, findings: &[Finding]) {
+    for Finding { severity, line, column, excerpt, message, hint } in findings {
+        writeln!(text, "\n{severity:?} {line}:{column} {message}").unwrap();
+        writeln!(text, "  | {excerpt}\n  {}", hint.as_deref().unwrap_or_default()).unwrap();
+    }
+}
+
+#[test]
+fn every_format_is_read_with_its_traps() {
+    let names = [
+        "tasks.md",
+        "tasks-empty.md",
+        "crlf.md",
+        "tug-v1.md",
+        "tug-v1-good.md",
+        "tug-v3.md",
+        "auto-claude/subtasks.json",
+        "auto-claude/chunks.json",
+        "auto-claude/flat.json",
+        "auto-claude/feature_list.json",
+        "auto-claude/damaged.json",
+        "epic/canonical.json",
+        "epic/snake.json",
+        "epic/inverted.yaml",
+        "prodigy/plain.yml",
+        "prodigy/conditional.yml",
+        "prodigy/mapreduce.yml",
+        "spec/index.md",
+    ];
+    for name in names {
+        insta::assert_snapshot!(name.replace(['/', '.'], "-"), described(name, &fixture(name)));
+    }
+}
+
+/// The same files without their mistakes.
+#[test]
+fn what_is_mended_can_be_used() {
+    for (name, mistake) in
+        [("epic/canonical.json", ", \"sprint-9.9\""), ("auto-claude/chunks.json", ", 9")]
+    {
+        let text = String::from_utf8(fixture(name)).unwrap();
+        assert!(text.contains(mistake));
+        let mended = text.replace(mistake, "");
+        insta::assert_snapshot!(
+            format!("{}-mended", name.replace(['/', '.'], "-")),
+            described(name, mended.as_bytes())
+        );
+    }
+}
+
+#[test]
+fn the_same_plan_in_three_syntaxes() {
+    let [toml, yaml, json] = ["native.toml", "native.yaml", "native.json"].map(reading);
+    assert_eq!(toml.plan, yaml.plan);
+    assert_eq!(toml.plan, json.plan);
+    assert_eq!(
+        [toml.format, yaml.format, json.format],
+        [PlanFormat::Toml, PlanFormat::Yaml, PlanFormat::Json]
+    );
+}
+
+/// What a file is does not depend on its name, and a word in it proves nothing.
+#[test]
+fn a_format_is_found_by_what_is_read() {
+    for name in [
+        "tasks.md",
+        "tug-v3.md",
+        "auto-claude/flat.json",
+        "epic/snake.json",
+        "prodigy/plain.yml",
+        "native.toml",
+        "spec/index.md",
+    ] {
+        let known = reading(name).format;
+        let found = read(&fixture(name), &Hint { path: "plan", format: None }).unwrap();
+        assert_eq!(found.format, known, "{name}");
+    }
+    let words = b"# Notes\n\n- [ ] write `phases:`, `mode: mapreduce` and {\"subtasks\": []}\n";
+    let notes = read(words, &Hint { path: "notes.md", format: None }).unwrap();
+    assert_eq!(notes.format, PlanFormat::Markdown);
+}
+
+#[test]
+fn the_original_tool_counts_otherwise() {
+    let counts = |name: &str| format!("{:?}", compat_counts(&fixture(name)).unwrap());
+    insta::assert_snapshot!(counts("tug-v1.md"), @"Counts { steps: 4, needs: 6, substeps: 2, items: 9, questions: 0 }");
+    insta::assert_snapshot!(counts("tug-v3.md"), @"Counts { steps: 4, needs: 4, substeps: 0, items: 2, questions: 0 }");
+}
+
+#[test]
+fn damaged_json_is_mended_on_request() {
+    let mended = repaired(&fixture("auto-claude/damaged.json")).unwrap();
+    insta::assert_snapshot!(String::from_utf8(mended.clone()).unwrap());
+    assert!(read(&mended, &Hint { path: "implementation_plan.json", format: None }).is_ok());
+    assert_eq!(repaired(&mended), None);
+    assert_eq!(repaired(b"no json {"), None);
+}
+
+/// The states of every step, to be written back.
+fn all_as(reading: &Reading, state: &FoundState) -> Vec<Progress> {
+    let ids = reading.plan.steps.iter().map(|step| step.id.clone());
+    let progress =
+        |step: StepId| Progress { step, state: state.clone(), items: vec![], substeps: vec![] };
+    ids.map(progress).collect()
+}
+
+/// The lines that differ.
+fn changed(before: &[u8], after: &[u8]) -> String {
+    let lines = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (before, after) = (lines(before), lines(after));
+    assert_eq!(before.matches('\n').count(), after.matches('\n').count());
+    let rows = before.split('\n').zip(after.split('\n')).filter(|(old, new)| old != new);
+    rows.map(|(old, new)| format!("-{old}\n+{new}\n")).collect()
+}
+
+const WRITTEN: [&str; 8] = [
+    "tasks.md",
+    "crlf.md",
+    "tug-v1-good.md",
+    "tug-v3.md",
+    "auto-claude/subtasks.json",
+    "auto-claude/flat.json",
+    "auto-claude/feature_list.json",
+    "epic/snake.json",
+];
+
+#[test]
+fn progress_is_written_where_it_stands() {
+    let mut text = String::new();
+    for name in WRITTEN {
+        let reading = reading(name);
+        let before = fixture(name);
+        let done = FoundState::Completed { commit: Some("0123456789abcdef".to_owned()) };
+        let after = reading.written(&all_as(&reading, &done)).unwrap();
+        writeln!(text, "{name}\n{}", changed(&before, &after)).unwrap();
+        let again = read(&after, &Hint { path: name, format: None }).unwrap();
+        assert_eq!(again.plan, reading.plan, "progress is no part of a plan: {name}");
+        assert_eq!(again.written(&all_as(&again, &done)), None, "{name}");
+        let is_done = |found: &Found| matches!(found.state, FoundState::Completed { .. });
+        assert_eq!(
+            again.found.iter().filter(|found| is_done(found)).count(),
+            again.plan.steps.len(),
+            "{name}"
+        );
+        // And back: what was there is there again, but for words that mean the same.
+        let none = all_as(&again, &FoundState::Pending);
+        let back = again.written(&none).unwrap();
+        let fresh = read(&back, &Hint { path: name, format: None }).unwrap();
+        assert_eq!((fresh.plan, fresh.found), (reading.plan, vec![]), "{name}");
+    }
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn hostile_files_are_survived() {
+    let bomb = (1..30).fold("a0: &a0 [x, x, x, x, x, x, x, x]\n".to_owned(), |text, n| {
+        let before = format!("*a{}, ", n - 1).repeat(8);
+        format!("{text}a{n}: &a{n} [{before}]\n")
+    });
+    let deep = ["[", "{a: ", "- ", "{\"a\":[", "a = [", "> "].map(|piece| piece.repeat(100_000));
+    let nested = (0..3_000).map(|n| format!("{}- [ ] x\n", " ".repeat(n))).collect::<String>();
+    let large = "- [ ] a task like any other\n".repeat(PLAN_BYTES_MAX / 27);
+    let wide = format!("[{}]", "{},".repeat(1_000_000));
+    let more =
+        [bomb, nested, large, wide, "\0".to_owned(), "#".repeat(1_000_000), "|".repeat(1_000_000)];
+    for text in deep.iter().chain(&more) {
+        for path in ["plan.yml", "plan.json", "plan.toml", "plan.md", "plan"] {
+            let _ = read(text.as_bytes(), &Hint { path, format: None });
+        }
+    }
+}
+
+/// Bytes of a fixture with pieces of others put anywhere.
+fn mutated() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
+    let pieces = prop::sample::select(vec![
+        "- [x] ",
+        "\n",
+        "  ",
+        "#### Step 3: x {#step-1}\n",
+        "| #step-1 | a | done | b |\n",
+        "{",
+        "}",
+        "[",
+        "]",
+        "\"",
+        ",",
+        ":",
+        "&a ",
+        "*a",
+        "<<: ",
+        "\r\n",
+        "\u{feff}",
+        "ä",
+        "null",
+        "\"status\": \"done\"",
+        "**Depends on:** #step-2\n",
+        "```\n",
+        "- shell: x\n",
+        "${item.a}",
+        "1e999",
+        "\\",
+        "|",
+    ]);
+    let cut = (any::<prop::sample::Index>(), 0..40usize, pieces);
+    let all = prop::sample::select(WRITTEN.to_vec());
+    (all, prop::collection::vec(cut, 1..6)).prop_map(|(name, cuts)| {
+        let mut bytes = fixture(name);
+        for (at, length, piece) in cuts {
+            let at = at.index(bytes.len() + 1);
+            let end = (at + length).min(bytes.len());
+            bytes.splice(at..end, piece.bytes());
+        }
+        (name, bytes)
+    })
+}
+
+proptest! {
+    /// Whatever is given: no panic; findings are in the file; what is read can be written and read again.
+    #[test]
+    fn any_change_of_a_plan_is_survived((name, bytes) in mutated()) {
+        let lines = 1 + bytes.iter().filter(|byte| **byte == b'\n').count();
+        let hint = Hint { path: name, format: None };
+        let findings = match read(&bytes, &hint) {
+            Ok(reading) => {
+                let done = FoundState::Completed { commit: None };
+                if let Some(written) = reading.written(&all_as(&reading, &done)) {
+                    let again = read(&written, &hint);
+                    let again = again.map_err(|error| TestCaseError::fail(error.to_string()))?;
+                    prop_assert_eq!(&again.plan, &reading.plan);
+                }
+                reading.warnings
+            }
+            Err(error) => {
+                prop_assert!(!error.findings.is_empty());
+                error.findings
+            }
+        };
+        for finding in findings {
+            prop_assert!((1..=lines).contains(&finding.line), "{finding:?}");
+        }
+        repaired(&bytes);
+        compat_counts(&bytes);
+    }
+
+    #[test]
+    fn any_text_is_survived(text in "[-\\[\\]{}:,#*&|\" xa0-9\n`$]{0,200}") {
+        for path in ["plan.yml", "plan.json", "plan.md", "plan"] {
+            let _ = read(text.as_bytes(), &Hint { path, format: None });
+        }
+        for format in PlanFormat::ALL {
+            let _ = read(text.as_bytes(), &Hint { path: "plan", format: Some(format) });
+        }
+    }
+}
