@@ -98,7 +98,7 @@ name!(
     "agent name"
 );
 name!(
-    /// A run's name for people: `<plan>-<petname>`. It is also safe in a branch and in a path.
+    /// A run's name for people: two words. It is also safe in a branch and in a path.
     Handle,
     "run handle"
 );

@@ -281,6 +281,11 @@ impl Run {
         self.graph.needed_steps(index).into_iter().map(|need| self.id_at(need)).collect()
     }
 
+    /// The same, as they stand.
+    pub(crate) fn needed_by(&self, index: usize) -> impl Iterator<Item = &Step> {
+        self.graph.needed_steps(index).into_iter().map(|need| &self.steps[need])
+    }
+
     /// The steps that need this one.
     pub fn dependants_of(&self, index: usize) -> Vec<StepId> {
         let steps = |node: usize| match self.graph.is_step(node) {

@@ -21,6 +21,10 @@ impl Millis {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
+    pub fn before(self, by: Duration) -> Millis {
+        Millis(self.0.saturating_sub(i64::try_from(by.as_millis()).unwrap_or(i64::MAX)))
+    }
+
     pub fn after(self, by: Duration) -> Millis {
         Millis(self.0.saturating_add(i64::try_from(by.as_millis()).unwrap_or(i64::MAX)))
     }

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::claim::{Asker, believed_until, free_slots, outside_in_place};
 use crate::decided::Lease;
@@ -37,8 +39,12 @@ pub struct RunView {
     pub worker: bool,
     #[serde(serialize_with = "rfc3339")]
     pub opened_at: Millis,
+    /// When something was last recorded.
     #[serde(serialize_with = "rfc3339")]
     pub changed_at: Millis,
+    /// When something was last recorded, or written by what is at work.
+    #[serde(serialize_with = "rfc3339")]
+    pub active_at: Millis,
     pub base: Oid,
     pub branch: String,
     /// Where what it has landed was brought to.
@@ -119,6 +125,9 @@ pub struct GroupView {
     pub group: GroupId,
     pub title: String,
     pub completed: usize,
+    pub running: usize,
+    /// Neither done nor running.
+    pub waiting: usize,
     pub skipped: usize,
     pub total: usize,
 }
@@ -136,6 +145,9 @@ pub struct StepView {
     pub kind: StepKind,
     #[serde(flatten)]
     pub status: StepStatus,
+    /// Since when it has this status.
+    #[serde(serialize_with = "rfc3339")]
+    pub since: Millis,
     pub truth: Truth,
     /// Whoever has it was asked to stop.
     pub stop_requested: bool,
@@ -156,7 +168,7 @@ pub struct StepView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_risk: Option<WorkAtRisk>,
     /// What holders reported last: nobody has checked it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(serialize_with = "as_reported", skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub substeps: Vec<SubstepView>,
@@ -393,6 +405,9 @@ pub struct AttemptView {
     pub checkout_changed: Option<Box<CheckoutChanges>>,
     /// `running`, `dead`, `elsewhere`, `held` (by somebody outside), or how it ended.
     pub state: String,
+    /// When its claim was made, or last renewed.
+    #[serde(serialize_with = "rfc3339")]
+    pub heartbeat_at: Millis,
     #[serde(serialize_with = "rfc3339")]
     pub lease_expires: Millis,
     /// It is held, and nobody is known to be behind it any more: others can claim the step.
@@ -443,6 +458,7 @@ pub fn view(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -> R
         status: run_status(&seen, &by),
         opened_at: run.opened_at,
         changed_at: run.changed_at,
+        active_at: run.changed_at,
         base: run.opened.base.clone(),
         branch: run_branch(&run.opened.handle),
         merged: run.merged.as_ref().map(|merged| MergedView {
@@ -548,6 +564,7 @@ fn step_view(
     by: &Seen<'_>,
 ) -> StepView {
     let was_held = matches!(recorded.step_at(index).phase, Phase::Held { .. });
+    let status = step_status(seen, index, (plan, state), was_held);
     StepView {
         step: step.clone(),
         index,
@@ -558,7 +575,8 @@ fn step_view(
             Work::ByHand | Work::Told(_) => StepKind::ByHand,
             Work::Agent { agent, .. } => StepKind::Agent(agent.clone()),
         },
-        status: step_status(seen, index, (plan, state), was_held),
+        since: since(seen, index, (&status, state)),
+        status,
         truth: match &state.phase {
             Phase::Completed { truth, .. } => *truth,
             _ => state.verified().map_or(Truth::Unknown, |verified| verified.truth),
@@ -578,6 +596,29 @@ fn step_view(
         questions: state.questions.iter().map(question_view).collect(),
         attempts: attempts(&step, recorded.step_at(index), by),
         last_good_commit: last_good(seen, state),
+    }
+}
+
+/// Since when a step has its status: what is ready since the last of its needs was met.
+fn since(run: &Run, index: usize, (status, state): (&StepStatus, &Step)) -> Millis {
+    let ended = state.history.last().map(|past| past.ended_at);
+    let before = ended.unwrap_or(run.opened_at);
+    match (status, &state.phase) {
+        (StepStatus::Waiting { question, .. }, _) => {
+            let asked = state.questions.iter().find(|asked| asked.id == *question);
+            asked.map_or(before, |asked| asked.asked_at)
+        }
+        (_, Phase::Held { attempt, .. }) => attempt.claimed_at,
+        (_, Phase::Interrupted { last, .. }) => last.at,
+        (_, Phase::Completed { at, .. } | Phase::Skipped { at, .. }) => *at,
+        (StepStatus::Pending, _) => {
+            let done = run.needed_by(index).map(|need| match &need.phase {
+                Phase::Completed { at, .. } | Phase::Skipped { at, .. } => *at,
+                _ => before,
+            });
+            done.fold(before, Millis::max)
+        }
+        _ => before,
     }
 }
 
@@ -715,6 +756,7 @@ fn snapshot_view(kept: &KeptSnapshot) -> SnapshotView {
 }
 
 fn attempts(step: &StepRef, state: &Step, by: &Seen<'_>) -> Vec<AttemptView> {
+    let length = |attempt: &Attempt| attempt.until.wall.since(attempt.claimed_at);
     let row = |attempt: &Attempt, to: Option<Millis>, state: String| AttemptView {
         attempt: attempt.id,
         fence: attempt.fence,
@@ -733,6 +775,7 @@ fn attempts(step: &StepRef, state: &Step, by: &Seen<'_>) -> Vec<AttemptView> {
         moved_out: Vec::new(),
         checkout_changed: attempt.trace.checkout.clone(),
         state,
+        heartbeat_at: believed_until(step, attempt, by.leases).wall.before(length(attempt)),
         lease_expires: believed_until(step, attempt, by.leases).wall,
         lease_lapsed: to.is_none() && by.has_lapsed(step, attempt),
     };
@@ -786,15 +829,17 @@ fn last_good(run: &Run, state: &Step) -> GoodCommit {
 fn groups(run: &Run, steps: &[StepView]) -> Vec<GroupView> {
     let row = |(id, group): (&GroupId, &crate::plan::Group)| {
         let members: Vec<_> = steps.iter().filter(|step| step.group.as_ref() == Some(id)).collect();
-        GroupView {
-            group: id.clone(),
-            title: group.title.clone(),
-            completed: members.iter().filter(|step| step.is_completed()).count(),
-            skipped: members.iter().filter(|step| step.is_skipped()).count(),
-            total: members.len(),
-        }
+        let count = |is: fn(&StepView) -> bool| members.iter().filter(|step| is(step)).count();
+        let (completed, skipped) = (count(StepView::is_completed), count(StepView::is_skipped));
+        let running = count(StepView::is_at_work);
+        let waiting = members.len() - completed - skipped - running;
+        let (group, title) = (id.clone(), group.title.clone());
+        GroupView { group, title, completed, running, waiting, skipped, total: members.len() }
     };
-    run.plan().groups.iter().map(row).collect()
+    let mut rows: Vec<GroupView> = run.plan().groups.iter().map(row).collect();
+    // As their first steps are in the plan.
+    rows.sort_by_key(|row| steps.iter().position(|step| step.group.as_ref() == Some(&row.group)));
+    rows
 }
 
 impl RunStatus {
@@ -821,6 +866,17 @@ impl StepView {
 
     pub fn is_skipped(&self) -> bool {
         matches!(self.status, StepStatus::Skipped { .. })
+    }
+
+    /// An attempt has it: from its claim until it has landed.
+    pub fn is_at_work(&self) -> bool {
+        matches!(
+            self.status,
+            StepStatus::Claimed { .. }
+                | StepStatus::Running { .. }
+                | StepStatus::Verified { .. }
+                | StepStatus::Landing { .. }
+        )
     }
 
     /// Nothing more is done about it.
@@ -856,6 +912,29 @@ fn rfc3339_option<S: Serializer>(at: &Option<Millis>, to: S) -> Result<S::Ok, S:
     match at {
         Some(at) => rfc3339(at, to),
         None => to.serialize_none(),
+    }
+}
+
+/// What was reported, with its numbers as numbers and its data as JSON.
+fn as_reported<S: Serializer>(report: &Option<Report>, to: S) -> Result<S::Ok, S::Error> {
+    let mut json = serde_json::to_value(report).map_err(S::Error::custom)?;
+    let files = json.get_mut("files").and_then(Value::as_array_mut).map(std::mem::take);
+    let mut files = files.unwrap_or_default();
+    let texts = files.iter_mut().filter_map(|file| file.get_mut("confidence"));
+    texts.for_each(read_back);
+    for name in ["confidence", "data"] {
+        json.get_mut(name).into_iter().for_each(read_back);
+    }
+    if !files.is_empty() {
+        json["files"] = files.into();
+    }
+    json.serialize(to)
+}
+
+/// A text that holds JSON, as that.
+fn read_back(text: &mut Value) {
+    if let Some(read) = text.as_str().and_then(|text| serde_json::from_str(text).ok()) {
+        *text = read;
     }
 }
 

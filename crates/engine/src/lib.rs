@@ -1,8 +1,8 @@
 //! Touches the machine for piton: processes, locks, clocks, and git through `piton-git`. It never prints,
 //! never parses arguments and knows no surface; every rule it acts on comes from the core.
 //!
-//! The modules build on each other in one direction: `config`, `error`, `machine`, `folder`, `project` and
-//! `trust` at the bottom, then `run`, `attempt`, `outside` and `worker`, `tidy`, `opening`.
+//! The modules build on each other in one direction: `config`, `error`, `machine`, `folder`, `project`,
+//! `registry` and `trust` at the bottom, then `run`, `attempt`, `outside` and `worker`, `tidy`, `opening`.
 
 pub mod attempt;
 pub mod config;
@@ -16,7 +16,9 @@ pub mod machine;
 pub mod merge;
 pub mod opening;
 pub mod outside;
+pub mod pager;
 pub mod project;
+pub mod registry;
 pub mod remedy;
 pub mod run;
 pub mod tidy;

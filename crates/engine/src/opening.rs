@@ -15,6 +15,7 @@ use piton_store::{NewRun, RunRow, Runs, Store};
 use crate::config::Settings;
 use crate::error::EngineError;
 use crate::project::Project;
+use crate::registry;
 use crate::run::log::{Log, Opened};
 use crate::run::plan_file::{Changed, PlanRead, canonical, check_agents, key_of, placed};
 use crate::run::runs::{Unreadable, load};
@@ -105,6 +106,7 @@ pub fn open(
     opening: Opening,
     unfinished: Unfinished,
 ) -> Result<OpenedRun, EngineError> {
+    registry::remember(project);
     let Opening { read, plan_path, repository, .. } = opening;
     let key = key_of(&repository, &plan_path);
     let plan = Arc::clone(&read.plan);
@@ -210,14 +212,18 @@ fn inputs(
     Ok(inputs)
 }
 
+/// The variable with the handle of the next new run: transcripts in tests repeat to the letter.
+const NEXT_HANDLE: &str = "PITON_NEXT_HANDLE";
+
 /// A handle that no run and no branch has.
 fn free_handle(project: &Project, store: &Arc<dyn Store>) -> Result<Handle, EngineError> {
+    let mut wanted = std::env::var(NEXT_HANDLE).ok();
     loop {
-        let name = petname();
-        let handle = Handle::new(name.clone()).expect("letters and a dash make a handle");
+        let name = wanted.take().unwrap_or_else(petname);
+        let Ok(handle) = Handle::new(name) else { continue };
         let branch = format!("refs/heads/{}", run_branch(&handle));
-        if project.git.ref_target(&branch)?.is_none() && store.runs(&Runs::Named(name))?.is_empty()
-        {
+        let is_run = !store.runs(&Runs::Named(handle.to_string()))?.is_empty();
+        if !is_run && project.git.ref_target(&branch)?.is_none() {
             return Ok(handle);
         }
     }

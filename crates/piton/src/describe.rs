@@ -1,9 +1,11 @@
 //! A run's view in words: the rows and lines that `status`, `show` and the overview have in common.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use piton_core::event::{Omission, Priority, Report, Stage, Truth};
+use piton_core::event::{Cause, Omission, Priority, Report, Stage, Truth};
+use piton_core::ids::Handle;
 use piton_core::time::{Millis, timestamp};
 use piton_core::view::{
     AttemptView, AwaitedLock, ItemState, QuestionView, RunStatus, RunView, StepKind, StepStatus,
@@ -19,13 +21,16 @@ use crate::start::from_here;
 use crate::text::{TEXT_SHOWN, ago, bold, clipped, count, dim, green, plain, red, span, yellow};
 
 /// The longest title in a table.
-const TITLE_MAX: usize = 48;
+pub(crate) const TITLE_MAX: usize = 48;
 /// The longest text of a report that is shown in full.
-const REPORT_MAX: usize = 200;
+pub(crate) const REPORT_MAX: usize = 200;
 /// The most steps that are named in a line.
 const NAMES_SHOWN: usize = 3;
 /// The most files that are named in a line.
 const FILES_SHOWN: usize = 10;
+
+/// How many characters of each handle name its run and no other.
+pub(crate) type Prefixes = BTreeMap<Handle, usize>;
 
 /// A run's status with its data, in one phrase.
 pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
@@ -70,7 +75,7 @@ pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
         }
         RunStatus::Waiting { question, .. } => plain(question),
         RunStatus::Interrupted { step, cause, at } => {
-            format!("step {step}: {cause}, {}", ago(*at, now))
+            format!("step {step} {} {}", cause_words(*cause), ago(*at, now))
         }
         RunStatus::Failed { step, why } => format!("step {step} {}", plain(&why.to_string())),
         RunStatus::Completed => match &view.merged {
@@ -83,7 +88,23 @@ pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
             format!("{}, in the attic for {}", ago(*at, now), crate::text::span(left))
         }
         RunStatus::Abandoned { at, keep_until: None } => ago(*at, now),
-        RunStatus::Stopped { cause, at } => format!("{cause}, {}", ago(*at, now)),
+        RunStatus::Stopped { cause, at } => format!("{} {}", cause_words(*cause), ago(*at, now)),
+    }
+}
+
+/// What ended an attempt.
+pub(crate) fn cause_words(cause: Cause) -> &'static str {
+    match cause {
+        Cause::UserInterrupt => "stopped by you",
+        Cause::Termination => "terminated",
+        Cause::HangUp => "hung up",
+        Cause::ProcessKill => "killed",
+        Cause::OutOfMemory => "killed for lack of memory",
+        Cause::Reboot => "cut off by a reboot",
+        Cause::HostLost => "lost with its host",
+        Cause::DiskFull => "cut off by a full disk",
+        Cause::Obstacle => "cannot go on",
+        Cause::Unknown => "cut off, cause unknown",
     }
 }
 
@@ -125,15 +146,7 @@ fn named(names: &[String]) -> String {
 
 /// The step that something happens in.
 fn active(view: &RunView) -> Option<&StepView> {
-    view.steps.iter().find(|step| {
-        matches!(
-            step.status,
-            StepStatus::Claimed { .. }
-                | StepStatus::Running { .. }
-                | StepStatus::Verified { .. }
-                | StepStatus::Landing { .. }
-        )
-    })
+    view.steps.iter().find(|step| step.is_at_work())
 }
 
 /// A run's status in colour.
@@ -151,39 +164,48 @@ pub(crate) fn run_word(status: &RunStatus) -> String {
     }
 }
 
-/// One row of the list of runs.
-pub(crate) fn run_row(view: &RunView, now: Millis) -> Vec<String> {
+/// One row of the list of finished runs.
+pub(crate) fn run_row(view: &RunView, prefixes: &Prefixes, now: Millis) -> Vec<String> {
     vec![
-        bold(view.handle.as_str()),
+        name(&view.handle, prefixes),
         run_word(&view.status),
         format!("{}/{}", view.completed, view.total),
-        ago(view.changed_at, now),
         run_phrase(view, now),
     ]
 }
 
+/// A handle, of which as much stands out as is enough to type.
+fn name(handle: &Handle, prefixes: &Prefixes) -> String {
+    let all = handle.as_str();
+    let enough = prefixes.get(handle).copied().unwrap_or(all.len());
+    let (enough, rest) = all.split_at(enough);
+    format!("{}{}", bold(enough), dim(rest))
+}
+
 /// The head of one run: what it is and where it stands.
-pub(crate) fn run_head(view: &RunView, now: Millis) -> Vec<String> {
+pub(crate) fn run_head(view: &RunView, prefixes: &Prefixes, now: Millis) -> Vec<String> {
     let mut lines = vec![
         format!(
             "{}  {}  {}",
-            bold(view.handle.as_str()),
+            name(&view.handle, prefixes),
             run_word(&view.status),
             run_phrase(view, now)
         ),
         dim(&format!(
-            "{} · {} · opened {} · changed {}",
+            "  {} · {} · started {} · active {}",
             plain(&view.plan_path),
             completed_of(view.completed, view.skipped, view.total),
             ago(view.opened_at, now),
-            ago(view.changed_at, now)
+            ago(view.active_at, now)
         )),
     ];
-    for group in &view.groups {
-        let title = plain(&group.title);
-        let skipped = skipped(group.skipped);
-        let (done, total) = (group.completed, group.total);
-        lines.push(dim(&format!("{title}: {done} of {total} completed{skipped}")));
+    let risk = |step: &&StepView| match &step.at_risk {
+        Some(WorkAtRisk::Known(risk)) => risk.seconds,
+        _ => 0,
+    };
+    if let Some(step) = view.steps.iter().max_by_key(risk).filter(|step| risk(step) > 0) {
+        let last = span(Duration::from_secs(risk(&step)));
+        lines.push(format!("  work not saved yet: the last {last} of {}", step.step));
     }
     lines
 }
@@ -208,21 +230,29 @@ fn skipped(steps: usize) -> String {
 /// One row of a run's steps.
 pub(crate) fn step_row(step: &StepView, now: Millis) -> Vec<String> {
     vec![
-        mark(&step.status),
-        step.step.to_string(),
-        step.status.word().to_owned(),
-        step_phrase(step, now),
-        match step.title == step.step.to_string() {
-            true => String::new(),
-            false => dim(&clipped(&step.title, TITLE_MAX)),
-        },
+        format!("{} {}", mark(step), step.step),
+        format!("{}{}", step.status.word(), phrase_behind(step, now)),
     ]
 }
 
-/// A sign beside the word, never instead of it.
-pub(crate) fn mark(status: &StepStatus) -> String {
-    match status {
-        StepStatus::Completed { .. } => green("✓"),
+/// A step's status data as it follows the status.
+fn phrase_behind(step: &StepView, now: Millis) -> String {
+    let joined = match &step.status {
+        StepStatus::Waiting { .. }
+        | StepStatus::Running { .. }
+        | StepStatus::Failed { .. }
+        | StepStatus::Landing { .. } => " ",
+        _ => ", ",
+    };
+    format!("{joined}{}", step_phrase(step, now))
+}
+
+/// A sign beside the word, never instead of it. What piton verified does not look like what was claimed.
+pub(crate) fn mark(step: &StepView) -> String {
+    match &step.status {
+        _ if is_asking(step) => yellow("?"),
+        StepStatus::Completed { .. } if step.truth == Truth::Verified => green("✓"),
+        StepStatus::Completed { .. } => yellow("~"),
         StepStatus::Failed { .. } => red("✗"),
         StepStatus::Interrupted { .. } => yellow("⏸"),
         StepStatus::Waiting { .. } => yellow("?"),
@@ -233,6 +263,11 @@ pub(crate) fn mark(status: &StepStatus) -> String {
         StepStatus::Pending | StepStatus::Blocked { .. } => dim("○"),
         StepStatus::Skipped { .. } => dim("–"),
     }
+}
+
+/// Whether somebody has to answer before it can be completed.
+pub(crate) fn is_asking(step: &StepView) -> bool {
+    !step.is_done() && step.questions.iter().any(QuestionView::is_open)
 }
 
 /// A step's status data in words.
@@ -258,11 +293,11 @@ fn status_phrase(step: &StepView, now: Millis) -> String {
             (None, Some(by)) => {
                 format!("ready, once {by} is not worked on in its worktree any more")
             }
-            (None, None) => "ready".to_owned(),
+            (None, None) => format!("ready since {}", ago(step.since, now)),
         },
         StepStatus::Blocked { waits_for } => {
-            let names: Vec<&str> = waits_for.iter().map(|need| need.as_str()).collect();
-            format!("waits for {}", names.join(", "))
+            let names: Vec<String> = waits_for.iter().map(ToString::to_string).collect();
+            format!("waits for {} since {}", named(&names), ago(step.since, now))
         }
         StepStatus::Claimed { .. } => match holder(step, now) {
             Some(holder) => holder,
@@ -270,9 +305,12 @@ fn status_phrase(step: &StepView, now: Millis) -> String {
         },
         StepStatus::Running { .. } => {
             let by = holder(step, now).map(|holder| format!(", {holder}")).unwrap_or_default();
-            let kept = kept(step, now);
-            let risk = at_risk(step);
-            format!("for {}{by}{kept}{risk}{}", running_for(step, now), reported_progress(step))
+            let asked = step.questions.iter().find(|question| question.is_open());
+            let asked = asked.map(|asked| {
+                format!(", asks {}: {}", asked.question, clipped(&asked.text, TITLE_MAX))
+            });
+            let (asked, risk) = (asked.unwrap_or_default(), at_risk(step, now));
+            format!("for {}{by}{asked}{risk}", running_for(step, now))
         }
         StepStatus::Verified { .. } => {
             let open = step.questions.iter().find(|question| question.is_open());
@@ -283,13 +321,16 @@ fn status_phrase(step: &StepView, now: Millis) -> String {
             }
         }
         StepStatus::Landing { .. } => "on the run's branch".to_owned(),
-        StepStatus::Interrupted { cause, at, left_at, recorded, .. } => {
-            let seen = if *recorded { "" } else { "; seen now, not yet recorded" };
-            let (left, saved) = (left(*left_at), saved(step, *left_at));
-            format!("{cause} {}{left}{seen}{saved}{}", ago(*at, now), answered(step))
+        StepStatus::Interrupted { cause, at, left_at, evidence, .. } => {
+            let (left, saved) = (left(*left_at), saved(step, (*left_at, now)));
+            let (cause, when) = (cause_words(*cause), ago(*at, now));
+            let evidence = clipped(evidence, TITLE_MAX);
+            let evidence = if evidence.is_empty() { evidence } else { format!(" ({evidence})") };
+            format!("{cause} {when}{evidence}{left}{saved}{}", answered(step))
         }
         StepStatus::Waiting { question, text } => {
-            format!("for the answer to {question}: {}", clipped(text, TITLE_MAX))
+            let since = ago(step.since, now);
+            format!("for the answer to {question}, asked {since}: {}", clipped(text, TITLE_MAX))
         }
         StepStatus::Failed { why, retries_left } => {
             let left = match retries_left {
@@ -297,7 +338,7 @@ fn status_phrase(step: &StepView, now: Millis) -> String {
                 1 => "1 retry left".to_owned(),
                 n => format!("{n} retries left"),
             };
-            format!("{} ({left})", plain(&why.to_string()))
+            format!("{}: {} ({left})", ago(step.since, now), plain(&why.to_string()))
         }
         StepStatus::Completed { commit: Some(commit), .. } => {
             format!("{} {}{}", truth(step.truth), commit.short(), took(step))
@@ -347,13 +388,6 @@ pub(crate) fn waived(step: &StepView) -> Vec<String> {
     let open: Vec<String> = substeps.chain(items).chain(questions).collect();
     let reason = plain(&waived.reason);
     vec![format!("completed by force in spite of {}: {reason}", open.join(", "))]
-}
-
-fn reported_progress(step: &StepView) -> String {
-    match step.report.as_ref().and_then(|report| report.progress) {
-        Some(percent) => format!(", reported: {percent} %"),
-        None => String::new(),
-    }
 }
 
 /// What a worktree was found in, what is done about it, and what a person can type: lines below a step.
@@ -549,22 +583,20 @@ fn running_for(step: &StepView, now: Millis) -> String {
     span(now.since(from))
 }
 
-fn kept(step: &StepView, now: Millis) -> String {
-    match &step.snapshot {
-        Some(snapshot) => {
-            format!(", {} kept {}", count(snapshot.changed, "changed file"), ago(snapshot.at, now))
-        }
-        None => String::new(),
-    }
-}
-
-/// How much work would be lost with the machine.
-pub(crate) fn at_risk(step: &StepView) -> String {
+/// What is saved of a step at work, and what is not.
+pub(crate) fn at_risk(step: &StepView, now: Millis) -> String {
+    let saved = |at| {
+        let kept = step.snapshot.as_ref();
+        kept.map(|kept| format!(", {} saved {}", count(kept.changed, "changed file"), ago(at, now)))
+    };
     match &step.at_risk {
-        None => String::new(),
-        Some(WorkAtRisk::Unknown(_)) => ", at risk: unknown".to_owned(),
+        None => step.snapshot.as_ref().and_then(|kept| saved(kept.at)).unwrap_or_default(),
+        Some(WorkAtRisk::Unknown(_)) => ", saved: unknown".to_owned(),
         Some(WorkAtRisk::Known(risk)) => {
-            let since = span(Duration::from_secs(risk.seconds));
+            let unsaved = (risk.seconds > 0 || risk.failing.is_some()).then(|| {
+                let since = span(Duration::from_secs(risk.seconds));
+                format!(", not saved yet: the last {since}")
+            });
             let interval = match risk.interval_ms {
                 Some(ms) if risk.stretched => {
                     let every = span(Duration::from_millis(ms));
@@ -575,25 +607,28 @@ pub(crate) fn at_risk(step: &StepView) -> String {
             let failing = risk.failing.as_ref();
             let failing =
                 failing.map(|why| format!(", snapshots fail: {}", clipped(why, REPORT_MAX)));
-            format!(", not saved yet: the last {since}{interval}{}", failing.unwrap_or_default())
+            let saved = match risk.failing {
+                Some(_) => unsaved,
+                None => saved(risk.saved_at).or(unsaved),
+            };
+            let saved = saved.unwrap_or_default();
+            format!("{saved}{interval}{}", failing.unwrap_or_default())
         }
     }
 }
 
 /// What was saved of interrupted work, and when.
-fn saved(step: &StepView, left_at: Stage) -> String {
+fn saved(step: &StepView, (left_at, now): (Stage, Millis)) -> String {
     match &step.snapshot {
         // Its agent had ended: what there was is committed, or in the worktree as it was left.
         None if left_at != Stage::Agent => String::new(),
         None if step.at_risk.is_some() => "; saved: nothing yet".to_owned(),
         // Recorded: its tree was looked at then.
         None => "; saved: nothing".to_owned(),
-        Some(kept) => format!(
-            "; saved: {} at {} by {}",
-            count(kept.changed, "changed file"),
-            timestamp(kept.at),
-            kept.refname.trim_start_matches("refs/piton/")
-        ),
+        Some(kept) => {
+            let when = ago(kept.at, now);
+            format!("; saved: {}, {when}", count(kept.changed, "changed file"))
+        }
     }
 }
 

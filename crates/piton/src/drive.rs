@@ -21,12 +21,11 @@ use piton_engine::worker::{self, Ended, Notice, Outcome, Started};
 use serde_json::json;
 
 use crate::answer::Answer;
-use crate::describe::{
-    answer_commands, completed_of, open_questions, run_phrase, run_word, steps_done,
-};
+use crate::describe::{answer_commands, completed_of, open_questions, steps_done};
 use crate::error::{Detail, Kind, Problem, interrupted};
 use crate::hints::{About, start_over_shown};
-use crate::next::{next_commands, see_why};
+use crate::next::{next_commands, see_why, tell_next};
+use crate::page::{Extent, run_page};
 use crate::progress::Progress;
 use crate::question_prompt::{Asked, QuestionPrompt};
 use crate::remedy::{trust_first, words};
@@ -206,8 +205,11 @@ impl<'a> Watching<'a> {
 
     /// What was begun before anybody watched.
     fn show_present(&mut self) {
-        let held: Vec<_> = self.log.run().held().map(|(step, held)| (step, held.fence)).collect();
-        for (step, fence) in held {
+        let observed = observe(self.project, &self.log, Depth::Locks);
+        let held = self.log.run().held();
+        let alive = held.filter(|(_, held)| !matches!(observed.of(held.id), Sighting::Dead(_)));
+        let alive: Vec<_> = alive.map(|(step, held)| (step, held.fence)).collect();
+        for (step, fence) in alive {
             self.progress.hear(self.log.run(), Notice::Adopted { step, fence });
         }
     }
@@ -326,13 +328,11 @@ impl<'a> Watching<'a> {
 
 /// Nothing moves until somebody asks for it.
 fn paused(ui: &Ui, project: &Project, log: &Log) -> Result<Answer, Problem> {
-    let view = look(project, log, Depth::Locks)?;
+    let view = look(project, log, Depth::Refs)?;
     let next = next_commands(project, &view);
-    let (name, word) = (bold(view.handle.as_str()), run_word(&view.status));
-    ui.line(format!("{name} {word}: {}", run_phrase(&view, now())))?;
-    for command in &next {
-        ui.line(format!("  {command}"))?;
-    }
+    let prefixes = runs::unique_prefixes(log.store())?;
+    ui.lines(&run_page(&view, &prefixes, Extent::Full, now()))?;
+    tell_next(ui, &next)?;
     Ok(Answer::new(json!({ "outcome": "paused", "run": view, "next": next })))
 }
 

@@ -267,7 +267,7 @@ impl Problem {
 pub(crate) fn unwritten(error: &io::Error) -> Problem {
     Problem::new(Kind::Io, "the answer could not be written")
         .because(error)
-        .hint("what was asked for may be done: `piton status --all` says what is")
+        .hint("what was asked for may be done: `piton status --ended` says what is")
 }
 
 /// `piton … | head` is a normal way to use it.

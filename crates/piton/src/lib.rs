@@ -15,6 +15,7 @@ mod describe;
 mod drive;
 mod hints;
 mod next;
+mod page;
 mod plan_drift;
 mod preflight;
 mod progress;

@@ -6,7 +6,24 @@ use piton_core::view::{AttemptView, RunStatus, RunView, StepKind, StepStatus, St
 use piton_engine::project::Project;
 
 use crate::describe::{answer_commands, has_landed, is_unattended, open_questions};
+use crate::error::Problem;
 use crate::hints::start_over_shown;
+use crate::text::bold;
+use crate::ui::Ui;
+
+/// Ends a screen with the one obvious command, or with each answer to a question; the envelope has the others
+/// too.
+pub(crate) fn tell_next(ui: &Ui, commands: &[String]) -> Result<(), Problem> {
+    let is_answer = |command: &&String| command.starts_with("piton answer ");
+    let answers = commands.iter().take_while(is_answer).count();
+    if !commands.is_empty() {
+        ui.line(format!("\n{}", bold("Next:")))?;
+    }
+    for command in commands.iter().take(answers.max(1)) {
+        ui.line(format!("  {command}"))?;
+    }
+    Ok(())
+}
 
 /// The sensible next commands for a run, the first one first.
 pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
@@ -19,7 +36,7 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
                 let (from, to) = (view.base.short(), merged.commit.short());
                 vec![format!("git log --oneline {from}..{to}")]
             }
-            None => vec![format!("piton diff {run} --stat"), format!("piton merge {run}")],
+            None => vec![format!("piton merge {run}"), format!("piton diff {run} --stat")],
         },
         RunStatus::Abandoned { .. } => {
             vec!["piton undo --list".to_owned(), format!("piton show {run}")]
@@ -60,7 +77,7 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
             let again = [format!("piton retry {run} {step}"), see_why(view, step)];
             // Others wait all the same.
             let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
-            again.into_iter().chain(answers).chain([start_over_shown(project, view)]).collect()
+            answers.chain(again).chain([start_over_shown(project, view)]).collect()
         }
         RunStatus::Open if rest_by_hand => {
             let stopped = view.steps.iter().any(|step| step.held_back);

@@ -27,6 +27,7 @@ use piton_engine::worker::Notice;
 use crate::describe::{changed_meanwhile, done_about, omission};
 use crate::error::Kind;
 use crate::hints;
+use crate::page::bar;
 use crate::text::{self, ago, bold, clipped, count, dim, green, now, plain, red, span, yellow};
 use crate::ui::Ui;
 
@@ -115,8 +116,10 @@ impl<'a> Progress<'a> {
         });
         let total = run.plan().steps.len();
         let done = total - run.count_remaining();
-        let text = format!("{} {done} of {} done", run.opened.handle, count(total as u64, "step"));
-        whole.set_message(self.ui.painted(&dim(&text)));
+        let running = run.held().count();
+        let bar = bar(done, running, total);
+        let text = format!("{} {bar} {done}/{total} done, {running} at work", run.opened.handle);
+        whole.set_message(self.ui.painted(&text));
     }
 
     pub(crate) fn event(&mut self, run: &Run, event: &Event) {

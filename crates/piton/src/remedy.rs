@@ -69,7 +69,7 @@ pub(crate) fn of(error: &EngineError) -> Option<String> {
             Some("put the plan inside the repository it is about".into())
         }
         EngineError::NoSuchRun { near, .. } => Some(match near.as_slice() {
-            [] => "`piton status --all` lists the runs".into(),
+            [] => "`piton status --ended` lists the runs".into(),
             near => format!("did you mean {}?", joined(near)),
         }),
         EngineError::AmbiguousRun { .. } => Some("name one of them".into()),
@@ -176,7 +176,7 @@ fn of_store(error: &StoreError) -> String {
         }
         StoreError::UnknownRun { .. }
         | StoreError::RunExists { .. }
-        | StoreError::KeyHeld { .. } => "list the runs: `piton status --all`".to_owned(),
+        | StoreError::KeyHeld { .. } => "list the runs: `piton status --ended`".to_owned(),
         StoreError::Damaged { .. }
         | StoreError::EngineTooOld { .. }
         | StoreError::SettingRefused { .. }

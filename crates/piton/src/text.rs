@@ -2,14 +2,22 @@
 //! terminal. Pure; what is printed where is `ui`'s business.
 
 use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anstyle::{AnsiColor, Style};
 use piton_core::time::Millis;
+use unicode_width::UnicodeWidthStr as _;
+
+/// The variable with how many seconds later it is taken to be where times are put in words: transcripts in
+/// tests repeat to the letter.
+const LATER: &str = "PITON_LATER";
 
 /// The present, by the wall clock.
 pub(crate) fn now() -> Millis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let later = std::env::var(LATER).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let since = since + Duration::from_secs(later);
     Millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
@@ -49,7 +57,10 @@ pub(crate) fn count(n: u64, what: &str) -> String {
 }
 
 fn styled(style: Style, text: &str) -> String {
-    format!("{style}{text}{style:#}")
+    match text.is_empty() {
+        true => String::new(),
+        false => format!("{style}{text}{style:#}"),
+    }
 }
 
 pub(crate) fn bold(text: &str) -> String {
@@ -72,33 +83,104 @@ pub(crate) fn red(text: &str) -> String {
     styled(AnsiColor::Red.on_default().bold(), text)
 }
 
-/// Rows under one another; the last column is as long as it is. Widths are counted without colours.
+/// How wide a screen is: a terminal's own width, what `COLUMNS` says, else what every terminal has.
+pub(crate) fn columns() -> usize {
+    const USUAL: usize = 80;
+    static COLUMNS: OnceLock<usize> = OnceLock::new();
+    *COLUMNS.get_or_init(|| match rustix::termios::tcgetwinsize(std::io::stdout()) {
+        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
+        _ => std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok()).unwrap_or(USUAL),
+    })
+}
+
+/// Rows under one another, as wide as the screen: the last column is wrapped, and goes below the others where
+/// they leave it too little. Widths are counted without colours.
 pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
+    const BELOW: usize = 4;
     let widths: Vec<Vec<usize>> =
         rows.iter().map(|row| row.iter().map(|text| width(text)).collect()).collect();
     let columns = widths.iter().map(Vec::len).max().unwrap_or(0);
     let widest = |column: usize| widths.iter().filter_map(|row| row.get(column)).copied().max();
     let wide: Vec<usize> = (0..columns).map(|column| widest(column).unwrap_or(0)).collect();
     let line = |(row, widths): (&Vec<String>, &Vec<usize>)| {
+        let Some((last, first)) = row.split_last() else { return String::new() };
         let mut line = String::new();
-        let mut gap = 0;
-        for (column, text) in row.iter().enumerate() {
-            line.extend(std::iter::repeat_n(' ', gap));
+        let mut start = 0;
+        for (column, text) in first.iter().enumerate() {
             line.push_str(text);
-            gap = wide[column] - widths[column] + 2;
+            line.extend(std::iter::repeat_n(' ', wide[column] - widths[column] + 2));
+            start += wide[column] + 2;
         }
+        let fits = start + widths[first.len()] <= self::columns();
+        let (from, at) = match start * 2 > self::columns() {
+            _ if fits => ("", start),
+            true => ("\n    ", BELOW),
+            false => ("", start),
+        };
+        line.truncate(if from.is_empty() { line.len() } else { line.trim_end().len() });
+        line.push_str(from);
+        line.push_str(&wrapped(last, (at, at)));
         line.truncate(line.trim_end().len());
         line
     };
     rows.iter().zip(&widths).map(line).collect()
 }
 
-/// How many characters of a text are seen.
+/// A text as wide as the screen, of which this much is taken in its first line, and in the others. What is
+/// in backticks stays in one piece, and so does a command on a line of its own.
+pub(crate) fn wrapped(text: &str, (first, others): (usize, usize)) -> String {
+    if first + width(text) <= columns() || is_command(text) {
+        return text.to_owned();
+    }
+    let mut out = String::new();
+    let (mut at, mut start) = (first, first);
+    for (spaces, word) in words(text) {
+        let wide = width(word);
+        if at > start && at + spaces.len() + wide > columns() {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', others));
+            (at, start) = (others, others);
+        } else {
+            out.push_str(spaces);
+            at += spaces.len();
+        }
+        out.push_str(word);
+        at += wide;
+    }
+    out
+}
+
+/// Words with the blanks before them; what is in backticks is one.
+fn words(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let start = rest.find(|c| c != ' ')?;
+        let mut quoted = false;
+        let end = rest[start..].find(|c| {
+            quoted ^= c == '`';
+            c == ' ' && !quoted
+        });
+        // An odd backtick quotes nothing.
+        let end = end.or_else(|| if quoted { rest[start..].find(' ') } else { None });
+        let end = end.map_or(rest.len(), |end| start + end);
+        let found = (&rest[..start], &rest[start..end]);
+        rest = &rest[end..];
+        Some(found)
+    })
+}
+
+/// Whether a line is what somebody is to type.
+fn is_command(line: &str) -> bool {
+    let line = anstream::adapter::strip_str(line).to_string();
+    ["piton ", "git "].iter().any(|start| line.trim_start().starts_with(start))
+}
+
+/// How many columns of a screen a text takes.
 fn width(text: &str) -> usize {
     const ESCAPE: char = '\u{1b}';
     match text.contains(ESCAPE) {
-        true => anstream::adapter::strip_str(text).to_string().chars().count(),
-        false => text.chars().count(),
+        true => anstream::adapter::strip_str(text).to_string().width(),
+        false => text.width(),
     }
 }
 
@@ -224,6 +306,21 @@ mod tests {
             .map(|line| anstream::adapter::strip_str(line).to_string())
             .collect();
         assert_eq!(lines, ["a     ok      x", "long  failed  y"]);
+    }
+
+    #[test]
+    fn long_lines_are_wrapped_and_commands_stay_whole() {
+        let check = |text: &str, expected: &str| assert_eq!(wrapped(text, (0, 2)), expected);
+        let (a, b) = ("a".repeat(50), "b".repeat(40));
+        check(&format!("{a} {b}"), &format!("{a}\n  {b}"));
+        check(&format!("x: `{a} {b}` y"), &format!("x:\n  `{a} {b}`\n  y"));
+        check(&format!("it's ` {a} {b}"), &format!("it's ` {a}\n  {b}"));
+        check(&format!("  piton {a} {b}"), &format!("  piton {a} {b}"));
+        check(&format!("  {} {a}", green(&b)), &format!("  {}\n  {a}", green(&b)));
+        let row = |id: &str| vec![id.to_owned(), format!("{a} {b}")];
+        assert_eq!(table(&[row("id")]), [format!("id  {a}\n    {b}")]);
+        assert_eq!(table(&[row(&a)]), [format!("{a}\n    {a}\n    {b}")]);
+        assert_eq!(width("日本"), 4);
     }
 
     #[test]

@@ -5,9 +5,11 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::sync::Arc;
 
 use anstream::{AutoStream, ColorChoice};
 use indicatif::{MultiProgress, ProgressDrawTarget};
+use piton_engine::pager;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -103,6 +105,14 @@ impl Ui {
     /// A line of the answer for people; in the other form the envelope has it.
     pub(crate) fn line(&self, text: impl AsRef<str>) -> Result<(), Problem> {
         match self.form {
+            Form::People => self.data(&fitting(text.as_ref())),
+            Form::Json => Ok(()),
+        }
+    }
+
+    /// The same for what programs read: nothing of it is wrapped.
+    pub(crate) fn exact(&self, text: impl AsRef<str>) -> Result<(), Problem> {
+        match self.form {
             Form::People => self.data(text.as_ref()),
             Form::Json => Ok(()),
         }
@@ -111,7 +121,10 @@ impl Ui {
     /// Many lines at once: thousands of small writes are slow.
     pub(crate) fn lines(&self, lines: &[String]) -> Result<(), Problem> {
         match self.form {
-            Form::People => self.print(lines.iter().map(String::as_str)),
+            Form::People => {
+                let lines: Vec<String> = lines.iter().map(|line| fitting(line)).collect();
+                self.print(lines.iter().map(String::as_str))
+            }
             Form::Json => Ok(()),
         }
     }
@@ -153,25 +166,38 @@ impl Ui {
         Ok(out.flush()?)
     }
 
-    /// A patch: as it is into a pipe or file; harmless and in colour on a terminal.
+    /// A patch: as it is into a pipe or file; on a terminal harmless, in colour and through the pager.
     pub(crate) fn patch(&self, bytes: &[u8]) -> Result<(), Problem> {
         if !io::stdout().is_terminal() {
             return self.foreign(bytes);
         }
-        for line in text::stripped(bytes).lines() {
-            self.data(&match line.as_bytes().first() {
-                Some(b'+') => text::green(line),
-                Some(b'-') => text::red(line),
-                Some(b'd' | b'@') => text::bold(line),
-                _ => line.to_owned(),
-            })?;
+        let line = |line: &str| match line.as_bytes().first() {
+            Some(b'+') => text::green(line),
+            Some(b'-') => text::red(line),
+            Some(b'd' | b'@') => text::bold(line),
+            _ => line.to_owned(),
+        };
+        let lines: Vec<String> = text::stripped(bytes).lines().map(line).collect();
+        // Ctrl-C is for the pager.
+        let ignored = signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::default());
+        match pager::start().ok().flatten().filter(|_| ignored.is_ok()) {
+            None => self.print(lines.iter().map(String::as_str)),
+            Some(mut reader) => {
+                let mut text = in_colour(self.colour, &lines.join("\n"));
+                text.push('\n');
+                if let Some(mut to) = reader.stdin.take() {
+                    // The reader may leave before the end.
+                    let _left = to.write_all(text.as_bytes());
+                }
+                let _ended = reader.wait();
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// A line of talk. Nobody listening is no error: the work matters more.
     pub(crate) fn talk(&self, text: impl AsRef<str>) {
-        let mut line = harmless(text.as_ref());
+        let mut line = fitting(&harmless(text.as_ref()));
         line.push('\n');
         self.live.suspend(|| {
             let _ = anstream::stderr().lock().write_all(line.as_bytes());
@@ -215,7 +241,7 @@ impl Ui {
     pub(crate) fn prompt(&self, lines: &[String], how: &str) {
         let mut out = anstream::stderr().lock();
         for line in lines {
-            let _ = writeln!(out, "{}", harmless(line));
+            let _ = writeln!(out, "{}", fitting(&harmless(line)));
         }
         let _ = write!(out, "\u{7}{how}");
         let _ = out.flush();
@@ -383,6 +409,16 @@ impl Ui {
         // Whoever stopped reading does not want the rest; the exit status says it all the same.
         let _ = self.noted(written);
     }
+}
+
+/// Lines no wider than the screen: what is continued is indented.
+fn fitting(text: &str) -> String {
+    let line = |line: &str| {
+        let seen = anstream::adapter::strip_str(line).to_string();
+        let indent = seen.len() - seen.trim_start_matches(' ').len();
+        text::wrapped(line, (0, indent + 2))
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// A text with its colours, or without them where they are not shown. Taken out beforehand: a stream that

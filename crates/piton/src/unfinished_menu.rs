@@ -13,7 +13,7 @@ use piton_engine::run::log::Log;
 use piton_engine::run::observe::{Depth, look};
 use piton_engine::tidy::abandon::is_untouched;
 
-use crate::describe::{MergeWords, merge_line, run_head, step_row};
+use crate::describe::{MergeWords, Prefixes, merge_line, run_head, step_row};
 use crate::error::{Detail, Kind, Problem};
 use crate::hints::About;
 use crate::text::{bold, now, table};
@@ -182,7 +182,7 @@ fn unasked(view: &RunView, wish: &Wish<'_>) -> Problem {
 }
 
 fn tell(ui: &Ui, view: &RunView) {
-    for line in run_head(view, now()) {
+    for line in run_head(view, &Prefixes::new(), now()) {
         ui.talk(format!("  {line}"));
     }
 }

@@ -189,6 +189,8 @@ impl Sandbox {
             .env("TZ", "UTC")
             .env("NO_COLOR", "1")
             .env("TERM", "dumb")
+            // Lines are as long as they are: tests look for parts of them.
+            .env("COLUMNS", "10000")
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("GIT_CONFIG_GLOBAL", self.home().join(".gitconfig"));
         for dir in ["config", "state", "data", "cache"] {

@@ -29,6 +29,12 @@ impl Terminal {
     /// Starts `piton ARGS…` as the foreground of a new terminal.
     #[track_caller]
     pub fn start(sandbox: &Sandbox, args: &[&str]) -> Terminal {
+        Terminal::start_with(sandbox, args, &[])
+    }
+
+    /// The same with further variables.
+    #[track_caller]
+    pub fn start_with(sandbox: &Sandbox, args: &[&str], env: &[(&str, &str)]) -> Terminal {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = openpt(flags).expect("a pseudo terminal");
         grantpt(&master).and_then(|()| unlockpt(&master)).expect("a usable pseudo terminal");
@@ -38,7 +44,12 @@ impl Terminal {
         // setsid(1) replaces itself with the program: the child is the piton.
         let mut command = sandbox.command("setsid");
         command.arg("--ctty").arg(sandbox.bin().join("piton")).args(args);
-        command.env("TERM", "xterm").stdin(end()).stdout(end()).stderr(end());
+        command
+            .env("TERM", "xterm")
+            .envs(env.iter().copied())
+            .stdin(end())
+            .stdout(end())
+            .stderr(end());
         let child = command.spawn().expect("setsid (util-linux) can be started");
         drop(command);
         let master = File::from(master);

@@ -68,6 +68,9 @@ pub fn look(project: &Project, log: &Log, depth: Depth) -> Result<RunView, Engin
     let now = log.now()?;
     let mut view = view(&run, &observed, &leases, &now);
     for (step, attempt) in run.held() {
+        let signs = project.folder(attempt.id).signs();
+        let active = signs.iter().filter_map(|path| machine::modified(path)).max();
+        view.active_at = active.into_iter().fold(view.active_at, Millis::max);
         if let Some(shown) = view.steps.iter_mut().find(|shown| shown.step == step) {
             shown.at_risk = at_risk(project, (shown, attempt), now.wall);
             if depth != Depth::Locks && matches!(shown.status, StepStatus::Interrupted { .. }) {
@@ -114,7 +117,12 @@ fn at_risk(
         // Its agent has ended: what it left is kept or committed before anything else happens.
         return None;
     }
-    let seconds = |since: Millis| now.since(since).as_secs();
+    // The dead add nothing to it.
+    let until = match shown.status {
+        StepStatus::Interrupted { at, .. } => at,
+        _ => now,
+    };
+    let seconds = |since: Millis| until.since(since).as_secs();
     let known = match &attempt.holder {
         Holder::Keeper { host, .. } if *host == project.host => {
             project.folder(attempt.id).read_risk().map(|risk| AtRisk {

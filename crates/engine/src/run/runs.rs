@@ -1,5 +1,6 @@
 //! The runs of a project: finding the one that is meant, what was recorded with it, stopping it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -171,6 +172,25 @@ fn find_by_plan_name(
     }
 }
 
+/// How many characters of each handle name its run and no other.
+pub fn unique_prefixes(store: &Arc<dyn Store>) -> Result<BTreeMap<Handle, usize>, EngineError> {
+    let rows = named_rows(store)?;
+    let mut names: Vec<&str> =
+        rows.iter().flat_map(|row| [row.handle.as_str(), row.id.as_str()]).collect();
+    names.sort_unstable();
+    let unique = |row: &NamedRow| (row.handle.clone(), enough(&names, row.handle.as_str()));
+    Ok(rows.iter().map(unique).collect())
+}
+
+/// How much of one of these names, which are sorted, no other begins with.
+fn enough(names: &[&str], name: &str) -> usize {
+    let at = names.partition_point(|other| *other < name);
+    let beside = [at.checked_sub(1), Some(at + 1)].into_iter().flatten();
+    let beside = beside.filter_map(|beside| names.get(beside));
+    let same = |a: &str| a.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
+    beside.map(|other| same(other) + 1).max().unwrap_or(1).min(name.len())
+}
+
 /// The last run of a plan, where none is unfinished, it is completed and the file still says the same: a new
 /// run is for somebody to ask for.
 pub fn completed_run_of(
@@ -293,4 +313,16 @@ pub fn stop(
     let scope = Scope::Attempt(Under { step: step.clone(), fence });
     log.submit(&Command::Stop { scope, cause, haste })?;
     Ok(vec![step])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_much_of_a_name_is_enough_as_no_other_begins_with() {
+        let names = ["0190", "calm", "calm-lynx", "calm-otter", "wise-owl"];
+        let all = names.map(|name| &name[..enough(&names, name)]);
+        assert_eq!(all, ["0", "calm", "calm-l", "calm-o", "w"]);
+    }
 }

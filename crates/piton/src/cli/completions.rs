@@ -22,6 +22,6 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::command(), "piton", &mut script);
     let script = String::from_utf8_lossy(&script);
-    ui.line(script.trim_end())?;
+    ui.exact(script.trim_end())?;
     Ok(Answer::new(json!({ "shell": args.shell.to_string(), "script": script })))
 }

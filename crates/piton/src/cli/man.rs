@@ -65,7 +65,7 @@ fn print_one(pages: Vec<Page>, words: &[String], ui: &Ui) -> Result<Answer, Prob
             .hint("`piton help` lists them")
     })?;
     let (name, text) = page(found)?;
-    ui.line(text.trim_end())?;
+    ui.exact(text.trim_end())?;
     Ok(Answer::new(json!({ "name": name, "page": text })))
 }
 

@@ -26,10 +26,10 @@ use crate::verb::{self, Answer, from_here};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton abandon auth-calm-otter          asks first and lists what is kept
-  piton abandon auth-calm-otter --yes
+  piton abandon calm-otter               asks first and lists what is kept
+  piton abandon calm-otter --yes
   piton undo                             reopen it
-  piton abandon auth-calm-otter --purge  delete its records; asks twice
+  piton abandon calm-otter --purge       delete its records; asks twice
 
 What runs is stopped first and its work kept. Worktrees, branches, snapshots and
 the log stay. --purge also deletes the log, the transcripts, the worktrees and

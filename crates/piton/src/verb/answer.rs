@@ -25,8 +25,8 @@ use crate::verb::{self, Answer, step_of};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton answer auth-calm-otter q12 JWT     a question by its name
-  piton answer auth-calm-otter jwt 1       the step's open one: its first choice
+  piton answer calm-otter q12 JWT          a question by its name
+  piton answer calm-otter jwt 1            the step's open one: its first choice
   piton answer q12 'port 8080'             of the only run that asked it
 
 Name a choice by its text or number; without choices any text is an answer. The

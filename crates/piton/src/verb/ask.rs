@@ -24,7 +24,7 @@ use crate::verb::{self, Answer};
 Examples:
   piton ask 'JWT or opaque?' --choice JWT --choice opaque      inside an attempt
   answer=$(piton ask 'Which port?' --wait)            wait for the answer
-  piton ask auth-calm-otter jwt 'Which port?' --fence 7 --wait=10m
+  piton ask calm-otter jwt 'Which port?' --fence 7 --wait=10m
   piton ask --read                                    answers since then
 
 Until it is answered the step cannot be claimed. An attempt that ends meanwhile
@@ -78,7 +78,7 @@ fn ask(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         return Err(in_vain(&target, asked, waited).with_data(data));
     }
     match asked.answer() {
-        Some(answer) => ui.line(plain(answer))?,
+        Some(answer) => ui.exact(plain(answer))?,
         None => {
             let _ = ui.line(format!("step {}: asked {question}", target.step));
             ui.hint(how_to_answer(&target, asked));

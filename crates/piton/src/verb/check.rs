@@ -15,8 +15,8 @@ use crate::verb::Answer;
 #[command(group = clap::ArgGroup::new("mark").required(true).args(["done", "defer"]), after_help = "\
 Examples:
   piton check 1 2 --done                                  inside an attempt
-  piton check auth-calm-otter jwt 1 validate.2 --done --fence 7
-  piton check auth-calm-otter jwt 3 --defer --reason 'no API yet' --worktree .
+  piton check calm-otter jwt 1 validate.2 --done --fence 7
+  piton check calm-otter jwt 3 --defer --reason 'no API yet' --worktree .
 
 An item is its number in the step, or SUBSTEP.NUMBER, as `piton show` lists
 them.")]

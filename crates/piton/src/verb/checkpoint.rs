@@ -24,9 +24,9 @@ const TEXT_BYTES_MAX: usize = 8 * 1024;
 #[command(after_help = "\
 Examples:
   piton checkpoint --note 'parser done, tests next'      inside an attempt
-  piton checkpoint auth-calm-otter jwt --fence 7 --progress 40 --next refresh
-  piton checkpoint auth-calm-otter jwt --fence 7 --file src/auth.ts:120=open@0.6
-  piton checkpoint auth-calm-otter jwt --worktree . --data @state.json
+  piton checkpoint calm-otter jwt --fence 7 --progress 40 --next refresh
+  piton checkpoint calm-otter jwt --fence 7 --file src/auth.ts:120=open@0.6
+  piton checkpoint calm-otter jwt --worktree . --data @state.json
 
 Every part is optional; earlier reports stay. Bytes are kept if the worktree
 belongs to this repository.")]

@@ -23,9 +23,9 @@ const HEAD: &str = "HEAD";
 #[command(after_help = "\
 Examples:
   piton complete --commit              HEAD of your claimed worktree
-  piton complete auth-calm-otter jwt --fence 7 --commit 3f2a91c
-  piton complete auth-calm-otter jwt --fence 7
-  piton complete auth-calm-otter jwt --fence 7 --force --reason 'done elsewhere'
+  piton complete calm-otter jwt --fence 7 --commit 3f2a91c
+  piton complete calm-otter jwt --fence 7
+  piton complete calm-otter jwt --fence 7 --force --reason 'done elsewhere'
 
 With --commit piton runs the plan's verify command on the commit (E080 if it
 fails) and lands the commit on the run's branch (E081 if it conflicts). Without

@@ -12,10 +12,10 @@ use crate::verb::{self, Answer, step_of};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton diff auth-calm-otter --stat      the files that changed
-  piton diff auth-calm-otter             every line
-  piton diff auth-calm-otter jwt         what one step landed
-  piton diff auth-calm-otter | git apply --stat
+  piton diff calm-otter --stat           the files that changed
+  piton diff calm-otter                  every line
+  piton diff calm-otter jwt              what one step landed
+  piton diff calm-otter | git apply --stat
 
 A run is compared with its base, a step with what had landed before it. A step
 that has not landed is shown as in its last snapshot.")]
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let form = if args.stat { Form::Stat } else { Form::Patch };
     let told = diff::told(&project, &range, form)?;
     if !ui.is_json() {
-        ui.foreign(&told)?;
+        ui.patch(&told)?;
         return Ok(Answer::streamed());
     }
     let mut data = json!({

@@ -21,9 +21,9 @@ use crate::verb::{self, Answer, json as to_json};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton events auth-calm-otter
-  piton events auth-calm-otter -f            follow until the run ends
-  piton events auth-calm-otter -f --json     one JSON object a line")]
+  piton events calm-otter
+  piton events calm-otter -f                 follow until the run ends
+  piton events calm-otter -f --json          one JSON object a line")]
 pub(crate) struct Args {
     /// The run: its handle or the beginning of it, or its plan [default: the unfinished one]
     run: Option<String>,

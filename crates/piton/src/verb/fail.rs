@@ -12,7 +12,7 @@ use crate::verb::Answer;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
-  piton fail auth-calm-otter jwt --fence 7 --reason 'its API does not exist'
+  piton fail calm-otter jwt --fence 7 --reason 'its API does not exist'
 
 It spends one of the step's retries. `piton reset` makes the step pending again.")]
 pub(crate) struct Args {

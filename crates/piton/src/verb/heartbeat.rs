@@ -16,7 +16,7 @@ use crate::verb::{Answer, run::lease};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
-  piton heartbeat auth-calm-otter jwt --fence 7 --json | jq -r .data.beat
+  piton heartbeat calm-otter jwt --fence 7 --json | jq -r .data.beat
 
 It answers `continue`; `stop_requested` after `piton stop`, until you release
 the step; or `lapsed`, when another claim holds its lock or worktree by now. A

@@ -24,7 +24,7 @@ enum ItemVerb {
     #[command(after_help = "\
 Examples:
   piton item add 'refresh tokens are not rotated'        inside an attempt
-  piton item add auth-calm-otter jwt 'no test' --priority critical --fence 7
+  piton item add calm-otter jwt 'no test' --priority critical --fence 7
 
 It comes after the plan's items and is open until checked.")]
     Add(Add),

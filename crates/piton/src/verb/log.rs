@@ -26,10 +26,10 @@ use crate::verb::{self, Answer, step_of};
 #[command(after_help = "\
 Examples:
   piton log                           the step that runs, or ran last
-  piton log auth-calm-otter -f        follow the run from step to step
-  piton log auth-calm-otter jwt -f    follow one step
-  piton log auth-calm-otter jwt --attempt 1
-  piton log auth-calm-otter jwt --verify
+  piton log calm-otter -f             follow the run from step to step
+  piton log calm-otter jwt -f         follow one step
+  piton log calm-otter jwt --attempt 1
+  piton log calm-otter jwt --verify
 
 With --json and -f each piece is one JSON object on a line.")]
 pub(crate) struct Args {

@@ -14,9 +14,9 @@ use crate::verb::{self, Answer};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton merge auth-calm-otter --dry-run    does it merge cleanly?
-  piton merge auth-calm-otter              fast-forward, or a merge commit
-  piton merge auth-calm-otter --squash     as one commit
+  piton merge calm-otter --dry-run         does it merge cleanly?
+  piton merge calm-otter                   fast-forward, or a merge commit
+  piton merge calm-otter --squash          as one commit
 
 The base branch is the plan's `base`, or what was checked out when the run was
 opened. A conflict (E087), or uncommitted changes in files that it changes

@@ -19,7 +19,7 @@ use crate::verb::{self, Answer};
 #[command(after_help = "\
 Examples:
   piton questions                          of every unfinished run
-  piton questions auth-calm-otter --all    answered ones too
+  piton questions calm-otter --all         answered ones too
   piton questions --json | jq -r '.data.questions[] | .handle + \" \" + .text'")]
 pub(crate) struct Args {
     /// The run: its handle or the beginning of it, or its plan [default: every unfinished one]

@@ -17,7 +17,7 @@ use crate::verb::{self, Answer};
 #[command(after_help = "\
 Examples:
   piton ready
-  piton ready auth-calm-otter --json | jq -r '.data.ready[].step'")]
+  piton ready calm-otter --json | jq -r '.data.ready[].step'")]
 pub(crate) struct Args {
     /// The run: its handle or the beginning of it, or its plan [default: PITON_RUN, or the unfinished one]
     #[arg(value_name = "PLAN|RUN")]

@@ -17,8 +17,8 @@ use crate::verb::{self, Answer};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton release auth-calm-otter jwt --worktree .     your own claim
-  piton release auth-calm-otter jwt --force          any holder's claim
+  piton release calm-otter jwt --worktree .          your own claim
+  piton release calm-otter jwt --force               any holder's claim
 
 The step is pending again; its work is kept. Done items and substeps stay done.
 Processes that piton started for it on this host are ended first.")]

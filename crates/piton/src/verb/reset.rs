@@ -14,10 +14,10 @@ use crate::verb::release::{own_of_keeper, release};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  piton reset auth-calm-otter jwt
-  piton reset auth-calm-otter jwt --worktree .        your claim ends with it
-  piton reset auth-calm-otter jwt --force             a step that is claimed
-  piton reset auth-calm-otter jwt --force --reason 'new API'    completed
+  piton reset calm-otter jwt
+  piton reset calm-otter jwt --worktree .             your claim ends with it
+  piton reset calm-otter jwt --force                  a step that is claimed
+  piton reset calm-otter jwt --force --reason 'new API'         completed
 
 Its work is kept as a snapshot first, its retries are unspent, a skip or a stop
 of the step is undone. Done items and substeps stay done. Steps that need it are

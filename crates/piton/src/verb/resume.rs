@@ -23,7 +23,7 @@ use piton_engine::run::snapshot_history::refuse_log_behind;
 use piton_engine::tidy::abandon::is_untouched;
 use serde_json::{Value, json};
 
-use crate::describe::{condition_lines, run_head, steps_done};
+use crate::describe::{Prefixes, condition_lines, run_head, steps_done};
 use crate::drive::{Drive, Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
 use crate::exit::ExitStatus;
@@ -41,7 +41,7 @@ use crate::verb::{self, Answer, next_commands};
 #[command(after_help = "\
 Examples:
   piton resume                  the only unfinished run
-  piton resume auth-calm-otter  a run by its handle, or the beginning of it
+  piton resume calm-otter       a run by its handle, or the beginning of it
   piton resume --dry-run        what would be done about each step
   piton resume --steps jwt,ui   only these steps and groups
   piton resume --all --yes      every interrupted run, without watching
@@ -172,7 +172,7 @@ enum Choice {
 fn ask(ui: &Ui, project: &Project, log: &Log, terms: &Terms) -> Result<Choice, Problem> {
     let foresight = Foresight::of(project, log, terms)?;
     let view = look(project, log, Depth::Locks)?;
-    run_head(&view, now()).iter().for_each(|line| ui.talk(line));
+    run_head(&view, &Prefixes::new(), now()).iter().for_each(|line| ui.talk(line));
     summary(log.run(), &foresight.plan).iter().for_each(|line| ui.talk(line));
     for (step, _) in &foresight.conditions {
         foresight.conditions_of(step).iter().for_each(|line| ui.talk(format!("  {step}:{line}")));
@@ -221,7 +221,7 @@ fn all(args: &Args, ui: &Ui, project: &Project) -> Result<Answer, Problem> {
         return Ok(Answer::new(json!({ "runs": [] })));
     }
     for (log, view) in meant.iter().filter(|_| !args.dry_run && ui.can_ask() && !args.yes) {
-        ui.talk(&run_head(view, now())[0]);
+        ui.talk(&run_head(view, &Prefixes::new(), now())[0]);
         let foresight = Foresight::of(project, log, &args.terms(project, log)?)?;
         summary(log.run(), &foresight.plan).iter().for_each(|line| ui.talk(line));
     }

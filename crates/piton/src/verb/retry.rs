@@ -26,7 +26,7 @@ use crate::verb::{self, Answer};
 #[command(after_help = "\
 Examples:
   piton retry                        every failed step of the unfinished run
-  piton retry auth-calm-otter jwt    this one, after you changed its worktree
+  piton retry calm-otter jwt         this one, after you changed its worktree
   piton retry --accept-plan          after you changed the plan
 
 The steps keep their worktrees with your changes, and get all their retries

@@ -16,6 +16,7 @@ use crate::describe::{
     run_head, step_phrase, waived,
 };
 use crate::error::Problem;
+use crate::next::tell_next;
 use crate::text::{bold, count, dim, now, plain, span};
 use crate::ui::Ui;
 use crate::verb::{self, Answer, json as to_json, next_commands, step_of};
@@ -25,8 +26,8 @@ use crate::verb::{self, Answer, json as to_json, next_commands, step_of};
 #[command(after_help = "\
 Examples:
   piton show                    the only unfinished run, else the newest
-  piton show auth-calm-otter
-  piton show auth-calm-otter jwt    one step of it")]
+  piton show calm-otter
+  piton show calm-otter jwt         one step of it")]
 pub(crate) struct Args {
     /// The run: its handle or the beginning of it, or its plan [default: the unfinished one]
     run: Option<String>,
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let next = next_commands(&project, &view);
     let now = now();
     // It is about the whole run, whatever is shown of it.
-    let head = run_head(&view, now);
+    let head = run_head(&view, &runs::unique_prefixes(log.store())?, now);
     if let Some(text) = &args.step {
         let step = step_of(&log, text)?;
         view.steps.retain(|shown| shown.step == step);
@@ -84,11 +85,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
             ui.line(format!("    {line}"))?;
         }
     }
-    ui.line("")?;
-    ui.line("Next:")?;
-    for command in &next {
-        ui.line(format!("  {command}"))?;
-    }
+    tell_next(ui, &next)?;
     let data = json!({
         "run": view,
         "worktree": worktrees,
@@ -111,7 +108,7 @@ fn told(settings: &Settings) -> String {
 fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
     let mut lines = vec![format!(
         "{} {}  {}  {}",
-        mark(&step.status),
+        mark(step),
         bold(&step.step.to_string()),
         step.status.word(),
         step_phrase(step, now)
@@ -124,7 +121,8 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
         lines.push(format!("    needs {}", needs.join(", ")));
     }
     for (number, attempt) in step.attempts.iter().enumerate() {
-        lines.push(format!("    {}", attempt_line(step, number + 1, attempt, now)));
+        let own = attempt_lines(step, number + 1, attempt, now).into_iter();
+        lines.extend(own.map(|line| format!("    {line}")));
         for left_out in &attempt.not_landed {
             lines.push(format!("      not landed: {}", omission(left_out)));
         }
@@ -151,11 +149,8 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
     }
     if let Some(snapshot) = &step.snapshot {
         let changed = count(snapshot.changed, "changed file");
-        lines.push(format!(
-            "    snapshot {} ({changed}, {})",
-            snapshot.refname,
-            timestamp(snapshot.at)
-        ));
+        lines.push(format!("    snapshot {}", snapshot.refname));
+        lines.push(format!("      {changed}, {}", timestamp(snapshot.at)));
         for left_out in &snapshot.omitted {
             lines.push(format!(
                 "      left out {}: {}",
@@ -167,27 +162,32 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
     lines
 }
 
-fn attempt_line(step: &StepView, number: usize, attempt: &AttemptView, now: Millis) -> String {
+/// An attempt: how it ended, then who made it and when, then what it left.
+fn attempt_lines(
+    step: &StepView,
+    number: usize,
+    attempt: &AttemptView,
+    now: Millis,
+) -> Vec<String> {
     let entry = to_json(attempt.entry);
     let entry = entry.as_str().unwrap_or_default();
     let took = span(attempt.to.unwrap_or(now).since(attempt.from));
     let who = attempt.worktree.as_ref().map_or("a keeper".to_owned(), |path| plain(path));
     let pid = attempt.pid.map(|pid| format!(", process {pid}")).unwrap_or_default();
-    let by = format!(", by {who} on {}{pid}", plain(&attempt.host));
-    let commits = match (&attempt.head, attempt.commits) {
-        (Some(head), n) if n > 0 => format!(", {} up to {}", count(n, "commit"), head.short()),
-        _ => String::new(),
-    };
     let lease = match attempt.to {
         None => format!(", {}", lease(step, attempt, now)),
         Some(_) => String::new(),
     };
-    format!(
-        "attempt {number} ({entry}, fence {}) from {}, {took}: {}{by}{commits}{lease}",
-        attempt.fence,
-        timestamp(attempt.from),
-        plain(&attempt.state)
-    )
+    let state = plain(&attempt.state);
+    let mut lines = vec![
+        format!("attempt {number} ({entry}, fence {}) {state}{lease}", attempt.fence),
+        format!("  from {}, {took}", timestamp(attempt.from)),
+        format!("  by {who} on {}{pid}", plain(&attempt.host)),
+    ];
+    if let (Some(head), n @ 1..) = (&attempt.head, attempt.commits) {
+        lines.push(format!("  {} up to {}", count(n, "commit"), head.short()));
+    }
+    lines
 }
 
 /// How much is known about a commit is always said with it.

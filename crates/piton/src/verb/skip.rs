@@ -13,7 +13,7 @@ use crate::verb::Answer;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
-  piton skip auth-calm-otter docs --reason 'written by hand'
+  piton skip calm-otter docs --reason 'written by hand'
 
 Nothing of the step lands; its work is kept as a snapshot. `piton reset` undoes
 a skip until the run is completed.")]

@@ -37,7 +37,7 @@ enum SnapshotVerb {
     #[command(after_help = "\
 Examples:
   piton snapshot list                       of the unfinished run, or the newest
-  piton snapshot list auth-calm-otter/jwt   of one step
+  piton snapshot list calm-otter/jwt        of one step
 
 Snapshots that only a ref names are listed too. Name a purged run by its whole
 handle.")]
@@ -46,9 +46,9 @@ handle.")]
     /// Show a snapshot: its message, its files, what was left out
     #[command(after_help = "\
 Examples:
-  piton snapshot show auth-calm-otter/jwt             the newest
-  piton snapshot show auth-calm-otter/jwt --at 10m    as of 10 minutes ago
-  piton snapshot show auth-calm-otter --at 4f3a9c")]
+  piton snapshot show calm-otter/jwt                  the newest
+  piton snapshot show calm-otter/jwt --at 10m         as of 10 minutes ago
+  piton snapshot show calm-otter --at 4f3a9c")]
     Show {
         #[command(flatten)]
         which: WhichSnapshot,
@@ -59,10 +59,10 @@ Examples:
     /// Compare a snapshot with the one before it
     #[command(after_help = "\
 Examples:
-  piton snapshot diff auth-calm-otter/jwt              what the last one added
-  piton snapshot diff auth-calm-otter/jwt --base       all since the step began
-  piton snapshot diff auth-calm-otter/jwt --worktree   what changed since then
-  piton snapshot diff auth-calm-otter/jwt --at 14:05 src/auth.ts")]
+  piton snapshot diff calm-otter/jwt                   what the last one added
+  piton snapshot diff calm-otter/jwt --base            all since the step began
+  piton snapshot diff calm-otter/jwt --worktree        what changed since then
+  piton snapshot diff calm-otter/jwt --at 14:05 src/auth.ts")]
     Diff {
         #[command(flatten)]
         which: WhichSnapshot,
@@ -89,9 +89,9 @@ Examples:
     /// Put a snapshot back, into a new folder or its worktree
     #[command(after_help = "\
 Examples:
-  piton snapshot restore auth-calm-otter/jwt --to /tmp/jwt   into a new folder
-  piton snapshot restore auth-calm-otter/jwt --at 10m src/auth.ts     one file
-  piton snapshot restore auth-calm-otter/jwt --at 4f3a9c --yes       all files
+  piton snapshot restore calm-otter/jwt --to /tmp/jwt        into a new folder
+  piton snapshot restore calm-otter/jwt --at 10m src/auth.ts          one file
+  piton snapshot restore calm-otter/jwt --at 4f3a9c --yes            all files
 
 What is in the worktree is kept in a snapshot first. Refused while an attempt
 works there. Safe to repeat after a crash; `piton undo` reverses it.")]

@@ -14,7 +14,7 @@ use crate::verb::Answer;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
-  piton start auth-calm-otter jwt --fence 7
+  piton start calm-otter jwt --fence 7
 
 It prints the answers to what earlier attempts asked.")]
 pub(crate) struct Args {

@@ -24,8 +24,8 @@ use crate::verb::{self, Answer, next_commands, step_of};
 #[command(after_help = "\
 Examples:
   piton stop                         the only unfinished run
-  piton stop auth-calm-otter         a run by its handle
-  piton stop auth-calm-otter jwt     one step of it
+  piton stop calm-otter              a run by its handle
+  piton stop calm-otter jwt          one step of it
   piton stop --now                   kill at once instead of asking first
 
 The work is in a snapshot before the command returns; `piton resume` continues.
@@ -101,7 +101,7 @@ fn nobody(ui: &Ui, project: &Project, log: &Log, step: &StepRef) -> Result<Answe
 
 fn nothing(log: &Log) -> Problem {
     let message = format!("{} is completed: nothing to stop", log.run().opened.handle);
-    Problem::new(Kind::Refused, message).hint("see every run: `piton status --all`")
+    Problem::new(Kind::Refused, message).hint("see every run: `piton status --ended`")
 }
 
 /// What was done about an attempt that nobody was behind any more.

@@ -22,7 +22,7 @@ enum SubstepVerb {
     #[command(after_help = "\
 Examples:
   piton substep complete validate                        inside an attempt
-  piton substep complete auth-calm-otter jwt validate --fence 7")]
+  piton substep complete calm-otter jwt validate --fence 7")]
     Complete(Complete),
 }
 

@@ -12,7 +12,7 @@ use crate::verb::{self, Answer};
 #[command(after_help = "\
 Examples:
   piton watch                        the only unfinished run
-  piton watch auth-calm-otter        a run by its handle")]
+  piton watch calm-otter             a run by its handle")]
 pub(crate) struct Args {
     /// The run: its handle or the beginning of it, or its plan [default: the unfinished one]
     run: Option<String>,

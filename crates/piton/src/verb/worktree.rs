@@ -40,8 +40,8 @@ has more. An existing worktree stays as it is.")]
     /// Print the path of a step's worktree
     #[command(after_help = "\
 Examples:
-  cd $(piton worktree path auth-calm-otter jwt)
-  cd $(piton worktree path auth-calm-otter/jwt)
+  cd $(piton worktree path calm-otter jwt)
+  cd $(piton worktree path calm-otter/jwt)
 
 Without a step: the folder that holds the run's worktrees.")]
     Path(WhichWorktree),
@@ -93,7 +93,7 @@ fn create(new: &NewWorktree, ui: &Ui) -> Result<Answer, Problem> {
     let made = places::create(&project, &log, &step);
     let Place { path, branch, created } = made.map_err(|error| elsewhere(error, &log, &step))?;
     // It is made, whoever still listens.
-    let _ = ui.line(path.display().to_string());
+    let _ = ui.exact(path.display().to_string());
     let opened = &log.run().opened;
     let data = json!({
         "run": opened.run,
@@ -131,7 +131,7 @@ fn path(which: &WhichWorktree, ui: &Ui) -> Result<Answer, Problem> {
     let log = target::run_of(&project, piton_engine::Access::Look, run)?;
     let step = step.map(|text| step_of(&log, text)).transpose()?;
     let path = places::path(&project, &log, step.as_ref())?;
-    ui.line(path.display().to_string())?;
+    ui.exact(path.display().to_string())?;
     let (opened, step) = (&log.run().opened, step.map(|step| step.to_string()));
     let data = json!({ "run": opened.run, "handle": opened.handle, "step": step, "path": path });
     Ok(Answer::new(data))

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
-use piton_testkit::runs::wait_event;
+use piton_testkit::runs::{data, wait_event};
 use piton_testkit::{Output, Sandbox, Terminal};
 use serde_json::Value;
 
@@ -224,7 +224,7 @@ fn a_run_is_told_in_plain_lines_and_looked_at_from_anywhere() {
     assert!(output.stdout.contains("completed: 2 steps"), "{output}");
     assert!(!output.stderr.contains('\u{1b}'), "colour in a pipe: {output}");
 
-    let list = sandbox.piton(&["status", "--all", "--json"]).output().success().json();
+    let list = sandbox.piton(&["status", "--ended", "--json"]).output().success().json();
     let run = &list["data"]["runs"][0];
     let handle = run["handle"].as_str().expect("a handle").to_owned();
     assert_eq!((run["status"].as_str(), run["completed"].as_u64()), (Some("completed"), Some(2)));
@@ -435,7 +435,7 @@ fn a_run_that_is_alive_is_not_left_aside() {
     let (code, message, hint) = issue(&output);
     assert_eq!(code, "E073", "{output}");
     assert!(message.contains("nothing to stop"), "{output}");
-    assert!(hint.contains("piton status --all"), "{output}");
+    assert!(hint.contains("piton status --ended"), "{output}");
 }
 
 #[test]
@@ -450,8 +450,8 @@ fn hints_name_the_plan_as_it_is_called_from_here() {
     let resumed = sandbox.piton(&["resume"]).cwd(&deep).output().expect_code(1);
     let over = "`piton run '../../plans/a plan.toml' --fresh --yes`";
     assert!(resumed.stderr.contains(over), "{resumed}");
-    let show = sandbox.piton(&["show"]).output().success();
-    assert!(show.stdout.contains("piton run 'plans/a plan.toml' --fresh"), "{show}");
+    let next = data(&sandbox, &["show"])["next"].to_string();
+    assert!(next.contains("piton run 'plans/a plan.toml' --fresh"), "{next}");
 }
 
 #[test]

@@ -332,7 +332,7 @@ fn a_commit_from_outside_is_asked_about_and_landed_again() {
     let status = it.sandbox.piton(&["status", "plan.toml"]).output().success();
     let id = asked["question"].as_str().expect("a name");
     assert!(status.stdout.contains(&format!("not landed, for the answer to {id}")), "{status}");
-    assert!(status.stderr.contains(&format!("{id} 'land again'")), "{status}");
+    assert!(status.stdout.contains(&format!("{id} 'land again'")), "{status}");
     // Said too early: it is asked again, and nothing is lost.
     let out = it.sandbox.piton(&["answer", id, "land again"]).output().success();
     assert!(out.stderr.contains("its holder lands it: `piton complete"), "{out}");

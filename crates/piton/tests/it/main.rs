@@ -53,6 +53,7 @@ mod states;
 mod stopping;
 mod telling;
 mod tidying;
+mod tour;
 mod trouble;
 mod trust;
 mod watching;

@@ -39,7 +39,7 @@ fn an_agent_that_is_not_there_refuses_the_run_and_nothing_is_written() {
     );
     let refused = sandbox.piton(&["run", "--trust", "--json"]).output().expect_code(65).json();
     assert_eq!(messages(&refused), ["agent a: there is no program no-such-agent in PATH"]);
-    assert_eq!(data(&sandbox, &["status", "--all"])["runs"], serde_json::json!([]));
+    assert_eq!(data(&sandbox, &["status", "--ended"])["runs"], serde_json::json!([]));
 }
 
 #[test]

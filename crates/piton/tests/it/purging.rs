@@ -42,7 +42,7 @@ fn stopped() -> Stopped {
 impl Stopped {
     /// The runs that there are.
     fn handles(&self) -> Vec<String> {
-        let all = data(&self.sandbox, &["status", "--all"])["runs"].clone();
+        let all = data(&self.sandbox, &["status", "--ended"])["runs"].clone();
         let name = |run: &serde_json::Value| run["handle"].as_str().expect("text").to_owned();
         all.as_array().expect("runs").iter().map(name).collect()
     }

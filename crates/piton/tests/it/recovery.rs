@@ -378,7 +378,7 @@ fn a_dry_run_says_what_resume_does_and_writes_nothing() {
 const LOOKING: [&[&str]; 9] = [
     &[],
     &["status"],
-    &["status", "--all", "--json"],
+    &["status", "--ended", "--json"],
     &["show"],
     &["log"],
     &["events", "--json"],
@@ -414,7 +414,8 @@ fn looking_works_where_nothing_can_be_written() {
             let output = read_only(&sandbox, args);
             assert_eq!(output.code, Some(0), "{args:?}: {output}");
             let told = match args.first() {
-                Some(&"status") => "process_kill",
+                Some(&"status") if args.contains(&"--json") => "process_kill",
+                Some(&"status") => "killed",
                 Some(&"log") => "at work",
                 Some(&"resume") => "continue in the tree",
                 _ => "",

@@ -237,7 +237,7 @@ fn every_interrupted_run_goes_on() {
     let out = sandbox.piton(&["resume", "--all", "--yes"]).output().success();
     assert_eq!(out.stdout.matches("goes on in the background").count(), 2, "{out}");
     let completed = || {
-        let runs = data(&sandbox, &["status", "--all"])["runs"].clone();
+        let runs = data(&sandbox, &["status", "--ended"])["runs"].clone();
         let runs = runs.as_array().expect("runs").clone();
         runs.len() == 2 && runs.iter().all(|run| run["status"] == "completed")
     };

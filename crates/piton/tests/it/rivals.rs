@@ -80,7 +80,7 @@ fn four_first_runs_of_a_plan_are_one_run() {
     for rival in running {
         rival.wait().success();
     }
-    let all = sandbox.piton(&["status", "--all", "--json"]).output().success().json();
+    let all = sandbox.piton(&["status", "--ended", "--json"]).output().success().json();
     // One that came when the run was over has opened the next one: that is what it was asked for.
     let runs = all["data"]["runs"].as_array().expect("a list").clone();
     assert_eq!(runs.iter().filter(|run| run["status"] != "completed").count(), 0, "{runs:#?}");
@@ -137,7 +137,7 @@ fn probe(sandbox: &Sandbox, end: &AtomicBool) -> Seen {
 fn ask_for_status(sandbox: &Sandbox, end: &AtomicBool) -> Vec<Value> {
     let mut wrong = Vec::new();
     loop {
-        let shown = sandbox.piton(&["status", "--all", "--json"]).output().success().json();
+        let shown = sandbox.piton(&["status", "--ended", "--json"]).output().success().json();
         for run in shown["data"]["runs"].as_array().expect("a list") {
             if !["open", "running", "completed"].contains(&run["status"].as_str().expect("one")) {
                 wrong.push(run.clone());

@@ -111,7 +111,7 @@ fn a_run_whose_only_holder_has_lapsed_says_so() {
         for part in ["lapsed", &own, "whose lease was over", "no sign of work"] {
             assert!(status.stdout.contains(part), "{part}: {status}");
         }
-        assert!(status.stderr.contains(next), "{status}");
+        assert!(status.stdout.contains(next), "{status}");
         assert_eq!(events_named(&sandbox, "interrupted").len(), 0, "looking records nothing");
         data(&sandbox, &["release", "plan.toml", id, "--worktree", &own]);
     }

@@ -431,11 +431,9 @@ fn work_at_risk_is_told_while_it_runs_and_what_was_saved_afterwards() {
     assert!(text.contains("saved: nothing yet"), "{text}");
     sandbox.piton(&["stop"]).output().success();
     let kept = step(&view(&sandbox), "a")["snapshot"].clone();
-    let (name, at) =
-        (kept["refname"].as_str().expect("a ref"), kept["at"].as_str().expect("a time"));
+    let name = kept["refname"].as_str().expect("a ref");
     let text = sandbox.piton(&["show"]).output().success().stdout;
-    let saved = format!("saved: 2 changed files at {at} by {}", &name["refs/piton/".len()..]);
-    assert!(text.contains(&saved), "{text}");
+    assert!(text.contains("saved: 2 changed files, ") && text.contains(name), "{text}");
 }
 
 #[test]

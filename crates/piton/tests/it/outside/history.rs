@@ -107,7 +107,7 @@ fn show_lists_who_worked_and_how_it_ended() {
     assert_eq!((&attempts[1]["commits"], &attempts[1]["state"]), (&3.into(), &"completed".into()));
     assert_eq!(good(&run), serde_json::json!({ "commit": commit, "known_as": "completed" }));
     let shown = lab.sandbox.piton(&["show"]).output().success().stdout;
-    for text in ["released, by", "2 commits up to", "completed with it"] {
+    for text in [") released\n", "2 commits up to", "completed with it"] {
         assert!(shown.contains(text), "no {text:?} in\n{shown}");
     }
     assert_eq!(shown.matches("last good commit").count(), 1, "nobody has begun the others");

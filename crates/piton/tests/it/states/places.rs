@@ -145,10 +145,7 @@ fn foreign(make: impl Fn(&Left)) {
     assert_eq!(events_named(&left.sandbox, "claimed").len(), 2, "{told}");
     assert_eq!(step(&view(&left.sandbox), "work")["cause"], "obstacle");
     let status = left.sandbox.piton(&["status", &left.handle]).output().success().stdout;
-    assert!(
-        status.contains("; saved: 3 changed files at "),
-        "what is kept is still told: {status}"
-    );
+    assert!(status.contains("; saved: 3 changed files, "), "what is kept is still told: {status}");
     let listed = left.sandbox.piton(&["worktree", "list"]).output().success().stdout;
     assert!(listed.contains("  work  "), "whose place it is, is told: {listed}");
     if let Some(before) = before {

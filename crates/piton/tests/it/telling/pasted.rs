@@ -162,7 +162,7 @@ fn what_is_told_of_a_run_can_be_pasted() {
     hint(&sandbox, "E063", &["run", "plan.toml"]);
     let waiting = hint(&sandbox, "E066", &["run", "plan.toml", "--trust"]);
     let asked = data(&sandbox, &["questions"]);
-    let (shown, all) = (data(&sandbox, &["show"]), data(&sandbox, &["status", "--all"]));
+    let (shown, all) = (data(&sandbox, &["show"]), data(&sandbox, &["status", "--ended"]));
     assert_eq!(all["runs"][0]["status"], "waiting");
     let commands = [&empty["next"], &shown["next"], &asked["questions"][0]["commands"]];
     for command in commands.into_iter().flat_map(|list| list.as_array().expect("a list")) {

@@ -187,6 +187,6 @@ fn the_menu_looks_again_once_it_is_answered() {
     });
     let out = terminal.wait().expect_code(0);
     assert!(out.stdout.contains("is completed"), "{out}");
-    let runs = lab.data(&["status", "--all"]);
+    let runs = lab.data(&["status", "--ended"]);
     assert_eq!(runs["runs"].as_array().map(Vec::len), Some(1), "nothing was started: {runs:#}");
 }

@@ -68,7 +68,7 @@ pub(crate) fn classify(bench: &Bench) -> Vec<Row> {
     let [start, library, all] = in_turns(
         bench.samples(10, 3),
         [&mut || process(floor::start(bench)), &mut || timed(|| told(&lab)).0, &mut || {
-            process(lab.piton(&["status", "--all"]))
+            process(lab.piton(&["status", "--ended"]))
         }],
     );
     let row = |what: &str, ours: &Samples| {
@@ -80,11 +80,11 @@ pub(crate) fn classify(bench: &Bench) -> Vec<Row> {
     };
     vec![
         row("classifying 1,000 mixed runs", &library),
-        row("`piton status --all`, the same runs", &all),
+        row("`piton status --ended`, the same runs", &all),
     ]
 }
 
-/// Folds every run and tells its status, as `status --all` does.
+/// Folds every run and tells its status, as `status --ended` does.
 fn told(lab: &Lab) {
     let mut counts = [0; 5];
     for log in runs::list(&lab.store, &Runs::All).expect("a listing") {
