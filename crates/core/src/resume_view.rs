@@ -25,7 +25,7 @@ pub struct ResumeView {
     pub left: Option<Duration>,
 }
 
-/// At most so much of the time that was worked is lost.
+/// How much of the time that was worked is lost, as far as the last signs of life tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostWork {
     pub time: Duration,

@@ -28,13 +28,20 @@ struct Phrase {
 
 /// What is done about a step, in words.
 pub(crate) fn describe(run: &Run, recovery: &Recovery) -> String {
-    let Phrase { word, rest } = said(run, recovery);
+    let done = done(run, recovery);
     match recovery.action {
-        Action::Bury { .. } => {
-            format!("record that its attempt is dead, keep its work, then {word}{rest}")
-        }
-        _ => format!("{word}{rest}"),
+        Action::Bury { .. } => format!("{BURIED}, then {done}"),
+        _ => done,
     }
+}
+
+/// What comes first about a step whose attempt is dead.
+pub(crate) const BURIED: &str = "record that its attempt is dead, keep its work";
+
+/// The same without what comes first.
+pub(crate) fn done(run: &Run, recovery: &Recovery) -> String {
+    let Phrase { word, rest } = said(run, recovery);
+    format!("{word}{rest}")
 }
 
 /// What is found and done, the same steps together, and what it costs.
@@ -71,7 +78,7 @@ pub(crate) fn costs(plan: &ResumeView) -> [Vec<String>; 2] {
         None => "unknown: no history".to_owned(),
         Some(lost) if lost.time.is_zero() => "nothing".to_owned(),
         Some(lost) => {
-            format!("at most {} of work ({} %)", span(lost.time), lost.percent)
+            format!("about {} of work ({} %)", span(lost.time), lost.percent)
         }
     };
     let left = match plan.left {
@@ -140,9 +147,9 @@ fn said(run: &Run, recovery: &Recovery) -> Phrase {
         Action::Start { entry, because } => {
             let why = reason(run, (&recovery.step, *entry), because);
             let (word, how) = match (entry, because) {
-                (Entry::Fresh, Because::NeedsMet) => ("start", " from the step's base"),
-                (Entry::Fresh, _) => ("restart", " from the step's base"),
-                (Entry::Continue, _) => ("continue", " in the tree as it was left"),
+                (Entry::Fresh, Because::NeedsMet) => ("start", ""),
+                (Entry::Fresh, _) => ("restart", " from its base"),
+                (Entry::Continue, _) => ("continue", " in its tree"),
                 (Entry::Verify, _) => ("finish", ": verify and land; its agent had ended"),
                 (Entry::Land, _) => ("finish", ": land; it was verified"),
             };

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
+use piton_core::claim::believed_until;
 use piton_core::event::{Cause, Holder};
 use piton_core::ids::{RunId, StepRef, TreeNo};
 use piton_core::observed::{Corpse, Observed, Sighting};
@@ -162,7 +163,13 @@ fn sightings(project: &Project, log: &Log, run: &Run, depth: Depth) -> Observed 
             Depth::Locks | Depth::Refs => None,
             Depth::Trees => changed(project, log, run, &step),
         };
-        (attempt.id, sight(project, attempt, changed))
+        // What was renewed until then is a sign of life, too.
+        let renewed = || {
+            let leases = log.store().leases(run.opened.run).ok()?;
+            let length = attempt.until.wall.since(attempt.claimed_at);
+            Some(believed_until(&step, attempt, &leases).wall.before(length))
+        };
+        (attempt.id, sight(project, attempt, renewed, changed))
     });
     let outside = run.held().filter_map(|(_, attempt)| match &attempt.holder {
         Holder::External { host, worktree } if *host == project.host => {
@@ -193,7 +200,12 @@ pub(crate) fn place_at(project: &Project, log: &Log, worktree: &Path) -> Option<
     path.canonicalize().is_ok_and(|path| path == worktree).then_some(tree)
 }
 
-fn sight(project: &Project, attempt: &Attempt, changed: impl FnOnce() -> Option<u64>) -> Sighting {
+fn sight(
+    project: &Project,
+    attempt: &Attempt,
+    renewed: impl FnOnce() -> Option<Millis>,
+    changed: impl FnOnce() -> Option<u64>,
+) -> Sighting {
     let Holder::Keeper { host, boot } = &attempt.holder else {
         // Whoever claims from outside has no lock: only the lease speaks about them.
         return Sighting::Elsewhere;
@@ -206,7 +218,11 @@ fn sight(project: &Project, attempt: &Attempt, changed: impl FnOnce() -> Option<
         Ok(Lock::Held) => Sighting::Alive,
         Ok(lock @ (Lock::Free | Lock::Missing)) => {
             let rebooted = *boot != project.boot;
-            Sighting::Dead(corpse(attempt, &folder, lock, rebooted, changed()))
+            let found = corpse(attempt, &folder, lock, rebooted, changed());
+            Sighting::Dead(Corpse {
+                at: renewed().map_or(found.at, |at| at.max(found.at)),
+                ..found
+            })
         }
         // Unknown is not dead: without an answer from the lock the lease decides.
         Err(_) => Sighting::Elsewhere,

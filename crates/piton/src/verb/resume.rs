@@ -8,6 +8,7 @@ use piton_core::event::Terms;
 use piton_core::ids::StepRef;
 use piton_core::observed::{Observed, Sighting};
 use piton_core::plan::{PlanStep, nearest};
+use piton_core::recover::{Action, Recovery};
 use piton_core::resume_view::{ResumeView, resume_view};
 use piton_core::view::{RunStatus, RunView};
 use piton_engine::Access;
@@ -29,7 +30,7 @@ use crate::error::{Kind, Problem};
 use crate::exit::ExitStatus;
 use crate::hints::About;
 use crate::plan_drift::{self, OnChange};
-use crate::resume_plan::{self, costs, describe, summary};
+use crate::resume_plan::{self, BURIED, costs, done, summary};
 use crate::text::{bold, dim, now, plain, table};
 use crate::trust_prompt::{self, Consent};
 use crate::ui::Ui;
@@ -438,12 +439,15 @@ fn dry_run(ui: &Ui, foresight: &Foresight<'_>) -> Result<Answer, Problem> {
     let Foresight { log, plan, conditions, .. } = foresight;
     let (run, handle) = (log.run(), &log.run().opened.handle);
     ui.line(format!("{}: `piton resume` would", bold(handle.as_str())))?;
-    let row = |(n, recovery): (usize, &piton_core::recover::Recovery)| {
-        vec![format!("{:>3}", n + 1), recovery.step.to_string(), describe(run, recovery)]
+    let row = |(n, recovery): (usize, &Recovery)| {
+        vec![format!("{:>3}", n + 1), recovery.step.to_string(), done(run, recovery)]
     };
     let lines = table(&plan.steps.iter().enumerate().map(row).collect::<Vec<_>>());
     for (line, recovery) in lines.into_iter().zip(&plan.steps) {
         ui.line(line)?;
+        if let Action::Bury { .. } = recovery.action {
+            ui.line(dim(&format!("    {BURIED} first")))?;
+        }
         for line in foresight.conditions_of(&recovery.step) {
             ui.line(line)?;
         }

@@ -86,7 +86,7 @@ fn a_command_goes_on_where_it_was_or_from_its_base_as_the_plan_says() {
         all_killed(&sandbox, &RUN);
         let dry = data(&sandbox, &["resume", "--dry-run"]);
         let told = dry["steps"][0]["text"].as_str().expect("words");
-        let words = if entry == "fresh" { "start from the step's base" } else { "continue in the" };
+        let words = if entry == "fresh" { "restart from its base" } else { "continue in its tree" };
         assert!(told.contains(words), "{more}: {told}");
         sandbox.piton(&["resume"]).output().success();
         assert_eq!(entries(&sandbox), ["fresh", entry], "{more}");

@@ -357,7 +357,7 @@ fn a_dry_run_says_what_resume_does_and_writes_nothing() {
     let actions: Vec<_> = (0..3).map(|i| json["data"]["steps"][i]["action"].as_str()).collect();
     assert_eq!(actions, [Some("skip"), Some("bury"), Some("await_needs")]);
     let expected =
-        "keep its work, then continue in the tree as it was left (interrupted: process_kill)";
+        "continue in its tree (interrupted: process_kill)\n    record that its attempt is dead";
     assert!(dry.stdout.contains(expected), "{dry}");
 
     sandbox.piton(&["resume"]).output().success();
@@ -417,7 +417,7 @@ fn looking_works_where_nothing_can_be_written() {
                 Some(&"status") if args.contains(&"--json") => "process_kill",
                 Some(&"status") => "killed",
                 Some(&"log") => "at work",
-                Some(&"resume") => "continue in the tree",
+                Some(&"resume") => "continue in its tree",
                 _ => "",
             };
             assert!(output.stdout.contains(told), "{args:?}: {output}");

@@ -81,10 +81,10 @@ fn a_terminal_is_told_what_will_be_done_and_enter_does_it() {
     main: 0 of 2 completed
       found     work: its attempt is dead; its work is kept
       skip      before: done
-      continue  work: in the tree as it was left (interrupted: process_kill)
+      continue  work: in its tree (interrupted: process_kill)
       wait      after: needs work
       wait      other: at most 1 at once
-      lost      at most T of work (N %)
+      lost      about T of work (N %)
       left      about T
       1  resume (Enter)
       2  restart interrupted and failed steps from their base (--restart)

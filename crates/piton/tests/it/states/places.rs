@@ -54,7 +54,7 @@ fn what_was_lost_before_the_first_snapshot_is_not_called_kept() {
     // What would be done and what is done is the same: there is nothing to go on from.
     let dry = data(&sandbox, &["resume", "--dry-run"]);
     let text = dry["steps"][0]["text"].as_str().expect("words");
-    assert!(text.contains("restart from the step's base"), "{text}");
+    assert!(text.contains("restart from its base"), "{text}");
     let told = sandbox.piton(&["resume"]).output().success();
     assert_eq!(events_named(&sandbox, "claimed")[1]["entry"], "fresh");
     assert!(told.stderr.contains("started (attempt 2, fresh)"), "{told}");
