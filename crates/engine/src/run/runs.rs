@@ -163,7 +163,7 @@ fn find_by_plan_name(
     let mut unfinished: Vec<Log> =
         unfinished_runs(project, store)?.into_iter().flatten().filter(is_named).collect();
     match unfinished.len() {
-        0 => Ok(list(store, &Runs::All)?.into_iter().flatten().filter(is_named).next_back()),
+        0 => Ok(list(store, &Runs::All)?.into_iter().flatten().rfind(is_named)),
         1 => Ok(unfinished.pop()),
         _ => Err(EngineError::AmbiguousRun {
             asked: name.to_owned(),
