@@ -76,9 +76,8 @@ fn a_terminal_is_told_what_will_be_done_and_enter_does_it() {
     let shown = screen(&sandbox, &terminal);
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
     insta::assert_snapshot!(shown, @"
-    RUN  interrupted  step work: process_kill, T
-    plan.toml · 1 of 4 steps completed · opened T · changed T
-    main: 0 of 2 completed
+    RUN  interrupted  step work killed T
+      plan.toml · 1 of 4 steps completed · started T · active T
       found     work: its attempt is dead; its work is kept
       skip      before: done
       continue  work: in its tree (interrupted: process_kill)

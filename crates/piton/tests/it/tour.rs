@@ -110,7 +110,7 @@ pub(crate) fn filters() -> insta::Settings {
         (r", \d+\.\ds\n", ", [span]\n"),
         (r" in \d+\.\ds\n", " in [span]\n"),
         (r"  work not saved yet: .*\n", ""),
-        (r"lost  at most .*\n", "lost  at most [work]\n"),
+        (r"lost  about .*\n", "lost  about [work]\n"),
         (r"left  about .*\n", "left  about [span]\n"),
     ] {
         settings.add_filter(from, to);
