@@ -178,20 +178,18 @@ fn the_first_look_in_the_morning() {
           1  schema-tables  skip: done
           2  schema-seed    skip: done
           3  auth-login     skip: done
-          4  auth-tokens    record that its attempt is dead, keep its work, then
-                            continue in the tree as it was left (interrupted:
-                            process_kill)
+          4  auth-tokens    continue in its tree (interrupted: process_kill)
+            record that its attempt is dead, keep its work first
           5  auth-logout    wait: needs auth-tokens
           6  api-routes     skip: done
-          7  api-errors     record that its attempt is dead, keep its work, then
-                            continue in the tree as it was left (interrupted:
-                            process_kill)
+          7  api-errors     continue in its tree (interrupted: process_kill)
+            record that its attempt is dead, keep its work first
           8  api-limits     wait: needs api-errors
           9  web-shell      wait: at most 2 at once
          10  web-forms      wait: needs web-shell
          11  docs-guide     wait: at most 2 at once
          12  docs-tour      wait: needs web-shell, web-forms, docs-guide
-          lost  at most [work]
+          lost  about [work]
           left  about [span]
         Nothing was written.
         ");
