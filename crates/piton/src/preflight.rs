@@ -1,7 +1,7 @@
 //! The words for what is found before a run starts.
 
 use piton_core::ids::StepId;
-use piton_engine::run::preflight::Finding;
+use piton_engine::run::preflight::Hindrance;
 
 use crate::error::{Kind, Problem};
 use crate::text::{count, plain};
@@ -11,7 +11,7 @@ use crate::ui::Ui;
 const STEPS_NAMED: usize = 3;
 
 /// Warns of each finding.
-pub(crate) fn warn(ui: &Ui, found: &[Finding]) {
+pub(crate) fn warn(ui: &Ui, found: &[Hindrance]) {
     for finding in found {
         let (message, hint) = words(finding);
         ui.warn(Kind::Noticed, message, hint);
@@ -19,7 +19,7 @@ pub(crate) fn warn(ui: &Ui, found: &[Finding]) {
 }
 
 /// Warns, and refuses a run that could only fail.
-pub(crate) fn require(ui: &Ui, found: &[Finding]) -> Result<(), Problem> {
+pub(crate) fn require(ui: &Ui, found: &[Hindrance]) -> Result<(), Problem> {
     let (blocking, others): (Vec<_>, Vec<_>) =
         found.iter().cloned().partition(|finding| finding.blocks());
     warn(ui, &others);
@@ -29,23 +29,23 @@ pub(crate) fn require(ui: &Ui, found: &[Finding]) -> Result<(), Problem> {
     }
 }
 
-fn words(finding: &Finding) -> (String, Option<String>) {
+fn words(finding: &Hindrance) -> (String, Option<String>) {
     match finding {
-        Finding::NoAgent { agent, program } => (
+        Hindrance::NoAgent { agent, program } => (
             format!("agent {agent}: there is no program {} in PATH", plain(program)),
             Some(format!("install it, or change `command` of [agent.{agent}]")),
         ),
-        Finding::NoProgram { program, steps } => {
+        Hindrance::NoProgram { program, steps } => {
             let message =
                 format!("no program {} in PATH, used by {}", plain(program), named(steps));
             (message, None)
         }
-        Finding::Uncommitted { count: all, named } => {
+        Hindrance::Uncommitted { count: all, named } => {
             let more = if *all > named.len() { ", …" } else { "" };
             let changes = count(*all as u64, "uncommitted change");
             (format!("agents will not see {changes}: {}{more}", plain(&named.join(", "))), None)
         }
-        Finding::LittleSpace { free } => {
+        Hindrance::LittleSpace { free } => {
             (format!("the disk has only {} MB free", free >> 20), None)
         }
     }

@@ -26,7 +26,7 @@ const OF_THE_SHELL: [&str; 32] = [
 
 /// Something that a run of the plan would meet here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finding {
+pub enum Hindrance {
     /// An agent's program is not there: none of its steps could be started.
     NoAgent {
         agent: AgentName,
@@ -47,10 +47,10 @@ pub enum Finding {
     },
 }
 
-impl Finding {
+impl Hindrance {
     /// Whether the run could only fail.
     pub fn blocks(&self) -> bool {
-        matches!(self, Finding::NoAgent { .. })
+        matches!(self, Hindrance::NoAgent { .. })
     }
 }
 
@@ -59,7 +59,7 @@ pub fn preflight(
     plan: (&Plan, &Path),
     settings: &Settings,
     project: Option<&Project>,
-) -> Vec<Finding> {
+) -> Vec<Hindrance> {
     let (plan, file) = plan;
     let mut found = missing_agents(plan, settings);
     found.extend(missing_programs(plan));
@@ -74,7 +74,7 @@ pub fn preflight(
 }
 
 /// A program that is named relative to the worktree may come with it.
-fn missing_agents(plan: &Plan, settings: &Settings) -> Vec<Finding> {
+fn missing_agents(plan: &Plan, settings: &Settings) -> Vec<Hindrance> {
     let named: BTreeSet<&AgentName> = plan
         .steps
         .iter()
@@ -90,12 +90,12 @@ fn missing_agents(plan: &Plan, settings: &Settings) -> Vec<Finding> {
             true => Path::new(program).is_relative() || Path::new(program).is_file(),
             false => program_in(&path_of(&agent.env), program),
         };
-        (!there).then(|| Finding::NoAgent { agent: name.clone(), program: program.clone() })
+        (!there).then(|| Hindrance::NoAgent { agent: name.clone(), program: program.clone() })
     });
     missing.collect()
 }
 
-fn missing_programs(plan: &Plan) -> Vec<Finding> {
+fn missing_programs(plan: &Plan) -> Vec<Hindrance> {
     let mut missing: BTreeMap<&str, Vec<StepId>> = BTreeMap::new();
     for step in plan.steps.iter() {
         let path = path_of(&step.env);
@@ -109,11 +109,11 @@ fn missing_programs(plan: &Plan) -> Vec<Finding> {
             missing.entry(program).or_default().push(step.id.clone());
         }
     }
-    let finding = |(program, steps): (&str, Vec<StepId>)| Finding::NoProgram {
+    let missing_in = |(program, steps): (&str, Vec<StepId>)| Hindrance::NoProgram {
         program: program.to_owned(),
         steps,
     };
-    missing.into_iter().map(finding).collect()
+    missing.into_iter().map(missing_in).collect()
 }
 
 /// The program that a text for the shell begins with, if that is plain to see.
@@ -136,7 +136,7 @@ pub(crate) fn program_in(path: &OsStr, program: &str) -> bool {
 }
 
 /// The plan itself is read where it lies, and piton's own folder is not work.
-fn uncommitted(project: &Project, plan: &Path) -> Option<Finding> {
+fn uncommitted(project: &Project, plan: &Path) -> Option<Hindrance> {
     let here = Worktree::at(&project.git, project.git.here());
     let seen = here.status(StatusDepth::Files).ok()?;
     let plan = std::fs::canonicalize(plan).ok();
@@ -148,13 +148,13 @@ fn uncommitted(project: &Project, plan: &Path) -> Option<Finding> {
     let paths = changed.chain(seen.untracked.iter().map(Vec::as_slice)).filter(is_work);
     let paths: Vec<String> = paths.map(names::shown).collect();
     let named = paths.iter().take(NAMED_MAX).cloned().collect();
-    (!paths.is_empty()).then_some(Finding::Uncommitted { count: paths.len(), named })
+    (!paths.is_empty()).then_some(Hindrance::Uncommitted { count: paths.len(), named })
 }
 
-fn little_space(place: &Path) -> Option<Finding> {
+fn little_space(place: &Path) -> Option<Hindrance> {
     let space = rustix::fs::statvfs(place).ok()?;
     let free = space.f_bavail.saturating_mul(space.f_frsize);
-    (free < SPACE_MIN).then_some(Finding::LittleSpace { free })
+    (free < SPACE_MIN).then_some(Hindrance::LittleSpace { free })
 }
 
 #[cfg(test)]
