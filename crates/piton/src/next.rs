@@ -14,7 +14,7 @@ use crate::ui::Ui;
 /// Ends a screen with the one obvious command, or with each answer to a question; the envelope has the others
 /// too.
 pub(crate) fn tell_next(ui: &Ui, commands: &[String]) -> Result<(), Problem> {
-    let is_answer = |command: &&String| command.starts_with("piton answer ");
+    let is_answer = |command: &&String| command.split(' ').any(|word| word == "answer");
     let answers = commands.iter().take_while(is_answer).count();
     if !commands.is_empty() {
         ui.line(format!("\n{}", bold("Next:")))?;
