@@ -68,6 +68,8 @@ pub struct PlanSource {
     /// Who does the steps, since the file names nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
+    /// Whether progress is written into the file.
+    pub write_back: bool,
 }
 
 /// The formats that plans are read from.

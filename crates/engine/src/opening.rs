@@ -19,6 +19,7 @@ use crate::registry;
 use crate::run::log::{Log, Opened};
 use crate::run::plan_file::{Changed, PlanRead, canonical, check_agents, key_of, placed};
 use crate::run::runs::{Unreadable, load};
+use crate::run::write_back;
 use crate::tidy::abandon;
 
 /// What `run` asks for.
@@ -136,6 +137,9 @@ pub fn open(
     match Log::open(Arc::clone(&store), &new, Arc::clone(&plan), &settings, opened, &read.found)? {
         Opened::New(mut log) => {
             log.remember(read.file());
+            if log.run().plan().source.is_some() {
+                write_back::remember(project, run, &read.found)?;
+            }
             Ok(OpenedRun::New(log))
         }
         // Somebody else opened one at the same moment: theirs is the run.

@@ -9,3 +9,4 @@ pub mod retention;
 pub mod runs;
 pub mod snapshot_history;
 pub(crate) mod step_snapshot;
+pub mod write_back;

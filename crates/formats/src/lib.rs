@@ -7,6 +7,7 @@ use std::path::Path;
 use piton_core::event::Found;
 use piton_core::plan::{Plan, PlanFormat, PlanSource};
 
+pub use convert::converted;
 pub use fields::{Fields, Keys};
 pub use native::agents;
 pub use source::{Finding, PlanError, Severity};
@@ -19,6 +20,7 @@ use value::Node;
 
 mod auto_claude;
 mod check;
+mod convert;
 mod cycles;
 mod draft;
 mod epic;
@@ -158,7 +160,7 @@ fn read_text(
     let draft = std::mem::take(&mut foreign.draft);
     let mut plan = check::plan(draft, source, findings)?;
     if !format.is_native() {
-        plan.source = Some(PlanSource { format, agent: None });
+        plan.source = Some(PlanSource { format, agent: None, write_back: true });
     }
     Some((format, plan, foreign))
 }

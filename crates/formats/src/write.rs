@@ -55,7 +55,12 @@ impl Reading {
 fn text_of(place: &Place, step: &Progress, old: &str) -> Option<String> {
     let is_done = step.is_done(&place.part);
     let new = match place.style {
-        Style::Tick => tick(place, step, is_done, old)?,
+        // Only done or not: other signs would break what shows the list elsewhere.
+        Style::Tick => match (is_done, matches!(old, "x" | "X")) {
+            (true, false) => "x".to_owned(),
+            (false, true) => " ".to_owned(),
+            _ => return None,
+        },
         Style::Cell => cell(place, step, is_done, old)?,
         Style::Commit => match &step.state {
             FoundState::Completed { commit: Some(commit) } => {
@@ -74,17 +79,6 @@ fn text_of(place: &Place, step: &Progress, old: &str) -> Option<String> {
         Style::Passes => is_done.to_string(),
     };
     (new != old).then_some(new)
-}
-
-fn tick(place: &Place, step: &Progress, is_done: bool, old: &str) -> Option<String> {
-    let is_ticked = matches!(old, "x" | "X");
-    Some(match &step.state {
-        FoundState::Skipped { .. } if place.part == Part::Whole => "-".to_owned(),
-        _ if is_done && is_ticked => return None,
-        _ if is_done => "x".to_owned(),
-        FoundState::InProgress if place.part == Part::Whole => "/".to_owned(),
-        _ => " ".to_owned(),
-    })
 }
 
 /// The words of a table; a text that means the same stays.

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use piton_core::event::{Found, FoundState};
 use piton_core::ids::StepId;
 use piton_core::limits::PLAN_BYTES_MAX;
-use piton_core::plan::{Need, PlanFormat, Work};
-use piton_formats::{Finding, Hint, Progress, Reading, compat_counts, read, repaired};
+use piton_core::plan::{Need, Plan, PlanFormat, Work};
+use piton_formats::{Finding, Hint, Progress, Reading, compat_counts, converted, read, repaired};
 use proptest::prelude::*;
 
 fn fixtures() -> PathBuf {
@@ -134,6 +134,54 @@ fn what_is_mended_can_be_used() {
             format!("{}-mended", name.replace(['/', '.'], "-")),
             described(name, mended.as_bytes())
         );
+    }
+}
+
+/// piton's own format keeps everything; the others keep steps and their order.
+#[test]
+fn a_plan_survives_its_conversion() {
+    for name in WRITTEN.iter().chain(&[
+        "native.toml",
+        "prodigy/plain.yml",
+        "epic/inverted.yaml",
+        "spec/index.md",
+    ]) {
+        let mut plan = reading(name).plan;
+        plan.source = None;
+        for step in plan.steps.iter() {
+            assert!(step.work.prompt().is_some() || matches!(step.work, Work::Run(_)));
+        }
+        for (format, path) in [
+            (PlanFormat::Toml, "p.toml"),
+            (PlanFormat::Yaml, "p.yaml"),
+            (PlanFormat::Json, "p.json"),
+        ] {
+            let text = converted(&plan, format).unwrap();
+            let again = read(text.as_bytes(), &Hint { path, format: None });
+            let again = again.unwrap_or_else(|error| panic!("{name} {path}: {error}\n{text}")).plan;
+            let names = |plan: &Plan| {
+                plan.steps
+                    .iter()
+                    .map(|step| (step.id.clone(), step.needs.clone(), step.items.clone()))
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(names(&again), names(&plan), "{name} {path}");
+            assert_eq!(converted(&again, format).unwrap(), text, "{name} {path}");
+        }
+        for (format, path) in [
+            (PlanFormat::Markdown, "p.md"),
+            (PlanFormat::Tug, "p.md"),
+            (PlanFormat::AutoClaude, "implementation_plan.json"),
+        ] {
+            let text = converted(&plan, format).unwrap();
+            let again = read(text.as_bytes(), &Hint { path, format: None });
+            let again = again.unwrap_or_else(|error| panic!("{name} {path}: {error}\n{text}"));
+            assert_eq!(
+                (again.format, again.plan.steps.len()),
+                (format, plan.steps.len()),
+                "{name}\n{text}"
+            );
+        }
     }
 }
 

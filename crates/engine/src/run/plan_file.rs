@@ -1,7 +1,7 @@
 //! The plan's file: where it lies, what it says, and whether that is still what its run has recorded.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -79,6 +79,8 @@ pub struct ReadAs {
     pub format: Option<PlanFormat>,
     /// Who does the steps of another tool's plan.
     pub agent: Option<AgentName>,
+    /// Progress stays out of the file.
+    pub no_write_back: bool,
 }
 
 /// Reads a plan file.
@@ -89,10 +91,13 @@ pub fn read_plan(path: &Path, how: &ReadAs) -> Result<PlanRead, EngineError> {
     let named = full.to_string_lossy();
     let reading = piton_formats::read(&bytes, &Hint { path: &named, format: how.format })
         .map_err(|source| EngineError::Plan { path: path.to_owned(), source })?;
-    let plan = match &how.agent {
+    let mut plan = match &how.agent {
         Some(agent) => reading.plan.assigned(agent),
         None => reading.plan,
     };
+    if let Some(source) = &mut plan.source {
+        source.write_back = !how.no_write_back;
+    }
     Ok(PlanRead {
         path: path.to_owned(),
         plan: Arc::new(plan),
@@ -105,12 +110,40 @@ pub fn read_plan(path: &Path, how: &ReadAs) -> Result<PlanRead, EngineError> {
     })
 }
 
+/// Mends damaged JSON in a file; its text before and after, where there was something to mend.
+pub fn repair(path: &Path) -> Result<Option<(String, String)>, EngineError> {
+    let bytes = plan_bytes(path)?;
+    let Some(mended) = piton_formats::repaired(&bytes) else { return Ok(None) };
+    replace(path, &mended).map_err(EngineError::io("the plan file cannot be written"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Some((text(&bytes), text(&mended))))
+}
+
+/// Replaces a file of the user's: whole or not at all, with its permissions; a link stays one.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let path = std::fs::canonicalize(path)?;
+    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+    let new = folder.join(format!(".{name}.piton-new"));
+    let mut file = File::create(&new)?;
+    let written = std::fs::metadata(&path)
+        .and_then(|old| file.set_permissions(old.permissions()))
+        .and_then(|()| file.write_all(bytes))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| std::fs::rename(&new, &path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&new);
+    }
+    written
+}
+
 /// How the file of a run's plan was read.
 fn as_recorded(run: &Run) -> ReadAs {
     let source = run.plan().source.as_ref();
     ReadAs {
         format: source.map(|source| source.format),
         agent: source.and_then(|source| source.agent.clone()),
+        no_write_back: source.is_some_and(|source| !source.write_back),
     }
 }
 
@@ -145,10 +178,15 @@ impl PlanRead {
 
     /// Where nobody was named now: whoever the run has recorded.
     fn as_of(&self, run: &Run) -> Arc<Plan> {
-        match as_recorded(run).agent.filter(|_| self.agent.is_none()) {
-            Some(agent) => Arc::new(Plan::clone(&self.plan).assigned(&agent)),
-            None => Arc::clone(&self.plan),
+        let recorded = as_recorded(run);
+        let mut plan = Plan::clone(&self.plan);
+        if let Some(agent) = recorded.agent.filter(|_| self.agent.is_none()) {
+            plan = plan.assigned(&agent);
         }
+        if let Some(source) = &mut plan.source {
+            source.write_back = !recorded.no_write_back;
+        }
+        Arc::new(plan)
     }
 
     /// What the file says where that is not what the run recorded.

@@ -49,13 +49,134 @@ prodigy, specification. Exit status: 0 when the plan can be used, 65 when not.")
         /// Count as the tool counts whose plan it is
         #[arg(long)]
         compat: bool,
+
+        /// Mend damaged JSON in the file, and show what is changed
+        #[arg(long)]
+        repair: bool,
+    },
+    /// Draw the steps of a plan and what they need
+    Show {
+        /// The plan file [default: plan.toml, here or above]
+        file: Option<PathBuf>,
+
+        /// As a graph for Graphviz
+        #[arg(long, conflicts_with = "mermaid")]
+        dot: bool,
+
+        /// As a graph for Mermaid
+        #[arg(long)]
+        mermaid: bool,
+    },
+    /// Print a plan in another format
+    #[command(after_help = "\
+Example:
+  piton plan convert implementation_plan.json --to toml > plan.toml")]
+    Convert {
+        /// The plan file
+        file: PathBuf,
+
+        /// toml, yaml, json, markdown, tug or auto-claude
+        #[arg(long, value_name = "FORMAT", value_parser = run::format)]
+        to: PlanFormat,
     },
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let PlanVerb::Check { file, format, compat } = &args.verb;
-    let how = ReadAs { format: *format, agent: None };
-    check(&start::plan(file.as_deref())?, &how, *compat, ui)
+    match &args.verb {
+        PlanVerb::Check { file, format, compat, repair } => {
+            let file = start::plan(file.as_deref())?;
+            if *repair {
+                mend(&file, ui)?;
+            }
+            let how = ReadAs { format: *format, ..ReadAs::default() };
+            check(&file, &how, *compat, ui)
+        }
+        PlanVerb::Show { file, dot, mermaid } => {
+            let read = plan_file::read_plan(&start::plan(file.as_deref())?, &ReadAs::default())?;
+            let drawn = match (dot, mermaid) {
+                (true, _) => dot_graph(read.plan()),
+                (_, true) => mermaid_graph(read.plan()),
+                _ => tree(read.plan()),
+            };
+            ui.line(drawn.trim_end())?;
+            Ok(Answer::new(json!({ "plan": read.plan(), "drawn": drawn })))
+        }
+        PlanVerb::Convert { file, to } => {
+            let read = plan_file::read_plan(file, &ReadAs::default())?;
+            let text = formats::converted(read.plan(), *to).ok_or_else(|| {
+                let message = format!("piton does not write {}", to.as_str());
+                Problem::new(Kind::BadInput, message)
+                    .hint("write toml, yaml, json, markdown, tug or auto-claude")
+            })?;
+            ui.line(text.trim_end())?;
+            Ok(Answer::new(json!({ "format": to, "text": text })))
+        }
+    }
+}
+
+/// Mends damaged JSON, and shows the lines that change.
+fn mend(file: &Path, ui: &Ui) -> Result<(), Problem> {
+    let Some((before, after)) = plan_file::repair(file)? else { return Ok(()) };
+    let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+    for place in 0..old.len().max(new.len()) {
+        let (old, new) = (old.get(place), new.get(place));
+        if old != new {
+            for (sign, line) in [("-", old), ("+", new)] {
+                if let Some(line) = line {
+                    ui.talk(format!("{sign} {}", plain(line)));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What each step needs, by name; `->` in a graph is "comes before".
+fn edges(plan: &Plan) -> Vec<(String, String)> {
+    let edge = |index: usize| {
+        let after = plan.steps[index].id.to_string();
+        let needs = plan.needs_of(index).into_iter();
+        needs.map(move |need| (plan.steps[need].id.to_string(), after.clone()))
+    };
+    (0..plan.steps.len()).flat_map(edge).collect()
+}
+
+fn tree(plan: &Plan) -> String {
+    let mut text = format!("{}\n", plain(&plan.name));
+    for (index, step) in plan.steps.iter().enumerate() {
+        let needs = plan.needs_of(index).into_iter();
+        let needs: Vec<&str> = needs.map(|need| plan.steps[need].id.as_str()).collect();
+        let after = match needs.is_empty() {
+            true => String::new(),
+            false => format!("  after {}", needs.join(", ")),
+        };
+        let group = step.group.as_ref().map_or(String::new(), |group| format!(" [{group}]"));
+        text.push_str(&format!("  {}{group}  {}{after}\n", step.id, plain(&step.title)));
+        for substep in &step.substeps {
+            text.push_str(&format!("    {}  {}\n", substep.id, plain(&substep.title)));
+        }
+    }
+    text
+}
+
+fn dot_graph(plan: &Plan) -> String {
+    let quoted = |text: &str| format!("{:?}", plain(text));
+    let nodes = plan
+        .steps
+        .iter()
+        .map(|step| format!("  {} [label={}];\n", quoted(step.id.as_str()), quoted(&step.title)));
+    let edges = edges(plan);
+    let edges = edges.iter().map(|(from, to)| format!("  {} -> {};\n", quoted(from), quoted(to)));
+    format!("digraph plan {{\n{}}}\n", nodes.chain(edges).collect::<String>())
+}
+
+fn mermaid_graph(plan: &Plan) -> String {
+    let title = |text: &str| plain(text).replace(['"', '[', ']'], "'");
+    let nodes =
+        plan.steps.iter().map(|step| format!("  {}[\"{}\"]\n", step.id, title(&step.title)));
+    let edges = edges(plan);
+    let edges = edges.iter().map(|(from, to)| format!("  {from} --> {to}\n"));
+    format!("flowchart TD\n{}", nodes.chain(edges).collect::<String>())
 }
 
 fn check(file: &Path, how: &ReadAs, compat: bool, ui: &Ui) -> Result<Answer, Problem> {

@@ -103,11 +103,16 @@ pub(crate) struct Reading {
     /// Who does the steps of another tool's plan; needed where several agents are configured
     #[arg(long, value_name = "NAME", value_parser = agent)]
     agent: Option<AgentName>,
+
+    /// Leave progress out of another tool's plan file
+    #[arg(long)]
+    no_write_back: bool,
 }
 
 impl Reading {
     pub(crate) fn how(&self) -> ReadAs {
-        ReadAs { format: self.format, agent: self.agent.clone() }
+        let Reading { format, agent, no_write_back } = self;
+        ReadAs { format: *format, agent: agent.clone(), no_write_back: *no_write_back }
     }
 }
 

@@ -27,6 +27,7 @@ mod damage;
 mod docs;
 mod drift;
 mod failures;
+mod formats;
 mod frozen;
 #[cfg(target_os = "linux")]
 mod halfway;
