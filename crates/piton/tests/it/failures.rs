@@ -3,7 +3,7 @@
 
 use piton_testkit::Sandbox;
 use piton_testkit::runs::{
-    agent_step, command_step, completions, data, events_named, refused, step, view,
+    agent_step, command_step, completions, data, events_named, refused, step, tree, view,
 };
 use serde_json::json;
 
@@ -154,10 +154,11 @@ fn an_agent_that_fails_twice_alike_asks_before_it_spends_its_retries() {
 #[test]
 fn a_claimed_step_is_reset_by_its_holder_or_by_force() {
     let sandbox = sandbox_of(|_| vec!["[[step]]\nid = \"hand\"\n".to_owned()]);
-    let claim = ["claim", "plan.toml", "--worktree", "."];
+    let one = tree(&sandbox, "one");
+    let claim = ["claim", "plan.toml", "--worktree", &one];
     assert_eq!(data(&sandbox, &claim)["claimed"], true);
     assert_eq!(refused(&sandbox, &["reset", "plan.toml", "hand"]).1, "E073");
-    data(&sandbox, &["reset", "plan.toml", "hand", "--worktree", "."]);
+    data(&sandbox, &["reset", "plan.toml", "hand", "--worktree", &one]);
     assert_eq!(statuses(&sandbox), ["open", "pending"]);
     assert_eq!(data(&sandbox, &claim)["claimed"], true);
     data(&sandbox, &["reset", "plan.toml", "hand", "--force"]);

@@ -97,6 +97,17 @@ pub(crate) fn transcript(sandbox: &Sandbox, commands: &[&[&str]]) -> String {
     sandbox.redact(&all)
 }
 
+/// What `piton resume` shows on a terminal, up to its prompt; it is left there.
+fn asked(sandbox: &Sandbox) -> String {
+    let env = [("NO_COLOR", "1"), ("COLUMNS", "80"), ("PITON_LATER", "28800")];
+    let mut terminal = Terminal::start_with(sandbox, &["resume"], &env);
+    sandbox.wait_until("the prompt", || terminal.shown().contains("1-4, or"));
+    let shown = terminal.shown().replace(['\r', '\u{7}'], "");
+    terminal.type_in("\u{3}");
+    terminal.wait();
+    sandbox.redact(&shown)
+}
+
 /// What differs from one time to the next.
 pub(crate) fn filters() -> insta::Settings {
     let mut settings = insta::Settings::clone_current();
@@ -110,8 +121,8 @@ pub(crate) fn filters() -> insta::Settings {
         (r", \d+\.\ds\n", ", [span]\n"),
         (r" in \d+\.\ds\n", " in [span]\n"),
         (r"  work not saved yet: .*\n", ""),
-        (r"lost  about .*\n", "lost  about [work]\n"),
-        (r"left  about .*\n", "left  about [span]\n"),
+        (r"lost( +)about .*\n", "lost${1}about [work]\n"),
+        (r"left( +)about .*\n", "left${1}about [span]\n"),
     ] {
         settings.add_filter(from, to);
     }
@@ -192,6 +203,10 @@ fn the_first_look_in_the_morning() {
           lost  about [work]
           left  about [span]
         Nothing was written.
+        ");
+        insta::assert_snapshot!(asked(&sandbox), @r"
+        calm-otter  interrupted  step auth-tokens killed 8h ago
+          plan.toml · 4 of 12 steps completed · started 8h ago · active 8h ago
         ");
         insta::assert_snapshot!(transcript(&sandbox, &[&["watch"]]), @r"
         $ piton watch
