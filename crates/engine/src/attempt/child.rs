@@ -95,6 +95,8 @@ pub(crate) fn spawn(
             command.env_remove(name);
         }
     }
+    // Some agents believe it and not the working directory.
+    command.env("PWD", &spec.folder);
     command.envs(&spec.variables);
     let mut child = command.spawn()?;
     // The command holds the pipe's writing end: the reader must be able to see it closed.

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::rc::Rc;
 
+use piton_core::agent::{Agent, PromptBy, Rung};
 use piton_core::attempt::{Exited, Happened, Next, Stages};
 use piton_core::brief::{self, Prompt, TreeFacts};
 use piton_core::decide::Request;
 use piton_core::event::{Check, Entry, SnapshotReason, Stage};
 use piton_core::exit::AgentExit;
 use piton_core::ids::QuestionId;
-use piton_core::plan::{Agent, PromptBy, Work};
+use piton_core::plan::Work;
 use piton_core::question::Question;
 use piton_core::run::Stop;
 use piton_git::crash;
@@ -216,7 +217,9 @@ impl Keeper {
                 let Prompt { text: prompt, answers } =
                     brief::prompt(prompt, step, self.entry, &facts);
                 let stdin = self.write_prompt(&prompt)?;
-                let mut words = agent.command.iter().map(Into::into);
+                let file = self.folder.prompt().display().to_string();
+                let words = agent.words(Rung::Start, &self.id.to_string(), &file);
+                let mut words = words.into_iter().map(Into::into);
                 let program = words.next().ok_or_else(|| {
                     Instead::obstacle(format!("agent {name} has an empty command"))
                 })?;
