@@ -109,6 +109,16 @@ pub enum Rung {
     Start,
 }
 
+impl Rung {
+    /// The next one, where the conversation is not there.
+    pub fn below(self) -> Rung {
+        match self {
+            Rung::Resume => Rung::Fork,
+            Rung::Fork | Rung::Start => Rung::Start,
+        }
+    }
+}
+
 const SESSION: &str = "{session}";
 const PROMPT: &str = "{prompt}";
 

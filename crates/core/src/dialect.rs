@@ -67,12 +67,16 @@ pub struct Reader {
     is_passing: bool,
     /// Of a plain output.
     last: Vec<String>,
+    /// The conversation that a plain agent was told to begin: it is there once the agent says anything.
+    preset: Option<String>,
 }
 
 impl Reader {
-    pub fn new(dialect: Dialect) -> Reader {
-        let said = Said::default();
-        Reader { dialect, said, line: Vec::new(), is_passing: false, last: Vec::new() }
+    /// `preset` is the id that the agent was told to give its conversation.
+    pub fn new(dialect: Dialect, preset: Option<String>) -> Reader {
+        let preset = preset.filter(|_| dialect == Dialect::Plain);
+        let (said, line, last) = (Said::default(), Vec::new(), Vec::new());
+        Reader { dialect, said, line, is_passing: false, last, preset }
     }
 
     pub fn said(&self) -> &Said {
@@ -130,7 +134,10 @@ impl Reader {
 
     /// A line that is no part of the dialect: words for people, most of them on standard error.
     fn text(&mut self, line: &str) {
-        self.said.has_no_conversation |= refuses_conversation(line);
+        match refuses_conversation(line) {
+            true => self.said.has_no_conversation = true,
+            false => self.said.session = self.preset.take().or(self.said.session.take()),
+        }
         if self.dialect == Dialect::Plain && !line.trim().is_empty() {
             self.last.push(line.trim_end().chars().take(MESSAGE_CHARS_MAX).collect());
             let excess = self.last.len().saturating_sub(PLAIN_LINES_MAX);

@@ -71,7 +71,7 @@ fn dialect_of(name: &str) -> Dialect {
 }
 
 fn read(dialect: Dialect, bytes: &[u8]) -> Said {
-    let mut reader = Reader::new(dialect);
+    let mut reader = Reader::new(dialect, None);
     reader.push(bytes);
     reader.end();
     reader.said
@@ -160,7 +160,7 @@ fn real_transcripts_are_read() {
 #[test]
 fn pieces_say_what_the_whole_says() {
     for (name, bytes) in SAMPLES {
-        let mut reader = Reader::new(dialect_of(name));
+        let mut reader = Reader::new(dialect_of(name), None);
         bytes.chunks(7).for_each(|piece| reader.push(piece));
         reader.end();
         assert_eq!(reader.said, read(dialect_of(name), bytes), "{name}");
@@ -181,7 +181,7 @@ fn a_torn_last_line_says_nothing() {
 
 #[test]
 fn a_long_line_is_passed_over_and_costs_no_memory() {
-    let mut reader = Reader::new(Dialect::Codex);
+    let mut reader = Reader::new(Dialect::Codex, None);
     reader.push(br#"{"type":"turn.completed","x":""#);
     let mut kept = 0;
     for _ in 0..100 {

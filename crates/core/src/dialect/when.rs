@@ -17,7 +17,7 @@ pub struct Here<'a> {
 }
 
 /// A time of day, and how far what was said is from its end.
-struct Clock {
+struct TimeOfDay {
     time: Time,
     cut: SignedDuration,
 }
@@ -132,7 +132,7 @@ fn at(words: &[String], text: &str, here: &Here<'_>) -> Option<Timestamp> {
     let clock = words.iter().enumerate().find_map(|(at, word)| clock(word, words.get(at + 1)));
     let is_timed = clock.is_some();
     let (time, cut) = match clock {
-        Some(Clock { time, cut }) => (time, cut),
+        Some(TimeOfDay { time, cut }) => (time, cut),
         // A day without a time of day: its end.
         None => (Time::midnight(), DAY),
     };
@@ -159,11 +159,11 @@ fn at(words: &[String], text: &str, here: &Here<'_>) -> Option<Timestamp> {
 }
 
 /// `9:51 am`, `3am`, `15:00`, `midnight`.
-fn clock(word: &str, next: Option<&String>) -> Option<Clock> {
+fn clock(word: &str, next: Option<&String>) -> Option<TimeOfDay> {
     let cut = MINUTE;
     match word {
-        "midnight" => return Some(Clock { time: Time::midnight(), cut }),
-        "noon" => return Some(Clock { time: Time::constant(12, 0, 0, 0), cut }),
+        "midnight" => return Some(TimeOfDay { time: Time::midnight(), cut }),
+        "noon" => return Some(TimeOfDay { time: Time::constant(12, 0, 0, 0), cut }),
         _ => {}
     }
     let (digits, half) = match word.strip_suffix("am").or_else(|| word.strip_suffix("pm")) {
@@ -190,7 +190,7 @@ fn clock(word: &str, next: Option<&String>) -> Option<Clock> {
     };
     let cut = if second.is_some() { SignedDuration::from_secs(1) } else { cut };
     let time = Time::new(hour, minute.unwrap_or(Ok(0)).ok()?, second.unwrap_or(Ok(0)).ok()?, 0);
-    Some(Clock { time: time.ok()?, cut })
+    Some(TimeOfDay { time: time.ok()?, cut })
 }
 
 enum Day {

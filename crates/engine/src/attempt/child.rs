@@ -8,9 +8,11 @@ use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use piton_core::dialect::Reader;
 use piton_core::event::Exit;
 use piton_core::ids::{AttemptId, Fence, StepRef};
 use piton_core::run::Run;
@@ -30,6 +32,27 @@ pub(crate) struct Spec {
     pub(crate) stdin: Option<File>,
     pub(crate) output: PathBuf,
     pub(crate) output_max: u64,
+    /// Reads what an agent prints, while it does.
+    pub(crate) listener: Option<SharedReader>,
+}
+
+/// What an agent has said, for its keeper.
+pub(crate) type SharedReader = Arc<Mutex<Reader>>;
+
+/// The pipe of an agent, with somebody who listens.
+struct Overheard {
+    pipe: io::PipeReader,
+    listener: Option<SharedReader>,
+}
+
+impl io::Read for Overheard {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.pipe.read(into)?;
+        if let Some(Ok(mut reader)) = self.listener.as_ref().map(|listener| listener.lock()) {
+            reader.push(&into[..read]);
+        }
+        Ok(read)
+    }
 }
 
 /// A child and what it starts; dropped, it is ended.
@@ -50,6 +73,7 @@ impl Spec {
             stdin: None,
             output,
             output_max,
+            listener: None,
         }
     }
 }
@@ -81,7 +105,8 @@ pub(crate) fn spawn(
     spec: Spec,
     exited: impl FnOnce(Exit) + Send + 'static,
 ) -> io::Result<Child> {
-    let (reader, writer) = io::pipe()?;
+    let (pipe, writer) = io::pipe()?;
+    let heard = Overheard { pipe, listener: spec.listener };
     let mut command = Command::new(&spec.program);
     command
         .args(&spec.arguments)
@@ -106,7 +131,7 @@ pub(crate) fn spawn(
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let secrets = Secrets::of_environment(inherited.chain(spec.variables));
     let recorder =
-        std::thread::spawn(move || record(reader, &spec.output, spec.output_max, &secrets));
+        std::thread::spawn(move || record(heard, &spec.output, spec.output_max, &secrets));
     let waiter = std::thread::spawn(move || exited(child.wait().map_or(Exit::Code(-1), exit_of)));
     Ok(Child { pid, waiter: Some(waiter), recorder: Some(recorder) })
 }

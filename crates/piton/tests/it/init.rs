@@ -21,7 +21,11 @@ fn what_init_writes_runs_as_it_is() {
     let sandbox = sandbox();
     sandbox.write("Makefile", "test:\n\tgrep -q three NOTES.md\n");
     sandbox.commit("a project");
-    install(&sandbox, "claude", "grep -o 'the three places' >> NOTES.md");
+    install(
+        &sandbox,
+        "claude",
+        "grep -o 'the three places' >> NOTES.md; echo '{\"type\":\"result\"}'",
+    );
     let found = data(&sandbox, &["init"]);
     assert_eq!((&found["agent"], &found["check"]), (&"claude".into(), &"make test".into()));
     sandbox.piton(&["plan", "check", "plan.toml"]).output().success();
