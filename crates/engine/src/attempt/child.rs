@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -134,6 +134,30 @@ pub(crate) fn spawn(
         std::thread::spawn(move || record(heard, &spec.output, spec.output_max, &secrets));
     let waiter = std::thread::spawn(move || exited(child.wait().map_or(Exit::Code(-1), exit_of)));
     Ok(Child { pid, waiter: Some(waiter), recorder: Some(recorder) })
+}
+
+/// The first line that a program prints to `--version`; none where it does not answer soon.
+pub(crate) fn version(program: &Path) -> Option<String> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let (pipe, writer) = io::pipe().ok()?;
+    let mut command = Command::new(program);
+    command.arg("--version").stdin(Stdio::null()).stdout(writer).stderr(Stdio::null());
+    let mut child = command.process_group(0).spawn().ok()?;
+    drop(command);
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        let _cut = pipe.take(4096).read_to_string(&mut text);
+        text
+    });
+    let began = Instant::now();
+    while !reader.is_finished() && began.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let answered = reader.is_finished();
+    machine::send_group(child.id().cast_signed(), Signal::KILL);
+    let _reaped = child.wait();
+    let text = if answered { reader.join().ok()? } else { return None };
+    text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
 }
 
 fn exit_of(status: ExitStatus) -> Exit {
