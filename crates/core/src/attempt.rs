@@ -5,6 +5,7 @@
 pub mod watch;
 
 use crate::decide::Request;
+use crate::dialect::{Said, Turn};
 use crate::event::{Cause, Conflict, Entry, Failure, Interruption, Stage};
 use crate::exit::{AgentExit, Judged, judge_exit};
 use crate::refusal::Refusal;
@@ -34,7 +35,7 @@ pub enum Next {
 }
 
 /// What happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Happened {
     /// The stage is done.
     Done,
@@ -53,7 +54,7 @@ pub enum Happened {
 }
 
 /// How an agent or a command ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Exited {
     pub ended: AgentExit,
     /// The end of what it printed.
@@ -63,6 +64,8 @@ pub struct Exited {
     pub out_of_memory: bool,
     /// It has asked a question and has not read the answer.
     pub awaits_answer: bool,
+    /// What an agent said, where its dialect says how it ended.
+    pub said: Option<Box<Said>>,
 }
 
 impl Stages {
@@ -99,8 +102,8 @@ impl Stages {
     }
 
     fn exited(&mut self, exited: Exited, now: Millis) -> Next {
-        let Exited { ended, tail, evidence, out_of_memory, awaits_answer } = exited;
-        match judge_exit(self.stage, ended, tail) {
+        let Exited { ended, tail, evidence, out_of_memory, awaits_answer, said } = exited;
+        match as_said(judge_exit(self.stage, ended, tail), said) {
             // Nothing can be said of the work before the answer is read.
             Judged::Ended if awaits_answer => Next::End(Request::Suspend),
             Judged::Ended => self.done(),
@@ -136,6 +139,23 @@ impl Stages {
     }
 }
 
+/// An agent's own word about its end. Some exit with 0 after an error, or when they were cut off.
+fn as_said(judged: Judged, said: Option<Box<Said>>) -> Judged {
+    match (judged, said.map(|said| said.turn)) {
+        (Judged::Ended, Some(Some(Turn::Failed { message, .. }))) => {
+            Judged::Failed(Failure::Reported { reason: message })
+        }
+        (Judged::Ended, Some(None)) => {
+            let reason = "the agent ended without a result".to_owned();
+            Judged::Failed(Failure::Reported { reason })
+        }
+        (Judged::Failed(Failure::Exit { exit, .. }), Some(Some(Turn::Failed { message, .. }))) => {
+            Judged::Failed(Failure::Exit { exit, tail: message })
+        }
+        (judged, _) => judged,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,7 +166,7 @@ mod tests {
     fn exited(exit: Exit, stop: StopRequest) -> Exited {
         let (tail, evidence) = ("tail".to_owned(), "seen".to_owned());
         let ended = AgentExit { exit, stop };
-        Exited { ended, tail, evidence, out_of_memory: false, awaits_answer: false }
+        Exited { ended, tail, evidence, out_of_memory: false, awaits_answer: false, said: None }
     }
 
     /// Everything that can happen to a stage instead of being done.
@@ -156,11 +176,19 @@ mod tests {
         let stop = StopRequest::Stop(Cause::UserInterrupt);
         let end = |exit, stop| Happened::Exited(exited(exit, stop));
         let ended = exited(Exit::Code(0), StopRequest::Nothing);
+        let spoken = |turn| {
+            let said = Some(Box::new(Said { turn, ..Said::default() }));
+            Happened::Exited(Exited { said, ..exited(Exit::Code(0), StopRequest::Nothing) })
+        };
+        let error = Turn::Failed { trouble: None, message: "overloaded".to_owned() };
         let killed = exited(Exit::Signal(9), StopRequest::Nothing);
         let (cause, evidence) = (Cause::DiskFull, "seen".to_owned());
         vec![
             ("exit 0, asked", Happened::Exited(Exited { awaits_answer: true, ..ended })),
             ("exit 0 after a stop", end(Exit::Code(0), stop)),
+            ("exit 0, no result", spoken(None)),
+            ("exit 0, an error", spoken(Some(error))),
+            ("exit 0, a result", spoken(Some(Turn::Done))),
             ("exit 1", end(Exit::Code(1), StopRequest::Nothing)),
             ("exit 1 after its time", end(Exit::Code(1), StopRequest::TimeUp { ms: 5 })),
             ("killed", Happened::Exited(killed.clone())),
@@ -237,6 +265,9 @@ mod tests {
         insta::assert_snapshot!(table.collect::<Vec<_>>().join("\n"), @"
         exit 0, asked         suspend
         exit 0 after a stop   user_interrupt
+        exit 0, no result     failed: reported
+        exit 0, an error      failed: reported
+        exit 0, a result      agent, verify, land, finish
         exit 1                failed: setup, failed: exit, failed: verify
         exit 1 after its time failed: timeout
         killed                process_kill

@@ -167,6 +167,10 @@ fn decide_under(
             Ok(held.fact(Fact::ItemsMarked { items, mark }))
         }
         Request::ReportCheckout(changes) => Ok(held.fact(Fact::CheckoutChanged(changes.clone()))),
+        Request::Converse(with) if held.attempt.conversation.as_ref() == Some(with) => {
+            Ok(nothing())
+        }
+        Request::Converse(with) => Ok(held.fact(Fact::Conversed(with.clone()))),
         Request::Verify { commit, tree, check, commits, omitted } => {
             verifiable(&held)?;
             // A plain command that piton has run to its end is checked by its own exit.

@@ -6,9 +6,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::Rung;
 use crate::ids::{
-    AttemptId, BootId, Fence, Handle, Hash, HostId, ItemRef, Oid, QuestionId, RunId, StepRef,
-    SubstepId, TreeNo,
+    AgentName, AttemptId, BootId, Fence, Handle, Hash, HostId, ItemRef, Oid, QuestionId, RunId,
+    StepRef, SubstepId, TreeNo,
 };
 use crate::time::{Millis, Moment};
 
@@ -163,6 +164,8 @@ pub enum Fact {
         mark: Mark,
     },
     CheckoutChanged(CheckoutChanges),
+    /// The agent is in a conversation that a later attempt can go on with.
+    Conversed(Conversation),
     /// The step's commit passed its check, or has none.
     Verified {
         commit: Oid,
@@ -220,6 +223,15 @@ pub struct CheckoutChanges {
     /// How many more, not named.
     #[serde(default)]
     pub more: u64,
+}
+
+/// A conversation of an agent, and how the attempt came to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conversation {
+    pub agent: AgentName,
+    /// The agent's own handle of it, opaque.
+    pub session: String,
+    pub rung: Rung,
 }
 
 /// The run's branch, about to be moved from `onto` to `to`.

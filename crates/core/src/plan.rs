@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::Agent;
 use crate::ids::{AgentName, GroupId, Hash, LockName, StepId, SubstepId};
 use crate::packing::PackedList;
 
 pub use diff::differences;
 pub use shown::shown;
 pub use suggest::nearest;
-pub use trust::{executables, trust_hash};
+pub use trust::{agent_of, executables, trust_hash};
 
 mod diff;
 pub(crate) mod packed;
@@ -171,32 +172,6 @@ pub struct Group {
     pub title: String,
 }
 
-/// How to start a coding program.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Agent {
-    /// Program and arguments, never given to a shell.
-    pub command: Vec<String>,
-    /// How the prompt reaches it. It is always in the file named by `PITON_PROMPT_FILE` too.
-    #[serde(default)]
-    pub prompt: PromptBy,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
-}
-
-/// How a prompt is handed to an agent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PromptBy {
-    /// On standard input, which ends after it.
-    #[default]
-    Stdin,
-    /// As the last argument.
-    Arg,
-    /// Only as the file named by `PITON_PROMPT_FILE`; standard input is empty.
-    File,
-}
-
 /// The unit that is claimed, attempted and verified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -290,6 +265,14 @@ impl Work {
         match self {
             Work::Told(prompt) | Work::Agent { prompt, .. } => Some(prompt),
             Work::ByHand | Work::Run(_) => None,
+        }
+    }
+
+    /// The agent that gets the prompt.
+    pub fn agent(&self) -> Option<&AgentName> {
+        match self {
+            Work::Agent { agent, .. } => Some(agent),
+            Work::ByHand | Work::Run(_) | Work::Told(_) => None,
         }
     }
 

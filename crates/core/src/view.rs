@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::claim::{Asker, believed_until, free_slots, outside_in_place};
 use crate::decided::Lease;
 use crate::event::{
-    About, Cause, CheckoutChanges, Entry, Failure, Holder, Interruption, Mark, Omission, Priority,
-    Report, Stage, Truth, Waived,
+    About, Cause, CheckoutChanges, Conversation, Entry, Failure, Holder, Interruption, Mark,
+    Omission, Priority, Report, Stage, Truth, Waived,
 };
 use crate::ids::{
     AttemptId, Fence, GroupId, Handle, Hash, ItemRef, LockName, Oid, QuestionId, RunId, StepId,
@@ -403,6 +403,9 @@ pub struct AttemptView {
     /// Files of the user's checkout that changed meanwhile; by whom is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkout_changed: Option<Box<CheckoutChanges>>,
+    /// Its agent's conversation, and whether it was begun, continued or copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<Conversation>,
     /// `running`, `dead`, `elsewhere`, `held` (by somebody outside), or how it ended.
     pub state: String,
     /// When its claim was made, or last renewed.
@@ -774,6 +777,7 @@ fn attempts(step: &StepRef, state: &Step, by: &Seen<'_>) -> Vec<AttemptView> {
         not_landed: attempt.trace.omitted.clone(),
         moved_out: Vec::new(),
         checkout_changed: attempt.trace.checkout.clone(),
+        conversation: attempt.conversation.clone(),
         state,
         heartbeat_at: believed_until(step, attempt, by.leases).wall.before(length(attempt)),
         lease_expires: believed_until(step, attempt, by.leases).wall,

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use file::FileLayer;
+use piton_core::agent::Agent;
 use piton_core::ids::AgentName;
-use piton_core::plan::Agent;
 use piton_formats::Finding;
 use serde::{Deserialize, Serialize};
 

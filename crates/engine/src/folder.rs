@@ -175,6 +175,11 @@ impl Folder {
         write_flushed(&self.0.join("exit.json"), record)
     }
 
+    /// The agent is started again: it has not ended.
+    pub(crate) fn forget_exit(&self) -> io::Result<()> {
+        std::fs::remove_file(self.0.join("exit.json"))
+    }
+
     pub fn read_exit(&self) -> Option<ExitRecord> {
         read(&self.0.join("exit.json"))
     }

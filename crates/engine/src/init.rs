@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use piton_core::agent::all_built_in;
 use piton_core::plan::Plan;
 
 use crate::error::EngineError;
@@ -14,39 +15,9 @@ use crate::project::Project;
 use crate::run::plan_file::check_inside;
 use crate::run::preflight::program_in;
 
-/// A coding agent that piton knows how to start without a person at its terminal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KnownAgent {
-    pub name: &'static str,
-    command: &'static [&'static str],
-    /// How the prompt reaches it.
-    prompt: &'static str,
-}
-
-/// In the order in which they are looked for.
-pub const KNOWN: &[KnownAgent] = &[
-    KnownAgent {
-        name: "claude",
-        command: &["claude", "--print", "--permission-mode", "acceptEdits"],
-        prompt: "stdin",
-    },
-    KnownAgent {
-        name: "codex",
-        command: &["codex", "exec", "--sandbox", "workspace-write", "-"],
-        prompt: "stdin",
-    },
-    KnownAgent {
-        name: "gemini",
-        command: &["gemini", "--approval-mode", "yolo", "--prompt"],
-        prompt: "arg",
-    },
-    KnownAgent { name: "opencode", command: &["opencode", "run"], prompt: "arg" },
-    // piton commits what is left; two committers would mix.
-    KnownAgent {
-        name: "aider",
-        command: &["aider", "--yes-always", "--no-auto-commits", "--message"],
-        prompt: "arg",
-    },
+/// The built-in agents, in the order in which they are looked for.
+pub const LOOKED_FOR: &[&str] = &[
+    "claude", "codex", "gemini", "opencode", "qwen", "cursor", "amp", "copilot", "goose", "aider",
 ];
 
 /// What tells how a project is tested: a file in its root, a word in it, the command.
@@ -69,19 +40,23 @@ const LOOK_BYTES: u64 = 1 << 20;
 pub struct FoundTools {
     /// The plan's name.
     name: String,
-    pub agent: Option<KnownAgent>,
+    pub agent: Option<&'static str>,
     pub check: Option<&'static str>,
 }
 
 /// Looks for an agent (the one that is asked for, wherever its program may be) and for a check.
-pub fn look(root: &Path, path: Option<&OsStr>, asked: Option<KnownAgent>) -> FoundTools {
+pub fn look(root: &Path, path: Option<&OsStr>, asked: Option<&str>) -> FoundTools {
     let path = path.unwrap_or_default();
-    let in_path = |agent: &&KnownAgent| program_in(path, agent.name);
+    let agent_in_path = |name: &&str| {
+        let agent = all_built_in().iter().find(|(known, _)| known.as_str() == *name);
+        agent.is_some_and(|(_, agent)| program_in(path, &agent.command[0]))
+    };
+    let wanted = |name: &&str| asked.map_or_else(|| agent_in_path(name), |asked| asked == *name);
     let name = root.file_name().unwrap_or_default().to_string_lossy();
     let name = name.chars().filter(|c| !c.is_control()).take(100).collect::<String>();
     FoundTools {
         name: if name.trim().is_empty() { "work".to_owned() } else { name },
-        agent: asked.or_else(|| KNOWN.iter().find(in_path).copied()),
+        agent: LOOKED_FOR.iter().copied().find(wanted),
         check: CHECKS.iter().find(|check| is_checked(root, check)).map(|(_, _, command)| *command),
     }
 }
@@ -120,16 +95,13 @@ impl FoundTools {
         let name = toml::Value::String(self.name.clone());
         match &self.agent {
             Some(agent) => {
-                let command = toml::Value::from(agent.command.to_vec());
                 let verify = match self.check {
                     Some(check) => format!("verify  = {}\n", toml::Value::from(check)),
                     None => "# verify  = \"make test\"   # what must pass on the step's commit\n"
                         .to_owned(),
                 };
-                let (agent, prompt) = (agent.name, agent.prompt);
                 format!(
                     "{head}\n[plan]\nname  = {name}\nagent = \"{agent}\"\n\n\
-                     [agent.{agent}]\ncommand = {command}\nprompt  = \"{prompt}\"\n\n\
                      {LOOK_STEP}\n{TEST_STEP}{verify}"
                 )
             }
@@ -192,7 +164,7 @@ mod tests {
     fn every_plan_is_sound() {
         let checks = CHECKS.iter().map(|(_, _, command)| Some(*command)).chain([None]);
         for check in checks {
-            for agent in KNOWN.iter().map(|agent| Some(*agent)).chain([None]) {
+            for agent in LOOKED_FOR.iter().map(|agent| Some(*agent)).chain([None]) {
                 let found = FoundTools { name: "a \"b\" \\ \u{e9}".to_owned(), agent, check };
                 let text = found.plan(Path::new("plan.toml"));
                 let plan =
@@ -201,6 +173,14 @@ mod tests {
                 assert_eq!(plan.steps.len(), if agent.is_some() { 2 } else { 1 });
             }
         }
+    }
+
+    #[test]
+    fn every_built_in_agent_is_looked_for() {
+        let mut looked_for = LOOKED_FOR.to_vec();
+        looked_for.sort_unstable();
+        let known: Vec<&str> = all_built_in().keys().map(|name| name.as_str()).collect();
+        assert_eq!(looked_for, known);
     }
 
     #[test]

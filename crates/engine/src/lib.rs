@@ -4,6 +4,7 @@
 //! The modules build on each other in one direction: `config`, `error`, `machine`, `folder`, `project`,
 //! `registry` and `trust` at the bottom, then `run`, `attempt`, `outside` and `worker`, `tidy`, `opening`.
 
+pub mod agents;
 pub mod attempt;
 pub mod config;
 pub mod demo;

@@ -11,8 +11,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use piton_core::agent::Agent;
 use piton_core::ids::{AgentName, Hash};
-use piton_core::plan::{Agent, Plan, executables, trust_hash};
+use piton_core::plan::{Plan, agent_of, executables, trust_hash};
 
 use crate::config::{self, Layers, xdg};
 use crate::error::EngineError;
@@ -48,7 +49,7 @@ impl Trusted {
 
     /// An agent's definition; the plan's own wins.
     pub(crate) fn agent(&self, name: &AgentName) -> Option<&Agent> {
-        self.plan.agents.get(name).or_else(|| self.agents.get(name))
+        agent_of(&self.plan, &self.agents, name)
     }
 }
 
@@ -81,9 +82,7 @@ impl TrustList {
         agents: &BTreeMap<AgentName, Agent>,
     ) -> Result<TrustList, EngineError> {
         let own = config::user_agents(&Layers::of_process(None))?;
-        let foreign = agents.iter().filter(|(name, agent)| own.get(*name) != Some(*agent));
-        let foreign = foreign.map(|(name, agent)| (name.clone(), agent.clone())).collect();
-        let executables = executables(plan, &foreign);
+        let executables = executables(plan, agents, &own);
         let path = fs::canonicalize(plan_file).or_else(|_| std::path::absolute(plan_file));
         Ok(TrustList {
             repository: project.git.common_dir().to_owned(),

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
+use piton_core::agent::Agent;
 use piton_core::event::{Found, FoundState};
 use piton_core::ids::{AgentName, GroupId, ItemRef, LockName, StepId, StepRef, SubstepId};
 use piton_core::limits::{ITEM_CHARS_MAX, NAME_MAX, PLAN_NAME_MAX};
-use piton_core::plan::{Agent, Group, Isolation, OnFailure, OnInterrupt, Work};
+use piton_core::plan::{Group, Isolation, OnFailure, OnInterrupt, Work};
 
 use crate::value::{Located, Node};
 

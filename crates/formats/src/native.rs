@@ -9,11 +9,12 @@ use jiff::fmt::friendly::SpanParser;
 use crate::draft::{Draft, DraftStep};
 use crate::fields::{Fields, Keys, name_of};
 use crate::value::{Located, Value};
+use piton_core::agent::{Agent, Dialect, PromptBy, built_in};
 use piton_core::ids::{AgentName, BadName, GroupId, LockName, StepId};
 use piton_core::limits::{
     JOBS_MAX, LOCK_SLOTS_MAX, PLAN_NAME_MAX, PLAN_STEPS_MAX, RETRIES_MAX, TIMEOUT_MAX,
 };
-use piton_core::plan::{Agent, Group, Isolation, OnFailure, OnInterrupt, PromptBy, Work, shown};
+use piton_core::plan::{Group, Isolation, OnFailure, OnInterrupt, Work, shown};
 
 mod checklist;
 mod interruption;
@@ -53,7 +54,10 @@ const PLAN: Keys = Keys {
     later: LATER,
 };
 const GROUP: Keys = Keys { known: &["title"], later: &[] };
-const AGENT: Keys = Keys { known: &["command", "prompt", "env"], later: &[] };
+const AGENT: Keys = Keys {
+    known: &["command", "start", "resume", "fork", "prompt", "dialect", "env"],
+    later: &["account"],
+};
 const STEP: Keys = Keys {
     known: &[
         "id",
@@ -101,9 +105,10 @@ pub(crate) fn draft(file: &mut Fields<'_, '_>) -> Draft {
     draft
 }
 
-/// The tables `[agent.NAME]`.
+/// The tables `[agent.NAME]`. One with a command defines the agent; one without changes the built-in agent
+/// of that name.
 pub fn agents(file: &mut Fields<'_, '_>) -> BTreeMap<AgentName, Agent> {
-    named_tables(file, "agent", |_, fields| agent(fields))
+    named_tables(file, "agent", |name, fields| agent(fields, built_in(name)))
 }
 
 fn plan(file: &mut Fields<'_, '_>, draft: &mut Draft) -> Defaults {
@@ -249,9 +254,23 @@ fn group(id: &GroupId, fields: &mut Fields<'_, '_>) -> Option<Group> {
     Some(Group { title })
 }
 
-fn agent(fields: &mut Fields<'_, '_>) -> Option<Agent> {
+fn agent(fields: &mut Fields<'_, '_>, known: Option<&Agent>) -> Option<Agent> {
     fields.only(&AGENT);
-    Some(Agent { prompt: prompt_by(fields), env: fields.env(), command: command(fields)? })
+    let mut agent = match known {
+        Some(known) if !fields.has("command") => known.clone(),
+        _ => Agent { command: command(fields)?, ..Agent::default() },
+    };
+    let forms =
+        [("start", &mut agent.start), ("resume", &mut agent.resume), ("fork", &mut agent.fork)];
+    for (key, form) in forms {
+        if let Some(words) = fields.texts(key) {
+            *form = words.into_iter().map(|word| word.value.to_owned()).collect();
+        }
+    }
+    agent.prompt = choice(fields, "prompt", PromptBy::ALL, agent.prompt);
+    agent.dialect = choice(fields, "dialect", Dialect::ALL, agent.dialect);
+    agent.env.extend(fields.env());
+    Some(agent)
 }
 
 fn command(fields: &mut Fields<'_, '_>) -> Option<Vec<String>> {
@@ -267,21 +286,17 @@ fn command(fields: &mut Fields<'_, '_>) -> Option<Vec<String>> {
     Some(words?.into_iter().map(|word| word.value.to_owned()).collect())
 }
 
-fn prompt_by(fields: &mut Fields<'_, '_>) -> PromptBy {
-    let Some(text) = fields.text("prompt") else {
-        return PromptBy::default();
-    };
-    match text.value {
-        "stdin" => PromptBy::Stdin,
-        "arg" => PromptBy::Arg,
-        "file" => PromptBy::File,
-        other => {
-            let message = format!("{} is not a way to hand over a prompt", shown(other));
-            let hint = "write prompt = \"stdin\", \"arg\" or \"file\"";
-            fields.findings.add(text.at, message, hint);
-            PromptBy::default()
-        }
+/// One of a few words.
+fn choice<T: Copy>(fields: &mut Fields<'_, '_>, key: &str, all: &[(&str, T)], else_: T) -> T {
+    let Some(text) = fields.text(key) else { return else_ };
+    if let Some((_, value)) = all.iter().find(|(word, _)| *word == text.value) {
+        return *value;
     }
+    let message = format!("{} is not a value of `{key}`", shown(text.value));
+    let words: Vec<String> = all.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+    let hint = format!("`{key}` is one of {}", words.join(", "));
+    fields.findings.add(text.at, message, hint);
+    else_
 }
 
 /// `[locks]`: each name with its slots.

@@ -121,6 +121,7 @@ verbs! {
     }
     "Plans and agents" {
         Plan = "plan" in verb::plan,
+        Agent = "agent" in verb::agent,
         Trust = "trust" in verb::trust,
         Worktree = "worktree" in verb::worktree,
         Completions = "completions" in completions,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use piton_core::event::{Cause, Omission, Priority, Report, Stage, Truth};
+use piton_core::agent::Rung;
+use piton_core::event::{Cause, Conversation, Omission, Priority, Report, Stage, Truth};
 use piton_core::ids::Handle;
 use piton_core::time::{Millis, timestamp};
 use piton_core::view::{
@@ -450,6 +451,16 @@ pub(crate) fn done_about(condition: &Condition) -> String {
         TreeProblem::Locked { .. } => "works in it, and leaves the lock",
     };
     text.to_owned()
+}
+
+/// An agent's conversation, and how an attempt came to it.
+pub(crate) fn conversation(with: &Conversation) -> String {
+    let how = match with.rung {
+        Rung::Resume => "continued",
+        Rung::Fork => "continued as a copy",
+        Rung::Start => "new",
+    };
+    format!("conversation of {}: {} ({how})", with.agent, plain(&with.session))
 }
 
 /// Files of the user's checkout that changed while a step ran.

@@ -167,7 +167,7 @@ impl<'a> Progress<'a> {
                 let kept = kept(run, step);
                 self.finish(step, &yellow("?"), &format!("waits for an answer{kept}"));
             }
-            Event::Under(_, Fact::ItemsMarked { .. }) => {}
+            Event::Under(_, Fact::ItemsMarked { .. } | Fact::Conversed(_)) => {}
             Event::Under(
                 Under { step, .. },
                 Fact::CheckoutChanged(CheckoutChanges { files, more, .. }),

@@ -8,6 +8,7 @@ pub(crate) use crate::start::{
 pub(crate) use crate::target::{is_file, step_of};
 
 pub(crate) mod abandon;
+pub(crate) mod agent;
 pub(crate) mod answer;
 pub(crate) mod ask;
 pub(crate) mod check;

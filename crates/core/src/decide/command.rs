@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::claim::Claim;
 use crate::event::Check;
 use crate::event::{
-    Cause, CheckoutChanges, Conflict, Failure, Haste, Interruption, LandingIntent, Mark,
-    MergeIntent, Omission, Priority, Report, Scope, Snapshot, Terms, Under,
+    Cause, CheckoutChanges, Conflict, Conversation, Failure, Haste, Interruption, LandingIntent,
+    Mark, MergeIntent, Omission, Priority, Report, Scope, Snapshot, Terms, Under,
 };
 use crate::ids::{HostId, ItemRef, Oid, QuestionId, StepRef, SubstepId, TreeNo};
 use crate::observed::Corpse;
@@ -111,6 +111,8 @@ pub enum Request {
     },
     /// Says that files of the user's checkout changed meanwhile.
     ReportCheckout(CheckoutChanges),
+    /// Says which conversation its agent is in.
+    Converse(Conversation),
     Verify {
         commit: Oid,
         tree: Oid,

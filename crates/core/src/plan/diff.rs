@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use crate::plan::{
-    Agent, Group, Isolation, OnInterrupt, Plan, PlanStep, PlanSubstep, PromptBy, Work, shown,
-};
+use crate::agent::Agent;
+use crate::plan::{Group, Isolation, OnInterrupt, Plan, PlanStep, PlanSubstep, Work, shown};
 
 /// One line for each change, such as `step jwt: verify changed`.
 pub fn differences(old: &Plan, new: &Plan) -> Vec<String> {
@@ -89,7 +88,11 @@ fn group(lines: &mut Lines, old: &Group, new: &Group) {
 
 fn agent(lines: &mut Lines, old: &Agent, new: &Agent) {
     lines.texts("command", &old.command, &new.command);
-    lines.values("prompt", Some(prompt_by(old.prompt)), Some(prompt_by(new.prompt)));
+    lines.texts("start", &old.start, &new.start);
+    lines.texts("resume", &old.resume, &new.resume);
+    lines.texts("fork", &old.fork, &new.fork);
+    lines.values("prompt", Some(old.prompt.as_str()), Some(new.prompt.as_str()));
+    lines.values("dialect", Some(old.dialect.as_str()), Some(new.dialect.as_str()));
     lines.texts("env", &old.env, &new.env);
 }
 
@@ -97,14 +100,6 @@ fn isolation(plan: &Plan) -> &'static str {
     match plan.isolation {
         Isolation::Run => "run",
         Isolation::Step => "step",
-    }
-}
-
-fn prompt_by(by: PromptBy) -> &'static str {
-    match by {
-        PromptBy::Stdin => "stdin",
-        PromptBy::Arg => "arg",
-        PromptBy::File => "file",
     }
 }
 

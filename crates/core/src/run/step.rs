@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use super::{Stop, stronger, trees};
 use crate::checklist::{Checklist, Gap};
 use crate::event::{
-    About, Cause, CheckoutChanges, Claimed, Entry, Event, Fact, Failure, Found, FoundState,
-    Grounds, Holder, Interruption, LandingIntent, Mark, Omission, Report, Scope, Snapshot,
-    SnapshotReason, Stage, Truth, Waived,
+    About, Cause, CheckoutChanges, Claimed, Conversation, Entry, Event, Fact, Failure, Found,
+    FoundState, Grounds, Holder, Interruption, LandingIntent, Mark, Omission, Report, Scope,
+    Snapshot, SnapshotReason, Stage, Truth, Waived,
 };
-use crate::ids::{AttemptId, Fence, Oid, QuestionId, TreeNo};
+use crate::ids::{AgentName, AttemptId, Fence, Oid, QuestionId, TreeNo};
 use crate::limits::{CHECKOUT_FILES_MAX, IDLE_INTERRUPTIONS_MAX};
 use crate::packing::{Pack, as_json};
 use crate::plan::{OnInterrupt, PlanStep, Work};
@@ -139,6 +139,8 @@ pub struct Attempt {
     /// Somebody asked for the run to go on since: the stop still ends what a keeper runs, and then
     /// holds nothing back.
     pub lifted: bool,
+    /// Its agent's, once the agent has named it.
+    pub conversation: Option<Conversation>,
     pub trace: Trace,
 }
 
@@ -347,12 +349,21 @@ impl Step {
         self.restarted_at
     }
 
-    /// Where an agent that has to run again enters: in the tree when enough was done there, else
-    /// from the base. A plain command always starts from its base.
+    /// The last conversation of this agent about the tree that the work goes on in.
+    pub fn conversation(&self, agent: &AgentName) -> Option<&Conversation> {
+        let of_this_tree =
+            |past: &&PastAttempt| self.restarted_at.is_none_or(|at| past.attempt.fence >= at);
+        let past = self.history.iter().rev().filter(of_this_tree);
+        past.filter_map(|past| past.attempt.conversation.as_ref()).find(|with| with.agent == *agent)
+    }
+
+    /// Where an agent that has to run again enters: in the tree when its conversation is about that, or
+    /// enough was done there, else from the base. A plain command always starts from its base.
     pub(crate) fn agent_entry(&self, work: &Work, enough: u8) -> Entry {
         match work {
             _ if self.outdated || self.base.is_none() => Entry::Fresh,
             _ if self.in_tree => Entry::Continue,
+            Work::Agent { agent, .. } if self.conversation(agent).is_some() => Entry::Continue,
             Work::Agent { .. } if self.has_done(enough) => Entry::Continue,
             _ => Entry::Fresh,
         }
@@ -507,6 +518,10 @@ impl Step {
                 Some(())
             }
             Fact::CheckoutChanged(changes) => self.checkout_changed(changes),
+            Fact::Conversed(with) => {
+                self.own()?.conversation = Some(with.clone());
+                Some(())
+            }
             Fact::AnswersApplied { questions } => self.apply_answers(questions),
             Fact::Verified { .. } => self.was_verified(fact),
             Fact::LandingIntended(intent) => {
@@ -598,6 +613,7 @@ impl Step {
             started_at: None,
             stop: None,
             lifted: false,
+            conversation: None,
             trace: Trace { pid: claimed.pid, ..Trace::default() },
         };
         self.phase = Phase::Held { attempt: Box::new(attempt), inherited };

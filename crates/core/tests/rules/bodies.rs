@@ -69,7 +69,7 @@ fn a_torn_body_is_unreadable() {
     }
 }
 
-const KINDS: u8 = 29;
+const KINDS: u8 = 30;
 
 /// A new kind of event does not compile until it is listed here, and fails until it has a sample.
 fn kind(event: &Event) -> u8 {
@@ -96,6 +96,7 @@ fn kind(event: &Event) -> u8 {
         Event::Under(_, Fact::Suspended { .. }) => 19,
         Event::PlanAccepted { .. } => 20,
         Event::Under(_, Fact::CheckoutChanged(_)) => 21,
+        Event::Under(_, Fact::Conversed(_)) => 29,
         Event::Abandoned { .. } => 22,
         Event::Reopened { .. } => 23,
         Event::MergeIntended(_) => 24,

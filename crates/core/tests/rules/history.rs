@@ -532,6 +532,9 @@ pub(crate) fn told(event: &Event) -> String {
         Event::Under(Under { step, .. }, Fact::CheckoutChanged(CheckoutChanges { files, .. })) => {
             format!("checkout changed {step} {}", files.join(" "))
         }
+        Event::Under(Under { step, .. }, Fact::Conversed(with)) => {
+            format!("conversed {step} {}", with.session)
+        }
         Event::Under(Under { step, .. }, Fact::ItemAdded { text, .. }) => {
             format!("item added {step} {text}")
         }

@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use piton_core::dialect::Reader;
 use piton_core::event::Exit;
 use piton_core::ids::{AttemptId, Fence, StepRef};
 use piton_core::run::Run;
@@ -30,6 +32,27 @@ pub(crate) struct Spec {
     pub(crate) stdin: Option<File>,
     pub(crate) output: PathBuf,
     pub(crate) output_max: u64,
+    /// Reads what an agent prints, while it does.
+    pub(crate) listener: Option<SharedReader>,
+}
+
+/// What an agent has said, for its keeper.
+pub(crate) type SharedReader = Arc<Mutex<Reader>>;
+
+/// The pipe of an agent, with somebody who listens.
+struct Overheard {
+    pipe: io::PipeReader,
+    listener: Option<SharedReader>,
+}
+
+impl io::Read for Overheard {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.pipe.read(into)?;
+        if let Some(Ok(mut reader)) = self.listener.as_ref().map(|listener| listener.lock()) {
+            reader.push(&into[..read]);
+        }
+        Ok(read)
+    }
 }
 
 /// A child and what it starts; dropped, it is ended.
@@ -50,6 +73,7 @@ impl Spec {
             stdin: None,
             output,
             output_max,
+            listener: None,
         }
     }
 }
@@ -81,7 +105,8 @@ pub(crate) fn spawn(
     spec: Spec,
     exited: impl FnOnce(Exit) + Send + 'static,
 ) -> io::Result<Child> {
-    let (reader, writer) = io::pipe()?;
+    let (pipe, writer) = io::pipe()?;
+    let heard = Overheard { pipe, listener: spec.listener };
     let mut command = Command::new(&spec.program);
     command
         .args(&spec.arguments)
@@ -95,6 +120,8 @@ pub(crate) fn spawn(
             command.env_remove(name);
         }
     }
+    // Some agents believe it and not the working directory.
+    command.env("PWD", &spec.folder);
     command.envs(&spec.variables);
     let mut child = command.spawn()?;
     // The command holds the pipe's writing end: the reader must be able to see it closed.
@@ -104,9 +131,33 @@ pub(crate) fn spawn(
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let secrets = Secrets::of_environment(inherited.chain(spec.variables));
     let recorder =
-        std::thread::spawn(move || record(reader, &spec.output, spec.output_max, &secrets));
+        std::thread::spawn(move || record(heard, &spec.output, spec.output_max, &secrets));
     let waiter = std::thread::spawn(move || exited(child.wait().map_or(Exit::Code(-1), exit_of)));
     Ok(Child { pid, waiter: Some(waiter), recorder: Some(recorder) })
+}
+
+/// The first line that a program prints to `--version`; none where it does not answer soon.
+pub(crate) fn version(program: &Path) -> Option<String> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let (pipe, writer) = io::pipe().ok()?;
+    let mut command = Command::new(program);
+    command.arg("--version").stdin(Stdio::null()).stdout(writer).stderr(Stdio::null());
+    let mut child = command.process_group(0).spawn().ok()?;
+    drop(command);
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        let _cut = pipe.take(4096).read_to_string(&mut text);
+        text
+    });
+    let began = Instant::now();
+    while !reader.is_finished() && began.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let answered = reader.is_finished();
+    machine::send_group(child.id().cast_signed(), Signal::KILL);
+    let _reaped = child.wait();
+    let text = if answered { reader.join().ok()? } else { return None };
+    text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
 }
 
 fn exit_of(status: ExitStatus) -> Exit {

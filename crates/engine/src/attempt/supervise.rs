@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use piton_core::attempt::watch::{Urge, Watch};
 use piton_core::event::{Cause, Exit, Haste, Holder};
-use piton_core::exit::{AgentExit, StopRequest};
+use piton_core::exit::AgentExit;
 use piton_core::ids::{Fence, StepRef};
 use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Stop};
@@ -108,16 +108,18 @@ impl Supervisor {
 
     /// Watches a child until nothing of it runs any more.
     pub(crate) fn watch(&mut self, log: &mut Log, child: Child) -> Result<Finished, EngineError> {
-        let ended = self.await_exit(log, &child)?;
+        let ended = self.await_exit(log, &child, |_| {})?;
         let (tail, survivors) = child.finish();
         Ok(Finished { ended, tail, survivors })
     }
 
-    /// Watches a child until it exits. Fails, after its exit, where the claim was lost meanwhile.
+    /// Watches a child until it exits, and does `meanwhile` at every look. Fails, after its exit, where the
+    /// claim was lost.
     pub(crate) fn await_exit(
         &mut self,
         log: &mut Log,
         child: &Child,
+        mut meanwhile: impl FnMut(&mut Log),
     ) -> Result<AgentExit, EngineError> {
         let began = Instant::now();
         let mut watch = Watch::new(self.timeout, self.grace);
@@ -128,6 +130,7 @@ impl Supervisor {
                 Ok(Input::Signal(cause)) => self.signal(log, cause),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
+            meanwhile(log);
             let stop = match self.requested(log) {
                 Ok(stop) => stop,
                 Err(error) if error.is_lost() => {
@@ -139,11 +142,10 @@ impl Supervisor {
                 Err(_) => None,
             };
             if let Some(urge) = watch.look(began.elapsed(), stop) {
-                child.signal(match (urge, watch.request()) {
-                    (Urge::Kill, _) => Signal::KILL,
-                    // The signal the person sent is the one that programs are written to expect.
-                    (Urge::Ask, StopRequest::Stop(Cause::UserInterrupt)) => Signal::INT,
-                    (Urge::Ask | Urge::AskAgain, _) => Signal::TERM,
+                child.signal(match urge {
+                    Urge::Kill => Signal::KILL,
+                    // Never SIGINT: agents then write into their conversation that the user wants no more.
+                    Urge::Ask | Urge::AskAgain => Signal::TERM,
                 });
             }
         };

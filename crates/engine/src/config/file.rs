@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path};
 use std::time::Duration;
 
+use piton_core::agent::Agent;
 use piton_core::ids::AgentName;
-use piton_core::plan::Agent;
 use piton_formats::{Fields, Finding, Keys, agents, read_toml};
 use piton_git::snapshot::Template;
 

@@ -125,8 +125,7 @@ fn mistakes_are_told_with_their_place_and_a_remedy() {
     /repo/piton.toml:2:9: `lease` must be a string, not an integer (put it in "quotes")
     /repo/piton.toml:2:9: "-1s" is negative (write grace = "90s", for example)
     /repo/piton.toml:1:8: unclosed table, expected `]` (write key = "value" below a [table]; the rules are at https://toml.io)
-    /repo/piton.toml:1:1: the agent has no command
-    /repo/piton.toml:2:1: unknown key `comand` (write command = ["program", "argument"])
+    /repo/piton.toml:2:1: unknown key `comand` (did you mean `command`?)
     /repo/piton.toml:2:11: the agent has no command (write command = ["program", "argument"])
     /repo/piton.toml:1:8: `Claude` is not a valid agent name (did you mean `claude`? use 1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit)
     /repo/piton.toml:2:11: `max_mib` must be a whole number from 1 to 4096 (write max_mib = 2, for example)

@@ -5,13 +5,14 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use piton_core::agent::all_built_in;
 use piton_core::cache::PlanFile;
 use piton_core::decide::Command;
 use piton_core::event::Found;
 use piton_core::event::Repository;
 use piton_core::ids::{AgentName, Handle, Hash, Hashing};
 use piton_core::limits::PLAN_BYTES_MAX;
-use piton_core::plan::{self, Plan, PlanFormat, PlanStep, Work};
+use piton_core::plan::{self, Plan, PlanFormat, PlanStep, agent_of};
 use piton_core::run::Run;
 use piton_formats::{Counts, Finding, Hint};
 use piton_store::RunKey;
@@ -241,13 +242,13 @@ pub(crate) fn path_in(key: &RunKey) -> Option<&str> {
     key.0.split_once(':').map(|(_, path)| path)
 }
 
-/// Every agent that a step names must be defined by the plan or the settings.
+/// Every agent that a step names must be defined by the plan or the settings, or built in.
 pub fn check_agents(plan: &Plan, settings: &Settings) -> Result<(), EngineError> {
     for step in plan.steps.iter() {
-        let Work::Agent { agent, .. } = &step.work else { continue };
-        if !plan.agents.contains_key(agent) && !settings.agents.contains_key(agent) {
-            let mut known: Vec<AgentName> =
-                plan.agents.keys().chain(settings.agents.keys()).cloned().collect();
+        let Some(agent) = step.work.agent() else { continue };
+        if agent_of(plan, &settings.agents, agent).is_none() {
+            let defined = plan.agents.keys().chain(settings.agents.keys());
+            let mut known: Vec<AgentName> = defined.chain(all_built_in().keys()).cloned().collect();
             known.sort();
             known.dedup();
             return Err(EngineError::UnknownAgent {

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use piton_core::ids::{AgentName, StepId};
-use piton_core::plan::{Plan, Work};
+use piton_core::plan::{Plan, Work, agent_of};
 use piton_git::repo::names;
 use piton_git::repo::status::StatusDepth;
 use piton_git::worktree::Worktree;
@@ -75,16 +75,10 @@ pub fn preflight(
 
 /// A program that is named relative to the worktree may come with it.
 fn missing_agents(plan: &Plan, settings: &Settings) -> Vec<Hindrance> {
-    let named: BTreeSet<&AgentName> = plan
-        .steps
-        .iter()
-        .filter_map(|step| match &step.work {
-            Work::Agent { agent, .. } => Some(agent),
-            _ => None,
-        })
-        .collect();
+    let named: BTreeSet<&AgentName> =
+        plan.steps.iter().filter_map(|step| step.work.agent()).collect();
     let missing = named.into_iter().filter_map(|name| {
-        let agent = plan.agents.get(name).or_else(|| settings.agents.get(name))?;
+        let agent = agent_of(plan, &settings.agents, name)?;
         let program = agent.command.first()?;
         let there = match program.contains('/') {
             true => Path::new(program).is_relative() || Path::new(program).is_file(),

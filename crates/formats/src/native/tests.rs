@@ -8,9 +8,10 @@ use insta::assert_snapshot;
 use crate::{Finding, parse};
 use std::collections::BTreeMap;
 
+use piton_core::agent::Agent;
 use piton_core::ids::{AgentName, Hash};
 use piton_core::limits::{PLAN_FINDINGS_MAX, PLAN_STEPS_MAX};
-use piton_core::plan::{Agent, Plan, PromptBy, differences, executables, trust_hash};
+use piton_core::plan::{Plan, differences, executables, trust_hash};
 
 mod any;
 mod claims;
@@ -232,12 +233,12 @@ fn what_a_repository_would_execute() {
     let plan = parse(GOOD.as_bytes()).unwrap();
     let agent = |program: &str| Agent {
         command: vec![program.to_owned(), "a \"b\"\n".to_owned()],
-        prompt: PromptBy::Stdin,
         env: BTreeMap::from([("PATH".to_owned(), "/evil:\"".to_owned())]),
+        ..Agent::default()
     };
     let name = |name: &str| AgentName::new(name).unwrap();
     let agents = BTreeMap::from([(name("codex"), agent("codex")), (name("claude"), agent("no"))]);
-    let all = executables(&plan, &agents);
+    let all = executables(&plan, &agents, &BTreeMap::new());
     assert_snapshot!(all.join("\n"), @r#"
     step jwt: verify: npm test -- auth
     step keys: run: make keys
@@ -248,7 +249,10 @@ fn what_a_repository_would_execute() {
     agent codex: ["codex","a \"b\"\n"]
     agent codex: env: PATH="/evil:\""
     "#);
-    assert_ne!(trust_hash(&all), trust_hash(&executables(&plan, &BTreeMap::new())));
+    assert_ne!(
+        trust_hash(&all),
+        trust_hash(&executables(&plan, &BTreeMap::new(), &BTreeMap::new()))
+    );
 }
 
 #[test]
@@ -260,6 +264,6 @@ fn trust_does_not_depend_on_how_entries_are_cut() {
     assert_ne!(trust_hash(&list(&[])), trust_hash(&list(&[""])));
     let plan = parse(GOOD.as_bytes()).unwrap();
     let other = parse(GOOD.replace("Implement", "Write").as_bytes()).unwrap();
-    let trust = |plan| trust_hash(&executables(plan, &BTreeMap::new()));
+    let trust = |plan| trust_hash(&executables(plan, &BTreeMap::new(), &BTreeMap::new()));
     assert_eq!(trust(&plan), trust(&other), "a prompt is no executable");
 }

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use piton_engine::git::shell::word;
-use piton_engine::init::{self, FoundTools, KNOWN, KnownAgent};
+use piton_engine::init::{self, FoundTools, LOOKED_FOR};
 use serde_json::json;
 
 use crate::error::Problem;
@@ -27,23 +27,20 @@ pub(crate) struct Args {
     file: PathBuf,
 
     /// The agent to write it for [default: the first one in PATH]
-    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(
-        KNOWN.iter().map(|agent| agent.name)
-    ))]
+    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(LOOKED_FOR))]
     agent: Option<String>,
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let project = verb::project()?;
-    let asked = KNOWN.iter().find(|known| args.agent.as_deref() == Some(known.name)).copied();
-    let found = init::look(project.git.here(), std::env::var_os("PATH").as_deref(), asked);
+    let path = std::env::var_os("PATH");
+    let found = init::look(project.git.here(), path.as_deref(), args.agent.as_deref());
     let plan = init::write(&project, &args.file, &found)?;
     let file = word(&from_here(&args.file).display().to_string());
     let steps = count(plan.steps.len() as u64, "step");
     ui.line(format!("{} {} has {steps}{}", green("✓"), bold(&file), of(&found)))?;
     if found.agent.is_none() {
-        let known: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
-        ui.hint(format!("no agent is in PATH; piton looked for {}", known.join(", ")));
+        ui.hint(format!("no agent is in PATH; piton looked for {}", LOOKED_FOR.join(", ")));
     }
     let next = [format!("piton plan check {file}"), format!("piton run {file}")];
     ui.line("")?;
@@ -54,7 +51,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     Ok(Answer::new(json!({
         "path": args.file,
         "name": plan.name,
-        "agent": found.agent.map(|agent| agent.name),
+        "agent": found.agent,
         "check": found.check,
         "steps": plan.steps.iter().map(|step| &step.id).collect::<Vec<_>>(),
         "next": next,
@@ -62,7 +59,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
 }
 
 fn of(found: &FoundTools) -> String {
-    let agent = |agent: KnownAgent| format!(" for {}", agent.name);
+    let agent = |agent: &str| format!(" for {agent}");
     let check = |check: &str| format!(", checked by `{check}`");
     found.agent.map(agent).unwrap_or_default() + &found.check.map(check).unwrap_or_default()
 }

@@ -12,8 +12,8 @@ use piton_engine::run::runs;
 use serde_json::json;
 
 use crate::describe::{
-    changed_meanwhile, checklist, condition_lines, lease, mark, omission, question_lines, reported,
-    run_head, step_phrase, waived,
+    changed_meanwhile, checklist, condition_lines, conversation, lease, mark, omission,
+    question_lines, reported, run_head, step_phrase, waived,
 };
 use crate::error::Problem;
 use crate::next::tell_next;
@@ -129,6 +129,9 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
         for moved in &attempt.moved_out {
             let (path, place) = (plain(&moved.path), plain(&moved.place));
             lines.push(format!("      moved out of the worktree: {path} (it is {place})"));
+        }
+        if let Some(with) = &attempt.conversation {
+            lines.push(format!("      {}", conversation(with)));
         }
         if let Some(changes) = &attempt.checkout_changed {
             let files = changed_meanwhile(&changes.files, changes.more);

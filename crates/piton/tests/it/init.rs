@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use piton_testkit::Sandbox;
 use piton_testkit::runs::{data, refused};
+use serde_json::Value;
 
 use crate::sandbox;
 
@@ -21,7 +22,11 @@ fn what_init_writes_runs_as_it_is() {
     let sandbox = sandbox();
     sandbox.write("Makefile", "test:\n\tgrep -q three NOTES.md\n");
     sandbox.commit("a project");
-    install(&sandbox, "claude", "grep -o 'the three places' >> NOTES.md");
+    install(
+        &sandbox,
+        "claude",
+        "grep -o 'the three places' >> NOTES.md; echo '{\"type\":\"result\"}'",
+    );
     let found = data(&sandbox, &["init"]);
     assert_eq!((&found["agent"], &found["check"]), (&"claude".into(), &"make test".into()));
     sandbox.piton(&["plan", "check", "plan.toml"]).output().success();
@@ -87,4 +92,34 @@ fn every_command_has_a_manual_page() {
     }
     let (exit, code, _) = refused(&sandbox, &["man", "nothing"]);
     assert_eq!((exit, code.as_str()), (2, "E071"));
+}
+
+/// Built-in agents are asked for their version; those of a repository are listed and not started.
+#[test]
+fn agents_are_listed_with_their_versions() {
+    let sandbox = sandbox();
+    install(&sandbox, "claude", "echo '2.1 (Claude Code)'");
+    install(&sandbox, "evil", &format!("touch {}", sandbox.mark("started").display()));
+    sandbox.write("piton.toml", "[agent.evil]\ncommand = ['evil']\n");
+    let all = data(&sandbox, &["agent", "list"]);
+    let row = |name: &str| {
+        let rows = all["agents"].as_array().expect("a list");
+        rows.iter().find(|row| row["agent"] == name).expect(name).clone()
+    };
+    assert_eq!(row("claude")["version"], "2.1 (Claude Code)");
+    assert_eq!(
+        (&row("claude")["from"], &row("claude")["resumes"]),
+        (&"built in".into(), &true.into())
+    );
+    assert_eq!(
+        (&row("evil")["from"], &row("evil")["version"]),
+        (&"repository".into(), &Value::Null)
+    );
+    assert!(!sandbox.mark("started").exists(), "it was started");
+    assert_eq!(row("goose")["program"], Value::Null);
+
+    let shown = sandbox.piton(&["agent", "check", "claude"]).output().success().stdout;
+    assert!(shown.contains("2.1 (Claude Code)") && shown.contains("--resume SESSION"), "{shown}");
+    sandbox.piton(&["agent", "check", "goose"]).output().expect_code(1);
+    sandbox.piton(&["agent", "check", "nobody"]).output().expect_code(2);
 }

@@ -22,6 +22,7 @@ mod cache;
 mod claims;
 mod cli;
 mod conflicts;
+mod conversations;
 mod crash;
 mod damage;
 mod docs;

@@ -97,7 +97,7 @@ fn ctrl_c_stops_the_agent_and_keeps_its_work() {
     let output = worker.wait().expect_code(130);
     assert!(output.stderr.contains("piton resume"), "{output}");
     assert!(!alive(agent));
-    assert_eq!(exit_record(&sandbox)["signal"], Signal::INT.as_raw(), "it was asked, not killed");
+    assert_eq!(exit_record(&sandbox)["signal"], Signal::TERM.as_raw(), "it was asked, not killed");
     let asked = events_named(&sandbox, "stop_requested");
     assert_eq!((asked.len(), asked[0]["haste"].as_str()), (1, Some("graceful")));
     assert_stopped(&sandbox, "user_interrupt");

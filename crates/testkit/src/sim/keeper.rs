@@ -351,7 +351,7 @@ impl Keeper {
         let (tail, evidence) = ("tail".to_owned(), "seen".to_owned());
         let awaits_answer = self.state().awaits(self.fence).is_some();
         let out_of_memory = false;
-        let exited = Exited { ended, tail, evidence, out_of_memory, awaits_answer };
+        let exited = Exited { ended, tail, evidence, out_of_memory, awaits_answer, said: None };
         self.happened(world, Happened::Exited(exited));
     }
 

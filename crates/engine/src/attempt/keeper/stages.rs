@@ -4,15 +4,19 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::{Seek as _, SeekFrom, Write as _};
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use piton_core::agent::{Agent, Dialect, PromptBy, Rung};
 use piton_core::attempt::{Exited, Happened, Next, Stages};
 use piton_core::brief::{self, Prompt, TreeFacts};
-use piton_core::decide::Request;
-use piton_core::event::{Check, Entry, SnapshotReason, Stage};
+use piton_core::decide::{Command, Request};
+use piton_core::dialect::Reader;
+use piton_core::event::{Check, Conversation, Entry, SnapshotReason, Stage};
 use piton_core::exit::AgentExit;
-use piton_core::ids::QuestionId;
-use piton_core::plan::{Agent, PromptBy, Work};
+use piton_core::ids::{AgentName, QuestionId};
+use piton_core::plan::Work;
 use piton_core::question::Question;
 use piton_core::run::Stop;
 use piton_git::crash;
@@ -25,7 +29,7 @@ use piton_git::worktree::{Committed, Operation};
 use super::cadence::Cadence;
 use super::checkout::Checkout;
 use super::{Instead, Keeper};
-use crate::attempt::child::{self, Spec};
+use crate::attempt::child::{self, SharedReader, Spec};
 use crate::attempt::land;
 use crate::attempt::places;
 use crate::attempt::supervise::Finished;
@@ -33,8 +37,33 @@ use crate::attempt::verify::{self, Verdict};
 use crate::error::EngineError;
 use crate::folder::ExitRecord;
 use crate::machine;
+use crate::run::log::Log;
 use crate::run::runs::trusted;
 use crate::trust::Trusted;
+
+/// An agent at work, and who listens to it.
+struct Talk {
+    agent: AgentName,
+    dialect: Dialect,
+    rung: Rung,
+    /// A later attempt could go on with its conversation.
+    is_resumable: bool,
+    listener: SharedReader,
+}
+
+impl Talk {
+    /// The conversation that it has named.
+    fn news(&self) -> Option<Conversation> {
+        let session = heard(&self.listener, |reader| reader.said().session.clone());
+        let session = session.filter(|_| self.is_resumable)?;
+        Some(Conversation { agent: self.agent.clone(), session, rung: self.rung })
+    }
+}
+
+/// Whoever panicked while it read has read enough.
+fn heard<T>(listener: &SharedReader, ask: impl FnOnce(&mut Reader) -> T) -> T {
+    ask(&mut listener.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 impl Keeper {
     /// From the attempt's entry to its end: does what comes next by the core's rules, and says what
@@ -135,14 +164,31 @@ impl Keeper {
 
     fn run_agent(&mut self) -> Result<Happened, Instead> {
         let trusted = self.trusted()?;
-        let (spec, answers) = self.agent_spec(&trusted)?;
+        let (mut spec, mut talk, answers) = self.agent_spec(&trusted, Rung::Resume)?;
         let checkout = Checkout::look(&self.project.git);
         self.unless_stopped()?;
         let (base, pid) = (self.base.clone(), Some(std::process::id()));
         self.submit(Request::Start { base, answers, pid })?;
         crash::point("keeper.started");
         let oom_before = machine::oom_kills();
-        let Finished { ended, tail, survivors } = self.supervise_agent(&trusted, spec)?;
+        let (finished, said) = loop {
+            let finished = self.supervise_agent(&trusted, spec, talk.as_ref())?;
+            let Some(Talk { rung, listener, .. }) = &talk else { break (finished, None) };
+            let said = heard(listener, |reader| {
+                reader.end();
+                reader.said().clone()
+            });
+            let is_refused = said.has_no_conversation && said.session.is_none();
+            if *rung == Rung::Start || !is_refused {
+                break (finished, Some(Box::new(said)));
+            }
+            self.say("the agent does not have the conversation any more")?;
+            self.folder.forget_exit().map_err(EngineError::io("exit.json cannot be removed"))?;
+            self.unless_stopped()?;
+            (spec, talk, _) = self.agent_spec(&trusted, rung.below())?;
+        };
+        let said = said.filter(|_| talk.is_some_and(|talk| talk.dialect != Dialect::Plain));
+        let Finished { ended, tail, survivors } = finished;
         self.compare_checkout(checkout);
         if !ended.exit.is_success() {
             self.record_exit(ended, tail.clone())?;
@@ -159,25 +205,44 @@ impl Keeper {
         }
         let awaits_answer = self.state().awaits(self.fence).is_some();
         let out_of_memory = oom.is_some();
-        Ok(Happened::Exited(Exited { ended, tail, evidence, out_of_memory, awaits_answer }))
+        Ok(Happened::Exited(Exited { ended, tail, evidence, out_of_memory, awaits_answer, said }))
     }
 
     /// Runs the agent, with snapshots meanwhile. Its exit is on disk before anything else is done about
     /// it.
-    fn supervise_agent(&mut self, trusted: &Trusted, spec: Spec) -> Result<Finished, Instead> {
+    fn supervise_agent(
+        &mut self,
+        trusted: &Trusted,
+        spec: Spec,
+        talk: Option<&Talk>,
+    ) -> Result<Finished, Instead> {
         let program = spec.program.to_string_lossy().into_owned();
         let child = self.supervisor.spawn(trusted, &program, spec)?;
         crash::point("keeper.agent-spawned");
         self.record.agent = machine::process(child.pid);
         self.folder.write_keeper(&self.record).map_err(EngineError::io("keeper.json"))?;
         let cadence = Cadence::start(self);
-        let ended = self.supervisor.await_exit(&mut self.log, &child)?;
+        let under = self.under();
+        // A store that does not answer now is asked again at the next look.
+        let note_conversation = |log: &mut Log| {
+            let known = log.run().step(&under.step).and_then(|(_, state)| state.attempt());
+            let known = known.and_then(|attempt| attempt.conversation.as_ref());
+            if let Some(with) = talk.and_then(Talk::news).filter(|with| known != Some(with)) {
+                let with = Command::Under(under.clone(), Request::Converse(with));
+                let _the_next_time = log.submit(&with);
+            }
+        };
+        let ended = self.supervisor.await_exit(&mut self.log, &child, note_conversation)?;
         crash::point("keeper.child-exited");
         self.record_exit(ended, String::new())?;
         drop(cadence);
         let (tail, survivors) = child.finish();
         // The snapshots that were taken meanwhile; whoever needs more asks again.
         let _the_next_time = self.log.refresh();
+        // What it said last.
+        if let Some(with) = talk.and_then(Talk::news) {
+            self.submit(Request::Converse(with))?;
+        }
         Ok(Finished { ended, tail, survivors })
     }
 
@@ -189,9 +254,24 @@ impl Keeper {
         Ok(())
     }
 
+    /// A line of piton's own in the transcript.
+    fn say(&self, message: &str) -> Result<(), Instead> {
+        let write = || {
+            let mut file = private(&self.folder.transcript())?;
+            file.seek(SeekFrom::End(0))?;
+            writeln!(file, "[piton: {message}]")
+        };
+        Ok(write().map_err(EngineError::io("the transcript cannot be written"))?)
+    }
+
     /// What to start: a plain command, or an agent with its prompt and brief, and the answers that are
-    /// told with it. A command is told nothing: it reads an answer by asking again.
-    fn agent_spec(&self, trusted: &Trusted) -> Result<(Spec, Vec<QuestionId>), Instead> {
+    /// told with it. A command is told nothing: it reads an answer by asking again. An agent takes up its
+    /// work at this rung or the next below that it has.
+    fn agent_spec(
+        &self,
+        trusted: &Trusted,
+        rung: Rung,
+    ) -> Result<(Spec, Option<Talk>, Vec<QuestionId>), Instead> {
         let output = self.folder.transcript();
         let max = self.settings.transcript_max;
         let folder = self.tree.path().to_owned();
@@ -202,7 +282,7 @@ impl Keeper {
             Work::Run(command) => {
                 let variables = self.variables(None);
                 let spec = Spec { variables, ..Spec::shell(command, folder, output, max) };
-                Ok((spec, Vec::new()))
+                Ok((spec, None, Vec::new()))
             }
             Work::Agent { agent, prompt } => {
                 let name = agent;
@@ -216,7 +296,33 @@ impl Keeper {
                 let Prompt { text: prompt, answers } =
                     brief::prompt(prompt, step, self.entry, &facts);
                 let stdin = self.write_prompt(&prompt)?;
-                let mut words = agent.command.iter().map(Into::into);
+                let file = self.folder.prompt().display().to_string();
+                let before =
+                    self.state().conversation(name).filter(|_| self.entry == Entry::Continue);
+                let (rung, session) = match (before, agent.rung(rung)) {
+                    (Some(before), rung @ (Rung::Resume | Rung::Fork)) => {
+                        (rung, before.session.clone())
+                    }
+                    _ => (Rung::Start, self.id.to_string()),
+                };
+                match rung {
+                    Rung::Resume => self.say(&format!("continues conversation {session}"))?,
+                    Rung::Fork => {
+                        self.say(&format!("continues a copy of conversation {session}"))?
+                    }
+                    Rung::Start => {}
+                }
+                let is_given = rung == Rung::Resume || agent.presets_session();
+                let reader = Reader::new(agent.dialect, is_given.then(|| session.clone()));
+                let talk = Talk {
+                    agent: name.clone(),
+                    dialect: agent.dialect,
+                    rung,
+                    is_resumable: agent.rung(Rung::Resume) != Rung::Start,
+                    listener: Arc::new(Mutex::new(reader)),
+                };
+                let words = agent.words(rung, &session, &file);
+                let mut words = words.into_iter().map(Into::into);
                 let program = words.next().ok_or_else(|| {
                     Instead::obstacle(format!("agent {name} has an empty command"))
                 })?;
@@ -232,8 +338,9 @@ impl Keeper {
                     stdin: (agent.prompt == PromptBy::Stdin).then_some(stdin),
                     output,
                     output_max: max,
+                    listener: Some(Arc::clone(&talk.listener)),
                 };
-                Ok((spec, answers))
+                Ok((spec, Some(talk), answers))
             }
         }
     }

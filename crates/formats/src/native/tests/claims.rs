@@ -302,7 +302,9 @@ fn steps_that_others_claim() {
 #[test]
 fn only_what_piton_starts_is_a_matter_of_trust() {
     let (old, new) = (GOOD.to_owned(), format!("{GOOD}{CLAIMED}"));
-    let listed = |text: &str| executables(&parse(text.as_bytes()).unwrap(), &BTreeMap::new());
+    let listed = |text: &str| {
+        executables(&parse(text.as_bytes()).unwrap(), &BTreeMap::new(), &BTreeMap::new())
+    };
     let (old, new) = (listed(&old), listed(&new));
     let more: Vec<&String> = new.iter().filter(|line| !old.contains(line)).collect();
     assert_eq!(more, ["step refresh: verify: npm test -- refresh"]);

@@ -129,7 +129,7 @@ fn unknown_keys() {
     7:1 unknown key `titel`
         did you mean `title`?
     10:1 unknown key `jobs`
-        the keys here are: command, prompt, env
+        the keys here are: command, start, resume, fork, prompt, dialect, env
     ");
     assert_snapshot!(found(step_with(&format!("{} = 1", "k".repeat(1000)))), @"
     6:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…`
@@ -238,8 +238,8 @@ fn bad_agents_and_groups() {
         did you mean `c`? use 1 to 64 of a-z, 0-9, '_' and '-', starting with a letter or digit
     7:17 `command` must be a string, not an integer
         put it in "quotes"
-    8:10 `mail` is not a way to hand over a prompt
-        write prompt = "stdin", "arg" or "file"
+    8:10 `mail` is not a value of `prompt`
+        `prompt` is one of "stdin", "arg", "file"
     9:9 `PITON_RUN` is reserved for piton
         use a name without PITON_
     9:26 `a=b` is not a valid name for a value

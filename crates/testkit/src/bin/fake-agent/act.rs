@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::script::Action;
+use crate::speak::Speech;
 use crate::{grandchild, prompt, say};
 
 /// Nothing waits longer than this: a test that died must not leave agents behind for ever.
@@ -39,14 +40,15 @@ impl Agent {
         Agent { starts: HashMap::new(), locks: Vec::new() }
     }
 
-    /// Runs the script to its end and returns the exit status.
-    pub(crate) fn run(&mut self, script: &[Action]) -> Result<u8, String> {
+    /// Runs the script to its end, says that, and returns the exit status. A script that exits by itself
+    /// says nothing.
+    pub(crate) fn run(&mut self, script: &[Action], speech: Option<&Speech>) -> Result<u8, String> {
         for action in script {
             if let Next::End(status) = self.act(action)? {
                 return Ok(status);
             }
         }
-        Ok(0)
+        speech.map_or(Ok(()), Speech::end).map(|()| 0)
     }
 
     fn act(&mut self, action: &Action) -> Result<Next, String> {
@@ -134,7 +136,7 @@ pub(crate) fn ignore_term() -> Result<(), String> {
     Ok(())
 }
 
-fn append(path: &Path, text: &str) -> Result<(), String> {
+pub(crate) fn append(path: &Path, text: &str) -> Result<(), String> {
     make_parent(path)?;
     let file = OpenOptions::new().create(true).append(true).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|e| about(path, &e))

@@ -9,6 +9,7 @@
 mod act;
 mod grandchild;
 mod script;
+mod speak;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 
 use act::Agent;
 use script::{Action, parse_line, parse_statements};
+use speak::Asked;
 
 /// The script or the command line cannot be read.
 const USAGE: u8 = 64;
@@ -32,27 +34,38 @@ fn main() -> ExitCode {
     }
     match invocation(words) {
         Ok(Invocation::Help) => ended(say(include_str!("help.txt"))),
-        Ok(Invocation::Act(script)) => ended(Agent::new().run(&script)),
+        Ok(Invocation::Act(script, asked)) => ended(match asked.begin() {
+            Ok(Ok(speech)) => Agent::new().run(&script, speech.as_ref()),
+            Ok(Err(status)) => Ok(status),
+            Err(problem) => Err(problem),
+        }),
         Err(problem) => complain(USAGE, &problem),
     }
 }
 
 enum Invocation {
     Help,
-    Act(Vec<Action>),
+    Act(Vec<Action>, Asked),
 }
 
 fn invocation(mut words: impl Iterator<Item = String>) -> Result<Invocation, String> {
     let mut script = None;
+    let mut asked = Asked::default();
     while let Some(word) = words.next() {
+        let mut next = || words.next().ok_or(format!("{word} needs a value"));
         match word.as_str() {
             "--help" | "-h" => return Ok(Invocation::Help),
-            "-e" => script = Some(parse_statements(&words.next().ok_or("-e needs a script")?)?),
+            "-e" => script = Some(parse_statements(&next()?)?),
+            "--speak" => asked.dialect = Some(next()?),
+            "--sessions" => asked.folder = next()?.into(),
+            "--session-id" => asked.preset = Some(next()?),
+            "--resume" => asked.resume = Some(next()?),
             "--prompt" => script = Some(script_in_prompt(&prompt()?)?),
             other => return Err(format!("unknown argument {other:?}; see --help")),
         }
     }
-    script.map(Invocation::Act).ok_or("no script: give -e or --prompt; see --help".into())
+    let act = |script| Invocation::Act(script, asked);
+    script.map(act).ok_or("no script: give -e or --prompt; see --help".into())
 }
 
 fn script_in_prompt(prompt: &str) -> Result<Vec<Action>, String> {
