@@ -3,7 +3,7 @@
 use piton_core::ids::StepId;
 use piton_engine::run::preflight::Hindrance;
 
-use crate::error::{Kind, Problem};
+use crate::error::Kind;
 use crate::text::{count, plain};
 use crate::ui::Ui;
 
@@ -15,17 +15,6 @@ pub(crate) fn warn(ui: &Ui, found: &[Hindrance]) {
     for finding in found {
         let (message, hint) = words(finding);
         ui.warn(Kind::Noticed, message, hint);
-    }
-}
-
-/// Warns, and refuses a run that could only fail.
-pub(crate) fn require(ui: &Ui, found: &[Hindrance]) -> Result<(), Problem> {
-    let (blocking, others): (Vec<_>, Vec<_>) =
-        found.iter().cloned().partition(|finding| finding.blocks());
-    warn(ui, &others);
-    match blocking.first().map(words) {
-        Some((message, hint)) => Err(Problem::new(Kind::BadPlan, message).hinted(hint)),
-        None => Ok(()),
     }
 }
 

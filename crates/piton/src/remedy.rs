@@ -228,7 +228,7 @@ fn not_undone_hint(why: &NotUndone) -> Option<String> {
         }
         NotUndone::Unreadable { .. } => {
             "it may be of a newer piton, and is left alone; `piton undo \
-             --list` shows the others, `piton undo NUMBER` undoes one of them"
+             --list` shows the others"
                 .into()
         }
     })

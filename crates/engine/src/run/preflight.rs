@@ -27,7 +27,7 @@ const OF_THE_SHELL: [&str; 32] = [
 /// Something that a run of the plan would meet here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hindrance {
-    /// An agent's program is not there: none of its steps could be started.
+    /// An agent's program is not there: its steps wait until it is.
     NoAgent {
         agent: AgentName,
         program: String,
@@ -45,13 +45,6 @@ pub enum Hindrance {
     LittleSpace {
         free: u64,
     },
-}
-
-impl Hindrance {
-    /// Whether the run could only fail.
-    pub fn blocks(&self) -> bool {
-        matches!(self, Hindrance::NoAgent { .. })
-    }
 }
 
 /// What a run of this plan file would meet on this machine and, if one is given, in this repository.

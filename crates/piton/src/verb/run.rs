@@ -202,7 +202,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     };
     if is_new {
         let here = (opening.plan(), plan.as_path());
-        preflight::require(ui, &preflight(here, &loaded.settings, Some(&project)))?;
+        preflight::warn(ui, &preflight(here, &loaded.settings, Some(&project)));
     }
     let log = match opening::open(&project, store, opening, unfinished)? {
         OpenedRun::New(log) => {
