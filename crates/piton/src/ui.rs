@@ -267,8 +267,8 @@ impl Ui {
         }
     }
 
-    /// Asks for one of these, by its letter or a word of it; nothing where nobody is there, or nothing is
-    /// typed any more.
+    /// Asks for one of these, by its letter or a word of it; Enter is the first. Nothing without a terminal, or
+    /// where nothing is typed any more.
     pub(crate) fn choose<'a>(
         &self,
         question: &str,
@@ -279,7 +279,8 @@ impl Ui {
         }
         let row =
             |(key, what): &(&str, &str)| format!("{} {what}", text::bold(&format!("[{key}]")));
-        let rows: Vec<String> = choices.iter().map(row).collect();
+        let mut rows: Vec<String> = choices.iter().map(row).collect();
+        rows[0] += " (Enter)";
         loop {
             let _ = write!(anstream::stderr(), "{} {}: ", harmless(question), rows.join("  "));
             let mut answer = String::new();
@@ -287,7 +288,10 @@ impl Ui {
                 Ok(0) | Err(_) => return None,
                 Ok(_) => {}
             }
-            let said = answer.trim().to_lowercase();
+            let said = match answer.trim() {
+                "" => choices[0].0.to_owned(),
+                typed => typed.to_lowercase(),
+            };
             let meant = |(key, what): &&(&str, &str)| {
                 said == *key || said == *what || what.split(' ').any(|word| word == said)
             };
@@ -297,8 +301,7 @@ impl Ui {
             let keys: Vec<&str> = choices.iter().map(|(key, _)| *key).collect();
             let (last, others) = keys.split_last().expect("something to choose from");
             self.talk(format!(
-                "{} is none of them: type {} or {last}, or the word beside it",
-                if said.is_empty() { "nothing".to_owned() } else { format!("{said:?}") },
+                "{said:?} is none of them: type {} or {last}, or the word beside it",
                 others.join(", ")
             ));
         }

@@ -29,6 +29,7 @@ fn only_the_sandbox_is_in_the_environment() {
     assert_eq!(
         names,
         [
+            "COLUMNS",
             "EXTRA",
             "GIT_CONFIG_GLOBAL",
             "GIT_CONFIG_NOSYSTEM",

@@ -121,7 +121,7 @@ pub(crate) fn filters() -> insta::Settings {
         (r", \d+\.\ds\n", ", [span]\n"),
         (r" in \d+\.\ds\n", " in [span]\n"),
         (r"  work not saved yet: .*\n", ""),
-        (r"lost( +)about .*\n", "lost${1}about [work]\n"),
+        (r"lost( +)(about|nothing).*\n", "lost${1}[work]\n"),
         (r"left( +)about .*\n", "left${1}about [span]\n"),
     ] {
         settings.add_filter(from, to);
@@ -200,13 +200,28 @@ fn the_first_look_in_the_morning() {
          10  web-forms      wait: needs web-shell
          11  docs-guide     wait: at most 2 at once
          12  docs-tour      wait: needs web-shell, web-forms, docs-guide
-          lost  about [work]
+          lost  [work]
           left  about [span]
         Nothing was written.
         ");
         insta::assert_snapshot!(asked(&sandbox), @r"
         calm-otter  interrupted  step auth-tokens killed 8h ago
           plan.toml · 4 of 12 steps completed · started 8h ago · active 8h ago
+          found     auth-tokens, api-errors: its attempt is dead; its work is kept
+          skip      schema-tables, schema-seed, auth-login, api-routes: done
+          continue  auth-tokens, api-errors: in its tree (interrupted: process_kill)
+          wait      auth-logout: needs auth-tokens
+          wait      api-limits: needs api-errors
+          wait      web-shell, docs-guide: at most 2 at once
+          wait      web-forms: needs web-shell
+          wait      docs-tour: needs web-shell, web-forms, docs-guide
+          lost      [work]
+          left      about [span]
+          1  resume (Enter)
+          2  restart interrupted and failed steps from their base (--restart)
+          3  look (--dry-run)
+          4  abandon this run and start fresh
+        1-4, or Ctrl-C to leave it:
         ");
         insta::assert_snapshot!(transcript(&sandbox, &[&["watch"]]), @r"
         $ piton watch

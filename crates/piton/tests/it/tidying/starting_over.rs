@@ -159,7 +159,7 @@ fn the_menu_continues_reviews_and_starts_fresh_only_when_it_is_said_twice() {
 
     let mut terminal = Terminal::start(&lab.sandbox, &["run", "plan.toml"]);
     shows(&terminal, "start fresh");
-    terminal.type_in("c\n");
+    terminal.type_in("\n");
     terminal.wait().expect_code(0);
     assert_eq!(lab.status(&handle), "completed");
 }
