@@ -1,7 +1,7 @@
 //! What is found before a run starts, and what does not have to be named: the plan in a folder above,
 //! the claim of the worktree that one is in.
 
-use piton_testkit::runs::{data, events_named, lay_plan};
+use piton_testkit::runs::{events_named, lay_plan};
 use serde_json::Value;
 
 use crate::outside::Lab;
