@@ -229,6 +229,10 @@ fn row(repository: &str, view: &RunView) -> Value {
     row
 }
 
+/// Of more runs than these git is not asked what a dead attempt has kept and not recorded: it takes a process
+/// each. The page of one run says it.
+const LOOKED_INTO: usize = 10;
+
 /// Which runs to look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WhichRuns {
@@ -251,9 +255,10 @@ pub(crate) fn survey(project: &Project, which: WhichRuns) -> Result<Survey, Prob
         WhichRuns::All => runs::list(&store, &Runs::All)?,
         WhichRuns::Unfinished => runs::unfinished_runs(project, &store)?,
     };
+    let depth = if logs.len() > LOOKED_INTO { Depth::Locks } else { Depth::Refs };
     for log in logs {
         match log {
-            Ok(log) => found.views.push(look(project, &log, Depth::Refs)?),
+            Ok(log) => found.views.push(look(project, &log, depth)?),
             Err(damaged) => found.damaged.push(*damaged),
         }
     }
