@@ -633,7 +633,7 @@ fn saved(step: &StepView, (left_at, now): (Stage, Millis)) -> String {
     match &step.snapshot {
         // Its agent had ended: what there was is committed, or in the worktree as it was left.
         None if left_at != Stage::Agent => String::new(),
-        None if step.at_risk.is_some() => "; saved: nothing yet".to_owned(),
+        None if step.at_risk.is_some() => "; no snapshot yet".to_owned(),
         // Recorded: its tree was looked at then.
         None => "; saved: nothing".to_owned(),
         Some(kept) => {

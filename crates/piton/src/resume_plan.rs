@@ -36,7 +36,7 @@ pub(crate) fn describe(run: &Run, recovery: &Recovery) -> String {
 }
 
 /// What comes first about a step whose attempt is dead.
-pub(crate) const BURIED: &str = "record that its attempt is dead, keep its work";
+pub(crate) const BURIED: &str = "record that its attempt is dead, keep what it left";
 
 /// The same without what comes first.
 pub(crate) fn done(run: &Run, recovery: &Recovery) -> String {
@@ -65,7 +65,7 @@ pub(crate) fn summary(run: &Run, plan: &ResumeView) -> Vec<String> {
     let dead = |recovery: &&Recovery| matches!(recovery.action, Action::Bury { .. });
     let dead: Vec<&StepRef> = plan.steps.iter().filter(dead).map(|row| &row.step).collect();
     let found = (!dead.is_empty()).then(|| {
-        let text = format!("{}: its attempt is dead; its work is kept", named(&dead));
+        let text = format!("{}: its attempt is dead; what it left is kept", named(&dead));
         vec!["  found".to_owned(), clipped(&text, ROW_MAX)]
     });
     let rows = rows.iter().map(row);

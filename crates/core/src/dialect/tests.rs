@@ -1,3 +1,5 @@
+//! Every dialect over the recorded streams of its agent, and over what may go wrong in any stream.
+
 use super::*;
 
 macro_rules! samples {

@@ -78,7 +78,7 @@ fn a_terminal_is_told_what_will_be_done_and_enter_does_it() {
     insta::assert_snapshot!(shown, @"
     RUN  interrupted  step work killed T
       plan.toml · 1 of 4 steps completed · started T · active T
-      found     work: its attempt is dead; its work is kept
+      found     work: its attempt is dead; what it left is kept
       skip      before: done
       continue  work: in its tree (interrupted: process_kill)
       wait      after: needs work

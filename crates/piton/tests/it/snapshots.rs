@@ -428,7 +428,7 @@ fn work_at_risk_is_told_while_it_runs_and_what_was_saved_afterwards() {
     );
     assert_eq!(step(&dead, "a")["at_risk"]["saved_at"], seen["saved_at"]);
     let text = sandbox.piton(&["status", "test"]).output().success().stdout;
-    assert!(text.contains("saved: nothing yet"), "{text}");
+    assert!(text.contains("no snapshot yet"), "{text}");
     sandbox.piton(&["stop"]).output().success();
     let kept = step(&view(&sandbox), "a")["snapshot"].clone();
     let name = kept["refname"].as_str().expect("a ref");

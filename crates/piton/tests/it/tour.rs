@@ -132,34 +132,10 @@ pub(crate) fn filters() -> insta::Settings {
 #[test]
 fn the_first_look_in_the_morning() {
     let sandbox = killed();
+    let shown = |args: &[&str]| typed(&sandbox, args).output().success().stdout;
     filters().bind(|| {
         insta::assert_snapshot!(transcript(&sandbox, &[&[]]), @r"
         $ piton
-        calm-otter  interrupted  step auth-tokens killed 8h ago
-          plan.toml · 4 of 12 steps completed · started 8h ago · active 8h ago
-
-          Database schema  ████████████████████  2/2
-          Authentication   ██████░░░░░░░░░░░░░░  1/3  2 waiting
-          HTTP API         ██████░░░░░░░░░░░░░░  1/3  2 waiting
-          Web pages        ░░░░░░░░░░░░░░░░░░░░  0/2  2 waiting
-          Documentation    ░░░░░░░░░░░░░░░░░░░░  0/2  2 waiting
-
-        ⏸ auth-tokens  interrupted, killed 8h ago (the keeper's lock is free); saved: 1
-                       changed file, 8h ago
-                       reported: 40 % · confidence 0.6 · 1/2 files done · at
-                       src/tokens.rs:120 · section done parsing · next expiry · task the
-                       tests of the expiry
-                       Tokens that expire · 0/2 items · attempt 1
-        ⏸ api-errors   interrupted, killed 8h ago (the keeper's lock is free); saved: 1
-                       changed file, 8h ago
-                       attempt 1
-          2 ready · 4 blocked · 3 verified · 1 done, unverified
-
-        Next:
-          piton resume calm-otter
-        ");
-        insta::assert_snapshot!(transcript(&sandbox, &[&["status"]]), @r"
-        $ piton status
         calm-otter  interrupted  step auth-tokens killed 8h ago
           plan.toml · 4 of 12 steps completed · started 8h ago · active 8h ago
 
@@ -190,11 +166,11 @@ fn the_first_look_in_the_morning() {
           2  schema-seed    skip: done
           3  auth-login     skip: done
           4  auth-tokens    continue in its tree (interrupted: process_kill)
-            record that its attempt is dead, keep its work first
+            record that its attempt is dead, keep what it left first
           5  auth-logout    wait: needs auth-tokens
           6  api-routes     skip: done
           7  api-errors     continue in its tree (interrupted: process_kill)
-            record that its attempt is dead, keep its work first
+            record that its attempt is dead, keep what it left first
           8  api-limits     wait: needs api-errors
           9  web-shell      wait: at most 2 at once
          10  web-forms      wait: needs web-shell
@@ -207,7 +183,7 @@ fn the_first_look_in_the_morning() {
         insta::assert_snapshot!(asked(&sandbox), @r"
         calm-otter  interrupted  step auth-tokens killed 8h ago
           plan.toml · 4 of 12 steps completed · started 8h ago · active 8h ago
-          found     auth-tokens, api-errors: its attempt is dead; its work is kept
+          found     auth-tokens, api-errors: its attempt is dead; what it left is kept
           skip      schema-tables, schema-seed, auth-login, api-routes: done
           continue  auth-tokens, api-errors: in its tree (interrupted: process_kill)
           wait      auth-logout: needs auth-tokens
@@ -223,31 +199,9 @@ fn the_first_look_in_the_morning() {
           4  abandon this run and start fresh
         1-4, or Ctrl-C to leave it:
         ");
-        insta::assert_snapshot!(transcript(&sandbox, &[&["watch"]]), @r"
-        $ piton watch
-        calm-otter  interrupted  step auth-tokens killed 8h ago
-          plan.toml · 4 of 12 steps completed · started 8h ago · active 8h ago
-
-          Database schema  ████████████████████  2/2
-          Authentication   ██████░░░░░░░░░░░░░░  1/3  2 waiting
-          HTTP API         ██████░░░░░░░░░░░░░░  1/3  2 waiting
-          Web pages        ░░░░░░░░░░░░░░░░░░░░  0/2  2 waiting
-          Documentation    ░░░░░░░░░░░░░░░░░░░░  0/2  2 waiting
-
-        ⏸ auth-tokens  interrupted, killed 8h ago (the keeper's lock is free); saved: 1
-                       changed file, 8h ago
-                       reported: 40 % · confidence 0.6 · 1/2 files done · at
-                       src/tokens.rs:120 · section done parsing · next expiry · task the
-                       tests of the expiry
-                       Tokens that expire · 0/2 items · attempt 1
-        ⏸ api-errors   interrupted, killed 8h ago (the keeper's lock is free); saved: 1
-                       changed file, 8h ago
-                       attempt 1
-          2 ready · 4 blocked · 3 verified · 1 done, unverified
-
-        Next:
-          piton resume calm-otter
-        ");
+        for same in ["status", "watch"] {
+            assert_eq!(shown(&[same]), shown(&[]), "the same page");
+        }
         insta::assert_snapshot!(transcript(&sandbox, &[&["show", "c", "auth-tokens"]]), @r#"
         $ piton show c auth-tokens
         calm-otter  interrupted  step auth-tokens killed 8h ago
