@@ -18,7 +18,7 @@ use crate::time::Moment;
 use ask::{decide_answer, decide_apply, decide_ask, decide_conflict};
 use complete::{decide_complete, nothing_awaited, nothing_open, verified};
 use end::{asked_cause, bury, clipped_failure, decide_expire, ended};
-use mend::{decide_reset, decide_retry, decide_skip};
+use mend::{decide_find, decide_reset, decide_retry, decide_skip};
 use steer::{decide_abandon, decide_accept, decide_reopen, decide_resume, decide_stop};
 
 pub use ask::asked;
@@ -38,9 +38,13 @@ pub fn open(plan: &Plan, settings: &[u8], opened: RunOpened, found: &[Found]) ->
     assert_eq!(opened.plan, plan.hash(), "a run is opened with the plan it names");
     let of_plan = |found: &&Found| plan.index_of(&found.step.step).is_some();
     let found = found.iter().filter(of_plan).cloned().map(Event::Found);
-    Decided::new(std::iter::once(Event::RunOpened(opened)).chain(found).collect())
-        .with_text(plan.to_bytes())
-        .with_text(settings.to_vec())
+    let decided =
+        Decided::new(std::iter::once(Event::RunOpened(opened)).chain(found.clone()).collect())
+            .with_text(plan.to_bytes())
+            .with_text(settings.to_vec());
+    // Of a plan that is done with, another run may be opened.
+    let done = found.filter(|event| matches!(event, Event::Found(found) if found.state.is_done()));
+    if done.count() == plan.steps.len() { decided.freeing_key() } else { decided }
 }
 
 /// Decides a command against a run, under the store's lock or compared when appended.
@@ -64,6 +68,7 @@ pub fn decide(
         }
         Command::Reset { step, reason } => decide_reset(run, step, reason.as_deref()),
         Command::Retry { steps, host } => decide_retry(run, steps, host),
+        Command::Find { step } => decide_find(run, step),
         Command::Skip { step, reason, host } => decide_skip(run, step, reason, host),
         Command::Stop { scope, cause, haste } => decide_stop(run, scope, *cause, *haste),
         Command::Resume { host, confirmed, terms } => decide_resume(run, host, *confirmed, terms),
@@ -237,6 +242,7 @@ fn is_to_go_on(command: &Command) -> bool {
             | Command::Answer { .. }
             | Command::Reset { .. }
             | Command::Retry { .. }
+            | Command::Find { .. }
             | Command::Skip { .. }
             | Command::Stop { .. }
             | Command::Resume { .. }

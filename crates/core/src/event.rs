@@ -306,6 +306,24 @@ pub enum FoundState {
     },
 }
 
+impl FoundState {
+    /// Whether needs on the step are met.
+    pub fn is_done(&self) -> bool {
+        matches!(self, FoundState::Completed { .. } | FoundState::Skipped { .. })
+    }
+
+    /// The status in one word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            FoundState::Pending => "pending",
+            FoundState::InProgress => "in_progress",
+            FoundState::Completed { .. } => "completed",
+            FoundState::Failed { .. } => "failed",
+            FoundState::Skipped { .. } => "skipped",
+        }
+    }
+}
+
 /// Which repository a run belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repository {

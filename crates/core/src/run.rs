@@ -478,6 +478,7 @@ impl Run {
                 | Fact::Verified { .. },
             ) => self.trees.work(step, held.as_ref()),
             Event::Under(_, Fact::Completed { .. })
+            | Event::Found(_)
             | Event::Reset { .. }
             | Event::Skipped { .. } => self.trees.free(step),
             _ => {}

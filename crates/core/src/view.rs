@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::claim::{Asker, believed_until, free_slots, outside_in_place};
 use crate::decided::Lease;
 use crate::event::{
-    About, Cause, CheckoutChanges, Conversation, Entry, Failure, Holder, Interruption, Mark,
-    Omission, Priority, Report, Stage, Truth, Waived,
+    About, Cause, CheckoutChanges, Conversation, Entry, Failure, FoundState, Holder, Interruption,
+    Mark, Omission, Priority, Report, Stage, Truth, Waived,
 };
 use crate::ids::{
     AttemptId, Fence, GroupId, Handle, Hash, ItemRef, LockName, Oid, QuestionId, RunId, StepId,
@@ -57,6 +57,19 @@ pub struct RunView {
     pub total: usize,
     pub groups: Vec<GroupView>,
     pub steps: Vec<StepView>,
+    /// What somebody changed in the plan's file since piton last read or wrote it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changed_by_hand: Vec<HandChange>,
+}
+
+/// A step that the plan's file says something else about than piton left there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HandChange {
+    #[serde(serialize_with = "shown")]
+    pub step: StepRef,
+    /// How far the file says that it is.
+    #[serde(serialize_with = "as_word")]
+    pub says: FoundState,
 }
 
 /// A merge, for showing.
@@ -475,6 +488,7 @@ pub fn view(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -> R
         total: steps.len(),
         groups: groups(run, &steps),
         steps,
+        changed_by_hand: Vec::new(),
     }
 }
 
@@ -906,6 +920,10 @@ impl StepStatus {
             StepStatus::Skipped { .. } => "skipped",
         }
     }
+}
+
+fn as_word<S: Serializer>(state: &FoundState, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(state.word())
 }
 
 fn rfc3339<S: Serializer>(at: &Millis, to: S) -> Result<S::Ok, S::Error> {

@@ -138,7 +138,7 @@ pub fn open(
         Opened::New(mut log) => {
             log.remember(read.file());
             if log.run().plan().source.is_some() {
-                write_back::remember(project, run, &read.found)?;
+                write_back::remember(project, log.run(), read.as_read())?;
             }
             Ok(OpenedRun::New(log))
         }

@@ -33,7 +33,7 @@ use crate::run::condition::{self, Condition};
 use crate::run::log::Log;
 use crate::run::observe::{Depth, observe};
 use crate::run::runs::{settings_of, trusted};
-use crate::run::write_back::{ByHand, write_back};
+use crate::run::write_back::write_back;
 use crate::trust::Trusted;
 
 mod notes;
@@ -181,8 +181,6 @@ struct Worker<'a> {
     found: Vec<(StepRef, Condition)>,
     /// Keepers in a row that died before they were ready.
     stillborn: u32,
-    /// Steps that somebody changed in the plan file.
-    by_hand: ByHand,
     /// Leave now, whatever the attempts do.
     leaving: Option<Outcome>,
 }
@@ -214,7 +212,6 @@ impl<'a> Worker<'a> {
             stopping: None,
             found: Vec::new(),
             stillborn: 0,
-            by_hand: ByHand::new(),
             leaving: None,
         })
     }
@@ -249,17 +246,9 @@ impl<'a> Worker<'a> {
 
     /// Brings the plan's file up to date; that it cannot be is no reason to stop.
     fn write_back(&mut self) {
-        match write_back(self.project, self.log.run()) {
-            Ok(by_hand) if by_hand == self.by_hand => {}
-            Ok(by_hand) => {
-                for step in by_hand.iter().filter(|step| !self.by_hand.contains(step)) {
-                    let text =
-                        format!("{step} was changed by hand in the plan file: it is left as it is");
-                    self.say(Notice::Warning(text));
-                }
-                self.by_hand = by_hand;
-            }
-            Err(error) => self.say(Notice::Warning(error.to_string())),
+        // Who watches sees for itself what was changed by hand.
+        if let Err(error) = write_back(self.project, self.log.run()) {
+            self.say(Notice::Warning(error.to_string()));
         }
     }
 

@@ -44,6 +44,7 @@ pub(crate) fn read(root: &Node, hint: &Hint<'_>, findings: &mut Findings) -> For
     workers(&mut plan, root, &phases);
     signoff(&mut plan, root, findings);
     contradiction(&plan, root, findings);
+    places_overall(&mut plan, root);
     plan
 }
 
@@ -225,8 +226,32 @@ fn command(node: &Node) -> Option<String> {
 
 fn place(plan: &mut Foreign, id: &StepId, node: &Node) {
     match node.get("status") {
-        Some(status) => plan.place(id, Part::Whole, status.span.clone(), Style::Status),
+        Some(status) => {
+            plan.place(id, Part::Whole, status.span.clone(), Style::Status);
+            for key in ["started_at", "completed_at", "updated_at"] {
+                let end = status.span.end;
+                let (span, style) = match node.get(key) {
+                    Some(time) => (time.span.clone(), Style::Time(key)),
+                    None => (end..end, Style::NoTime(key)),
+                };
+                plan.place(id, Part::Whole, span, style);
+            }
+        }
         None => plan.place_status(id, node),
+    }
+}
+
+/// What the file says of itself is brought along with its items.
+fn places_overall(plan: &mut Foreign, root: &Node) {
+    for key in ["status", "planStatus"] {
+        if let Some(node) = root.get(key) {
+            plan.place_overall(node.span.clone(), Style::Overall(key));
+        }
+    }
+    for key in ["updated_at", "last_updated"] {
+        if let Some(node) = root.get(key) {
+            plan.place_overall(node.span.clone(), Style::Time(key));
+        }
     }
 }
 

@@ -74,7 +74,8 @@ pub(crate) struct Foreign {
 /// Where the file says how far something is.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
-    pub(crate) step: StepId,
+    /// None for the whole plan.
+    pub(crate) step: Option<StepId>,
     pub(crate) part: Part,
     pub(crate) span: Range<usize>,
     pub(crate) style: Style,
@@ -105,6 +106,14 @@ pub(crate) enum Style {
     Passes,
     /// The first key of a JSON object that has no status yet.
     NoStatus,
+    /// A JSON string under this key, about the whole plan.
+    Overall(&'static str),
+    /// The value of this field of a specification.
+    Field(&'static str),
+    /// A JSON string or null under this key: a time that changes with the status.
+    Time(&'static str),
+    /// The end of a value that a time under this key follows, because there is none yet.
+    NoTime(&'static str),
 }
 
 /// Names of other tools' steps as piton's.
@@ -188,7 +197,12 @@ impl Foreign {
     }
 
     pub(crate) fn place(&mut self, step: &StepId, part: Part, span: Range<usize>, style: Style) {
-        self.places.push(Place { step: step.clone(), part, span, style });
+        self.places.push(Place { step: Some(step.clone()), part, span, style });
+    }
+
+    /// A place about the whole plan.
+    pub(crate) fn place_overall(&mut self, span: Range<usize>, style: Style) {
+        self.places.push(Place { step: None, part: Part::Whole, span, style });
     }
 }
 

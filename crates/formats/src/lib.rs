@@ -12,7 +12,7 @@ pub use fields::{Fields, Keys};
 pub use native::agents;
 pub use source::{Finding, PlanError, Severity};
 pub use value::Located;
-pub use write::Progress;
+pub use write::{ByHand, Marks, Progress, Written};
 
 use draft::{Foreign, Place, Style};
 use source::{Findings, Source};
@@ -155,7 +155,8 @@ fn read_text(
     }
     if syntax == Syntax::Yaml && !source.text.trim_start().starts_with(['{', '[']) {
         // A key more in a block is a line more.
-        foreign.places.retain(|place| place.style != Style::NoStatus);
+        let adds_key = |place: &Place| matches!(place.style, Style::NoStatus | Style::NoTime(_));
+        foreign.places.retain(|place| !adds_key(place));
     }
     let draft = std::mem::take(&mut foreign.draft);
     let mut plan = check::plan(draft, source, findings)?;

@@ -8,10 +8,12 @@ use piton_core::event::FoundState;
 use piton_core::ids::ItemRef;
 use piton_core::limits::STEP_ITEMS_MAX;
 use piton_core::plan::shown;
+use piton_core::time::timestamp;
 
 use crate::draft::{DraftStep, Foreign, Part, Style, item};
 use crate::lines::{Fences, Heading, cells, heading, is_separator, lines, stem};
 use crate::source::Findings;
+use crate::write::Progress;
 use crate::{Hint, Located};
 
 /// The phases, in their order, with what is to be done.
@@ -31,6 +33,8 @@ const PHASES: [(&str, &str, &str); 9] = [
     ("final-state", "C3 Final state", "Bring index.md to its final state."),
 ];
 const CLARIFY: usize = 5;
+const LOOP_STATUS: &str = "Loop Status";
+const LAST_ACTIVITY: &str = "Last Activity";
 
 /// A table's row: cells by the lower-case name of their column, with their places.
 type Row<'a> = BTreeMap<String, (std::ops::Range<usize>, &'a str)>;
@@ -67,9 +71,14 @@ pub(crate) fn read(text: &str, hint: &Hint<'_>, findings: &mut Findings) -> Fore
         before = Some(id.to_string());
     }
     gaps(&mut plan, &tables, findings);
-    let status = field("Priority Loop State", "Loop Status");
+    let status = field("Priority Loop State", LOOP_STATUS);
     let iteration = field("Priority Loop State", "Current Iteration");
     progress(&mut plan, status, number(&iteration, 10, findings), findings);
+    for name in [LOOP_STATUS, LAST_ACTIVITY] {
+        if let Some((span, _)) = field("Priority Loop State", name) {
+            plan.place_overall(span, Style::Field(name));
+        }
+    }
     let stale = field("Priority Loop State", "Stale Count");
     number(&stale, 3, findings);
     for section in ["Unified Pending Questions", "Pending Questions"] {
@@ -182,6 +191,24 @@ fn progress(
             }
         }
     }
+}
+
+/// What a field of the loop's state says from now on, once anything was begun.
+pub(crate) fn field(name: &str, progress: &[Progress]) -> Option<String> {
+    if progress.iter().all(|step| step.state == FoundState::Pending) {
+        return None;
+    }
+    if name == LAST_ACTIVITY {
+        return progress.iter().filter_map(|step| step.since).max().map(timestamp);
+    }
+    let first_open = progress.iter().position(|step| !step.state.is_done());
+    Some(match first_open {
+        Some(0) => "scaffolding".to_owned(),
+        Some(1) => "spec_writing".to_owned(),
+        Some(2..CLARIFY) => "validating".to_owned(),
+        Some(_) => "clarifying".to_owned(),
+        None => "completed".to_owned(),
+    })
 }
 
 /// The first number of `n / max`.

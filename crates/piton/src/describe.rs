@@ -16,6 +16,7 @@ use piton_engine::git::worktree::TreeProblem;
 use piton_engine::merge::{Merge, Way};
 use piton_engine::run::condition::{Condition, MadeFrom};
 
+use crate::by_hand;
 use crate::hints;
 use crate::remedy::command;
 use crate::start::from_here;
@@ -208,6 +209,11 @@ pub(crate) fn run_head(view: &RunView, prefixes: &Prefixes, now: Millis) -> Vec<
         let last = span(Duration::from_secs(risk(&step)));
         lines.push(format!("  work not saved yet: the last {last} of {}", step.step));
     }
+    for change in &view.changed_by_hand {
+        let message = by_hand::message(&view.plan_path, change);
+        lines.push(format!("  {}", yellow(&message)));
+        lines.push(format!("    {}", by_hand::command(&view.handle, change)));
+    }
     lines
 }
 
@@ -343,6 +349,11 @@ fn status_phrase(step: &StepView, now: Millis) -> String {
         }
         StepStatus::Completed { commit: Some(commit), .. } => {
             format!("{} {}{}", truth(step.truth), commit.short(), took(step))
+        }
+        StepStatus::Completed { commit: None, .. }
+            if step.attempts.iter().all(|attempt| attempt.state != "completed") =>
+        {
+            "found done in the plan file".to_owned()
         }
         StepStatus::Completed { commit: None, .. } => {
             format!("claimed by its holder, without a commit{}", took(step))

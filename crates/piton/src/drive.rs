@@ -16,11 +16,13 @@ use piton_engine::run::condition::{self, Condition};
 use piton_engine::run::log::Log;
 use piton_engine::run::observe::{Depth, look, observe};
 use piton_engine::run::runs::{self, GoOn};
+use piton_engine::run::write_back::changed_by_hand;
 use piton_engine::watch::{Seen, Watcher};
 use piton_engine::worker::{self, Ended, Notice, Outcome, Started};
 use serde_json::json;
 
 use crate::answer::Answer;
+use crate::by_hand;
 use crate::describe::{answer_commands, completed_of, open_questions, steps_done};
 use crate::error::{Detail, Kind, Problem, interrupted};
 use crate::hints::{About, start_over_shown};
@@ -84,6 +86,7 @@ pub(crate) fn drive(
     let about = |log: &Log, error| About::run(project, log).problem(error);
     // Before anything is recorded: nothing could be started.
     runs::trusted(project, &log).map_err(|error| about(&log, error))?;
+    by_hand::settle(ui, project, &mut log)?;
     if how.go_on.terms.restart {
         for (step, kept) in claims::keep_before_restart(project, &mut log, &how.go_on.terms)? {
             ui.talk(format!("step {step}: begins again from its base"));
@@ -108,6 +111,7 @@ pub(crate) fn drive(
 /// Watches a run that others drive; ends with it, or once nothing of it moves.
 pub(crate) fn look_on(ui: &Ui, project: &Project, log: Log) -> Result<Answer, Problem> {
     refuse_inside(&log, "watch")?;
+    by_hand::tell(ui, log.run(), &changed_by_hand(project, log.run()));
     let watch = Watcher::start(project, &log)?;
     let mut watching = Watching::new(ui, project, log, Manner::LooksOn);
     watching.show_present();
@@ -237,6 +241,7 @@ impl<'a> Watching<'a> {
                 match (seen, self.manner) {
                     (Seen::Event(event), _) => self.progress.event(self.log.run(), &event),
                     (Seen::Notice(notice), _) => self.progress.hear(self.log.run(), notice),
+                    (Seen::ByHand(changes), _) => by_hand::tell(self.ui, self.log.run(), &changes),
                     (Seen::Ended(end), _) => ended = Some(end),
                     (Seen::WorkerGone, Manner::Drives) => self.start_again()?,
                     (Seen::Signal(cause), Manner::Drives) => self.signal(cause)?,

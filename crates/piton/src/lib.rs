@@ -10,6 +10,7 @@ pub mod exit;
 pub mod reference;
 
 mod answer;
+mod by_hand;
 mod cli;
 mod describe;
 mod drive;

@@ -3,7 +3,7 @@
 
 use super::{clipped, nothing, one};
 use crate::decided::Decided;
-use crate::event::Event;
+use crate::event::{Event, Found, FoundState};
 use crate::ids::{HostId, StepRef};
 use crate::question::Question;
 use crate::refusal::Refusal;
@@ -43,6 +43,25 @@ pub(super) fn retryable(run: &Run, step: &StepRef) -> Result<(), Refusal> {
         }
         None => Ok(()),
     }
+}
+
+/// A step that somebody has cannot be found done: its holder says so itself.
+pub(super) fn decide_find(run: &Run, step: &StepRef) -> Result<Decided, Refusal> {
+    let id = || step.clone();
+    let (_, state) = run.step(step).ok_or_else(|| Refusal::UnknownStep(id()))?;
+    match &state.phase {
+        Phase::Held { .. } => return Err(Refusal::StillHeld(id())),
+        Phase::Completed { .. } => return Ok(nothing()),
+        Phase::Skipped { .. } => return Err(Refusal::Skipped(id())),
+        Phase::Pending { .. }
+        | Phase::Failed { .. }
+        | Phase::Interrupted { .. }
+        | Phase::Suspended { .. } => {}
+    }
+    let state = FoundState::Completed { commit: None };
+    let (items, substeps) = (Vec::new(), Vec::new());
+    let decided = one(Event::Found(Found { step: id(), state, items, substeps }));
+    Ok(if run.lacks_only(step) { decided.freeing_key() } else { decided })
 }
 
 pub(super) fn decide_skip(

@@ -548,12 +548,14 @@ impl Step {
         }
     }
 
-    /// What the plan's file said, before anything else: a step that was at work is taken up again, one that
-    /// had failed waits for somebody to retry it.
+    /// What the plan's file says. When the run is opened, a step that was at work is taken up again, and one
+    /// that had failed waits for somebody to retry it; later only what is done is found.
     fn found(&mut self, found: &Found, record: &Record) -> Option<()> {
-        if *self != Step::default() {
+        let is_first = *self == Step::default();
+        if self.is_done() || self.attempt().is_some() || !(is_first || found.state.is_done()) {
             return None;
         }
+        self.void_questions();
         self.checklist.completed.extend(found.substeps.iter().cloned());
         self.checklist.marks.extend(found.items.iter().map(|item| (item.clone(), Mark::Done)));
         let (at, held_back) = (record.at, None);

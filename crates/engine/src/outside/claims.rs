@@ -42,7 +42,9 @@ pub use claim_writes::{
 };
 pub(crate) use claim_writes::{stale, submit};
 pub use owner::{ClaimName, claim_of, held_in, lost};
-pub use release::{ReleaseAnswer, ResetAnswer, keep_before_restart, release, reset, retry, skip};
+pub use release::{
+    ReleaseAnswer, ResetAnswer, find, keep_before_restart, release, reset, retry, skip,
+};
 
 /// What `claim` asks for.
 pub struct ClaimAsk<'a> {

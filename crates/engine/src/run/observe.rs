@@ -24,6 +24,7 @@ use crate::project::Project;
 use crate::run::log::Log;
 use crate::run::runs::settings_of;
 use crate::run::snapshot_history::{KnownSnapshot, unrecorded};
+use crate::run::write_back::changed_by_hand;
 
 /// How closely to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +69,10 @@ pub fn look(project: &Project, log: &Log, depth: Depth) -> Result<RunView, Engin
     let leases = log.store().leases(run.opened.run)?;
     let now = log.now()?;
     let mut view = view(&run, &observed, &leases, &now);
+    // Of one that is over, the file may be another run's.
+    if !run.is_completed() && run.abandoned.is_none() {
+        view.changed_by_hand = changed_by_hand(project, &run);
+    }
     for (step, attempt) in run.held() {
         let signs = project.folder(attempt.id).signs();
         let active = signs.iter().filter_map(|path| machine::modified(path)).max();

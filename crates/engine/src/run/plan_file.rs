@@ -14,7 +14,7 @@ use piton_core::ids::{AgentName, Handle, Hash, Hashing};
 use piton_core::limits::PLAN_BYTES_MAX;
 use piton_core::plan::{self, Plan, PlanFormat, PlanStep, agent_of};
 use piton_core::run::Run;
-use piton_formats::{Counts, Finding, Hint};
+use piton_formats::{Counts, Finding, Hint, Marks};
 use piton_store::RunKey;
 
 use crate::config::Settings;
@@ -65,8 +65,9 @@ pub struct PlanRead {
     bytes: Vec<u8>,
     /// Who does its steps, where somebody said so.
     agent: Option<AgentName>,
-    /// What the file claims of progress.
+    /// What the file claims of progress, and how its places say it.
     pub(crate) found: Vec<Found>,
+    marks: Marks,
     pub format: PlanFormat,
     pub counts: Counts,
     /// What a run does not follow.
@@ -92,6 +93,7 @@ pub fn read_plan(path: &Path, how: &ReadAs) -> Result<PlanRead, EngineError> {
     let named = full.to_string_lossy();
     let reading = piton_formats::read(&bytes, &Hint { path: &named, format: how.format })
         .map_err(|source| EngineError::Plan { path: path.to_owned(), source })?;
+    let marks = reading.marks();
     let mut plan = match &how.agent {
         Some(agent) => reading.plan.assigned(agent),
         None => reading.plan,
@@ -104,6 +106,7 @@ pub fn read_plan(path: &Path, how: &ReadAs) -> Result<PlanRead, EngineError> {
         plan: Arc::new(plan),
         bytes,
         agent: how.agent.clone(),
+        marks,
         found: reading.found,
         format: reading.format,
         counts: reading.counts,
@@ -125,7 +128,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = std::fs::canonicalize(path)?;
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    let new = folder.join(format!(".{name}.piton-new"));
+    let new = folder.join(format!(".{name}.piton-{}", std::process::id()));
     let mut file = File::create(&new)?;
     let written = std::fs::metadata(&path)
         .and_then(|old| file.set_permissions(old.permissions()))
@@ -170,6 +173,11 @@ impl PlanRead {
             self.plan = Arc::new(Plan::clone(&self.plan).assigned(only));
         }
         self
+    }
+
+    /// What the file said when it was read, for who compares it later.
+    pub(crate) fn as_read(&self) -> (&[u8], &Marks) {
+        (&self.bytes, &self.marks)
     }
 
     /// What tells that the file is still the same.

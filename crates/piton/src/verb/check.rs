@@ -5,6 +5,7 @@ use piton_core::ids::ItemRef;
 use piton_engine::outside::claims;
 use serde_json::json;
 
+use crate::by_hand;
 use crate::error::{Kind, Problem};
 use crate::target::{ByClaim, Target, Which, is_step_known, words};
 use crate::ui::Ui;
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let names: Vec<String> = items.iter().map(ToString::to_string).collect();
     let _ = ui.line(format!("step {}: {} {word}", target.step, names.join(", ")));
     let data = target.answer(json!({ "fence": fence, "items": items, "state": word }));
-    Ok(Answer::new(data).after_writing(target.log.store()))
+    Ok(by_hand::written(ui, &target.project, &target.log, data))
 }
 
 /// Where the step is known numbers alone are items; elsewhere the run and the step come first.

@@ -12,6 +12,7 @@ use piton_engine::outside::claims::{self, ClaimAnswer, ClaimAsk, Unclaimable};
 use piton_engine::project::Project;
 use piton_engine::run::log::Log;
 
+use crate::by_hand;
 use crate::error::{Kind, Problem};
 use crate::hints::About;
 use crate::plan_drift::Accepting;
@@ -143,7 +144,7 @@ fn told(ui: &Ui, project: &Project, log: &Log, answer: &ClaimAnswer) -> Result<A
         let plan = verb::plan_from_here(project, &log.run().opened.plan_path);
         ui.hint(format!("a new run: `piton open {plan} --fresh`"));
     }
-    Ok(Answer::new(verb::json(answer)).after_writing(log.store()))
+    Ok(by_hand::written(ui, project, log, verb::json(answer)))
 }
 
 fn lines(ui: &Ui, answer: &ClaimAnswer) -> Result<(), Problem> {

@@ -1,15 +1,19 @@
 //! `piton complete`: a holder says that its step is done. Strict: what is open is not done.
 
 use piton_core::decide;
+use piton_core::event::{FoundState, Truth};
 use piton_core::ids::Fence;
 use piton_core::view::run_branch;
 use piton_engine::outside::claims;
 use piton_engine::outside::complete::{Delivered, claimed_head, complete_with, delivered, is_due};
+use piton_engine::run::write_back::changed_by_hand;
 use serde_json::json;
 
+use crate::by_hand;
 use crate::describe::omission;
 use crate::error::{Kind, Problem};
 use crate::target::{ByClaim, Target, Which, tell_kept, words};
+use crate::text::plain;
 use crate::trust_prompt::Consent;
 use crate::ui::Ui;
 use crate::verb::Answer;
@@ -51,12 +55,19 @@ pub(crate) struct Args {
     #[arg(long, requires = "reason")]
     force: bool,
 
+    /// Take it as completed, unchecked, because the plan's file was changed to say so
+    #[arg(long, conflicts_with_all = ["commit", "force", "fence", "worktree"])]
+    found: bool,
+
     /// Why the open items do not matter
     #[arg(long, value_name = "WHY", requires = "force", value_parser = words, allow_hyphen_values = true)]
     reason: Option<String>,
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    if args.found {
+        return find(args, ui);
+    }
     let mut target = Target::claimed(&args.which, &args.by)?;
     let fence = match (target.named()?, args.force) {
         (Some(fence), _) => fence,
@@ -100,7 +111,36 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         "total_remaining": left,
         "all_completed": all,
     }));
-    Ok(Answer::new(data).after_writing(target.log.store()))
+    Ok(by_hand::written(ui, &target.project, &target.log, data))
+}
+
+/// What the plan's file says, without a claim.
+fn find(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let mut target = Target::find(&args.which)?;
+    let run = target.log.run();
+    let is_said = changed_by_hand(&target.project, run).iter().any(|change| {
+        change.step == target.step && matches!(change.says, FoundState::Completed { .. })
+    });
+    let is_done = run.step(&target.step).is_some_and(|(_, state)| state.is_completed());
+    if !is_said && !is_done {
+        let message =
+            format!("{} does not say that {} is done", plain(&run.opened.plan_path), target.step);
+        let hint = "mark it there first; or claim it, and complete that claim";
+        return Err(Problem::new(Kind::Refused, message).hint(hint));
+    }
+    let Target { project, log, step, .. } = &mut target;
+    let kept = claims::find(project, log, step).map_err(|error| target.told(error))?;
+    let run = target.log.run();
+    let _ = ui.line(format!("step {}: completed, as found in the plan file", target.step));
+    tell_kept(ui, &kept);
+    let data = target.answer(json!({
+        "completed": true,
+        "truth": Truth::Claimed,
+        "kept": kept.kept,
+        "total_remaining": run.count_remaining(),
+        "all_completed": run.is_completed(),
+    }));
+    Ok(by_hand::written(ui, &target.project, &target.log, data))
 }
 
 /// With a commit: what is executed on it has to be trusted first. Nothing is needed where the

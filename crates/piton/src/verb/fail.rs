@@ -3,6 +3,7 @@
 use piton_engine::outside::claims;
 use serde_json::json;
 
+use crate::by_hand;
 use crate::error::Problem;
 use crate::target::{ByClaim, Target, Which, tell_kept, tell_stopped, words};
 use crate::ui::Ui;
@@ -49,5 +50,5 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         "retries_left": left,
         "kept": kept.kept,
     }));
-    Ok(Answer::new(data).after_writing(target.log.store()))
+    Ok(by_hand::written(ui, &target.project, &target.log, data))
 }

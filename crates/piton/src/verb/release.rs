@@ -6,6 +6,7 @@ use piton_core::refusal::Refusal;
 use piton_core::run::Attempt;
 use piton_engine::outside::claims::{self, ReleaseAnswer};
 
+use crate::by_hand;
 use crate::error::{Kind, Problem};
 use crate::target::{ByClaim, Target, Which, tell_kept, tell_stopped};
 use crate::text::plain;
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let _ = ui.line(format!("step {}: released; it was claimed by {by}", target.step));
     tell_kept(ui, &answer.kept);
     let _ = tell_stopped(ui, &target);
-    Ok(Answer::new(verb::json(answer)).after_writing(target.log.store()))
+    Ok(by_hand::written(ui, &target.project, &target.log, verb::json(answer)))
 }
 
 pub(crate) fn release(target: &mut Target, fence: Option<Fence>) -> Result<ReleaseAnswer, Problem> {

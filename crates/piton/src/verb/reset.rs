@@ -4,6 +4,7 @@ use piton_engine::outside::claims::{self, ResetAnswer};
 use piton_engine::run::snapshot_history::place_for;
 use serde_json::json;
 
+use crate::by_hand;
 use crate::error::{Kind, Problem};
 use crate::target::{ByClaim, Target, Which, tell_kept, tell_stopped, words};
 use crate::ui::Ui;
@@ -74,7 +75,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     }
     let data =
         target.answer(json!({ "reset": reset, "dependants": dependants, "kept": kept.kept }));
-    Ok(Answer::new(data).after_writing(target.log.store()))
+    Ok(by_hand::written(ui, &target.project, &target.log, data))
 }
 
 /// The claim that is reset with its step: the holder's own, or by force anybody's.

@@ -21,9 +21,11 @@ use piton_engine::run::observe::{Depth, has_worker, look, observe};
 use piton_engine::run::plan_file;
 use piton_engine::run::runs::{self, GoOn};
 use piton_engine::run::snapshot_history::refuse_log_behind;
+use piton_engine::run::write_back::changed_by_hand;
 use piton_engine::tidy::abandon::is_untouched;
 use serde_json::{Value, json};
 
+use crate::by_hand;
 use crate::describe::{Prefixes, condition_lines, run_head, steps_done};
 use crate::drive::{Drive, Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
@@ -423,6 +425,7 @@ pub(crate) fn finished(
     let view = look(project, log, Depth::Locks)?;
     let steps = steps_done(&view);
     ui.line(format!("{} is completed: {steps}", bold(view.handle.as_str())))?;
+    by_hand::tell(ui, log.run(), &changed_by_hand(project, log.run()));
     if let Some(again) = again {
         ui.hint(format!("run it all again: `{again}`"));
     }

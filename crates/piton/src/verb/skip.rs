@@ -3,6 +3,7 @@
 use piton_engine::outside::claims;
 use serde_json::json;
 
+use crate::by_hand;
 use crate::error::Problem;
 use crate::target::{Target, Which, tell_kept, words};
 use crate::text::bold;
@@ -46,5 +47,5 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     }
     let completed = run.is_completed();
     let data = json!({ "skipped": true, "completed": completed, "kept": kept.kept });
-    Ok(Answer::new(target.answer(data)).after_writing(target.log.store()))
+    Ok(by_hand::written(ui, &target.project, &target.log, target.answer(data)))
 }

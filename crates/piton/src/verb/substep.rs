@@ -4,6 +4,7 @@ use piton_core::ids::SubstepId;
 use piton_engine::outside::claims;
 use serde_json::json;
 
+use crate::by_hand;
 use crate::error::{Kind, Problem};
 use crate::target::{ByClaim, Target};
 use crate::ui::Ui;
@@ -46,5 +47,5 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let _ = ui.line(format!("step {}: substep {substep} completed", target.step));
     let more = json!({ "fence": fence, "substep": substep, "completed": true });
     let data = target.answer(more);
-    Ok(Answer::new(data).after_writing(target.log.store()))
+    Ok(by_hand::written(ui, &target.project, &target.log, data))
 }

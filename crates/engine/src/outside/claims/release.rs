@@ -140,6 +140,17 @@ pub fn skip(
     Ok(kept)
 }
 
+/// Takes a step as completed because the plan's file says so; its work is kept, and nothing of it lands.
+pub fn find(project: &Project, log: &mut Log, step: &StepRef) -> Result<Kept, EngineError> {
+    bury_the_dead(project, log, Some(step))?;
+    let kept = keep_work(project, log, step)?;
+    log.submit(&Command::Find { step: step.clone() })?;
+    if log.run().is_completed() {
+        let _stays_then = places::put_away(project, log);
+    }
+    Ok(kept)
+}
+
 /// Keeps what is in the tree of a step that nobody holds: its tree of the pool, or the worktree of whoever
 /// worked on it last from outside. Without one, the step's last snapshot has it.
 fn keep_work(project: &Project, log: &Log, step: &StepRef) -> Result<Kept, EngineError> {
