@@ -325,6 +325,7 @@ impl<'a> About<'a> {
         let named = self.claim.and_then(|claim| claim.worktree);
         let from = named.map(Path::display).map(|path| path.to_string());
         let from = from.or_else(|| self.place_of(step, given?));
+        let from = from.filter(|path| Path::new(path).is_dir());
         let from = from.map_or_else(|| ".".to_owned(), |path| word(&path));
         format!("piton claim {} --step {step} --worktree {from}", self.run.opened.handle)
     }

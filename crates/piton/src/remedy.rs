@@ -19,6 +19,9 @@ use piton_engine::{ALLOW_NETWORK_FS, Damage, StoreError, Unsafe};
 
 use crate::text::plain;
 
+/// The plan that is meant where none is named.
+pub(crate) const PLAN: &str = "plan.toml";
+
 /// Claims that are named, at most: more would not be read.
 const NAMED_MAX: usize = 3;
 
@@ -76,7 +79,7 @@ pub(crate) fn of(error: &EngineError) -> Option<String> {
         EngineError::Worktree { .. } => {
             Some("name a folder that is there; a claim can also be named by its --fence".into())
         }
-        EngineError::NoRuns => Some("`piton init` writes a first plan; `piton run --help` says how to run one".into()),
+        EngineError::NoRuns => Some(first_run()),
         EngineError::StillAlive { handle, living } => Some(format!(
             "first {}; or give the whole run up: `piton abandon {handle} --yes`; or go on with it: \
              leave --fresh out",
@@ -132,6 +135,21 @@ pub(crate) fn of(error: &EngineError) -> Option<String> {
     }
 }
 
+/// Where nothing was ever run: of the plan that is there, else of one that is still to be written.
+pub(crate) fn first_run() -> String {
+    match Path::new(PLAN).is_file() {
+        true => begin(PLAN),
+        false => "write a first plan: `piton init`".to_owned(),
+    }
+}
+
+/// What begins a run of a plan.
+pub(crate) fn begin(plan: &str) -> String {
+    format!(
+        "run it: `piton run {plan}`; or open it and take a step: `piton claim {plan} --worktree .`"
+    )
+}
+
 /// Where a run needs trust to go on.
 pub(crate) fn trust_first(plan: &Path, run: &Handle) -> String {
     let plan = word(&plan.display().to_string());
@@ -141,9 +159,7 @@ pub(crate) fn trust_first(plan: &Path, run: &Handle) -> String {
 /// The remedy of an error of the store.
 fn of_store(error: &StoreError) -> String {
     match error {
-        StoreError::Missing { .. } => {
-            "`piton init` writes a first plan; `piton run --help` says how to run one".to_owned()
-        }
+        StoreError::Missing { .. } => first_run(),
         StoreError::Damaged { damage: Damage::Newer { .. }, .. } => {
             "use the newer piton that wrote it; `piton doctor` shows which store is used".to_owned()
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use piton_core::event::{Cause, Entry};
+use piton_core::event::Entry;
 use piton_core::ids::StepRef;
 use piton_core::limits::CONTINUE_PERCENT_MIN;
 use piton_core::plan::Work as StepWork;
@@ -11,6 +11,7 @@ use piton_core::resume_view::ResumeView;
 use piton_core::run::Run;
 use serde_json::{Value, json};
 
+use crate::describe::cause_words;
 use crate::text::{clipped, plain, span, table};
 
 /// The longest question that is shown in full among what would be done.
@@ -193,7 +194,7 @@ fn reason(run: &Run, (step, entry): (&StepRef, Entry), because: &Because) -> Str
     match because {
         Because::NeedsMet => String::new(),
         Because::Interrupted(cause) => {
-            format!(" (interrupted: {}{})", Cause::as_str(*cause), too_little(run, step, entry))
+            format!(" ({}{})", cause_words(*cause), too_little(run, step, entry))
         }
         Because::Failed(why) => format!(" (retry: it {})", plain(&why.to_string())),
         Because::Answered => " (as was answered)".to_owned(),

@@ -12,11 +12,9 @@ use piton_engine::run::runs;
 use piton_engine::{Access, Store, StoreError};
 
 use crate::error::{Kind, Problem};
+use crate::remedy::{PLAN, begin};
 use crate::text;
 use crate::typed::{instead, is_verb};
-
-/// The plan that is meant where none is named.
-const PLAN: &str = "plan.toml";
 
 /// Verbs that take a step behind the run.
 const TAKE_STEPS: [&str; 6] = ["diff", "log", "release", "reset", "show", "stop"];
@@ -106,9 +104,7 @@ fn unfound(
     if Path::new(asked).is_file() {
         let plan = word(asked);
         let problem = Problem::new(Kind::NoSuchRun, format!("there is no run of {plan} yet"));
-        return problem.hint(format!(
-            "run it: `piton run {plan}`; or open it and take a step: `piton claim {plan} --worktree .`"
-        ));
+        return problem.hint(begin(&plan));
     }
     let parted = asked.rsplit_once('/').zip(within).and_then(|((run, step), (project, store))| {
         let log = runs::find(project, store, Some(run)).ok()?;

@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use crate::error::{Kind, Problem};
 use crate::hints::{About, NamedClaim};
 use crate::plan_drift::{self, OnChange};
+use crate::remedy::first_run;
 use crate::start;
 use crate::text::plain;
 use crate::typed::again;
@@ -195,7 +196,7 @@ impl Target {
             )
             .hint(format!(
                 "in the worktree that it was claimed from: `{}`; or --fence with the number \
-                         that `piton claim` answered",
+                         that the claim answered",
                 again("--worktree .")
             ))),
         }
@@ -323,9 +324,7 @@ fn existing(project: &Project, asked: Option<&str>) -> Result<Log, Problem> {
         (Err(problem), Some(asked)) if problem.kind == Kind::NoSuchRun => {
             Err(missing(asked).unwrap_or(problem))
         }
-        (Err(problem), None) if !project.has_store() => Err(problem.hint(
-            "`piton init` writes a first plan; `piton claim --help` says how to take a step of one",
-        )),
+        (Err(problem), None) if !project.has_store() => Err(problem.hint(first_run())),
         (found, _) => found,
     }
 }

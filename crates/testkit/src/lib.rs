@@ -11,16 +11,15 @@
 pub mod crash;
 pub mod piton;
 pub mod processes;
+mod programs;
 pub mod runs;
 pub mod sandbox;
 pub mod sim;
 pub mod terminal;
 pub mod wait;
 
-mod fake_agent;
-
 pub use crash::{CrashPoint, POINTS, Who};
-pub use piton::{Output, Piton, Running, look_at_every_output};
+pub use piton::{Output, Piton, Place, Running, Typed, look_at_every_output};
 pub use processes::{Process, alive, kill9, signal};
 pub use rustix::process::Signal;
 pub use sandbox::{Sandbox, shell_word, toml_string};

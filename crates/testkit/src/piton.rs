@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -25,13 +25,14 @@ pub struct Piton {
     /// What was printed goes to `<captured>.stdout` and `.stderr`.
     captured: PathBuf,
     deadline: Duration,
-    /// What every process of the sandbox carries.
+    /// The sandbox, and what every process of it carries.
+    root: PathBuf,
     mark: String,
 }
 
 impl Piton {
-    pub(crate) fn new(command: Command, captured: PathBuf, mark: String) -> Piton {
-        Piton { command, captured, deadline: DEADLINE, mark }
+    pub(crate) fn new(command: Command, captured: PathBuf, root: PathBuf, mark: String) -> Piton {
+        Piton { command, captured, deadline: DEADLINE, root, mark }
     }
 
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Piton {
@@ -79,7 +80,10 @@ impl Piton {
         self.command.stderr(File::create(&stderr).expect("a file for stderr"));
         self.command.process_group(0);
         match self.command.spawn() {
-            Ok(child) => Running { child, stdout, stderr, mark: self.mark },
+            Ok(child) => {
+                let place = Place { command: self.command, root: self.root, mark: self.mark };
+                Running { child, stdout, stderr, place }
+            }
             Err(problem) => panic!("{:?} does not start: {problem}", self.command.get_program()),
         }
     }
@@ -97,7 +101,7 @@ pub struct Running {
     child: Child,
     stdout: PathBuf,
     stderr: PathBuf,
-    mark: String,
+    place: Place,
 }
 
 impl Running {
@@ -144,7 +148,7 @@ impl Running {
     /// end.
     #[track_caller]
     pub fn kill9(self) -> Output {
-        let mark = self.mark.clone();
+        let mark = self.place.mark.clone();
         let output = self.kill9_alone();
         for worker in workers(&mark) {
             kill9(worker);
@@ -170,7 +174,7 @@ impl Running {
                 let (code, signal) = (status.code(), status.signal());
                 let output = Output { code, signal, stdout, stderr };
                 if let Some(look) = LOOK.get() {
-                    look(&output);
+                    look(&self.place, &output);
                 }
                 output
             }
@@ -205,12 +209,96 @@ pub(crate) fn workers(mark: &str) -> Vec<u32> {
     found.filter(|found| found.command.contains(" worker --run ")).map(|found| found.pid).collect()
 }
 
+/// What has not ended by then is at work.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+type Look = fn(&Place, &Output);
+
 /// What looks at the output of every piton.
-static LOOK: OnceLock<fn(&Output)> = OnceLock::new();
+static LOOK: OnceLock<Look> = OnceLock::new();
 
 /// From now on, whatever a piton prints in this test program is looked at.
-pub fn look_at_every_output(look: fn(&Output)) {
+pub fn look_at_every_output(look: Look) {
     let _the_same_already = LOOK.set(look);
+}
+
+/// Where a piton was started: its folder, its environment, its sandbox.
+#[derive(Debug)]
+pub struct Place {
+    command: Command,
+    root: PathBuf,
+    mark: String,
+}
+
+impl Place {
+    /// What a command says that is typed there.
+    #[track_caller]
+    pub fn typed(&self, command: &str) -> Output {
+        let ended = self.shell(command).output().expect("a shell");
+        Output::of(ended.status, &ended.stdout, &ended.stderr)
+    }
+
+    /// What becomes of a command that is typed in a copy of the sandbox, at the same path.
+    #[track_caller]
+    pub fn typed_in_a_copy(&self, command: &str) -> Typed {
+        if !processes_with_env(&[&self.mark]).is_empty() {
+            return Typed::Busy;
+        }
+        let aside = self.root.with_extension("aside");
+        fs::rename(&self.root, &aside).expect("the sandbox can be moved");
+        let copied = Command::new("cp").args(["-a"]).args([&aside, &self.root]).status();
+        assert!(copied.expect("cp").success(), "the sandbox can be copied");
+        let (stdout, stderr) = (self.root.join("typed.stdout"), self.root.join("typed.stderr"));
+        let mut shell = self.shell(command);
+        shell
+            .stdout(File::create(&stdout).expect("a file"))
+            .stderr(File::create(&stderr).expect("a file"));
+        let mut shell = shell.spawn().expect("a shell");
+        let ended = poll(PATIENCE, || match shell.try_wait().expect("a child can be waited for") {
+            Some(status) => Ok(Some(status)),
+            None if is_kept(&self.mark) => Ok(None),
+            None => Err(()),
+        });
+        let read = |path| fs::read(path).unwrap_or_default();
+        let output =
+            ended.ok().flatten().map(|status| Output::of(status, &read(&stdout), &read(&stderr)));
+        while let Some(left) = processes_with_env(&[&self.mark]).first() {
+            kill9(left.pid);
+        }
+        let _its_end = shell.wait();
+        fs::remove_dir_all(&self.root).expect("the copy can be removed");
+        fs::rename(&aside, &self.root).expect("the sandbox can be moved back");
+        output.map_or(Typed::Works, Typed::Ended)
+    }
+
+    fn shell(&self, command: &str) -> Command {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", command]).stdin(Stdio::null()).env_clear();
+        if let Some(folder) = self.command.get_current_dir() {
+            shell.current_dir(folder);
+        }
+        shell.envs(self.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let path = shell.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, path)| path);
+        let path = path.unwrap_or_default().to_string_lossy().into_owned();
+        shell.env("PATH", format!("{path}:{}", self.root.join("bin").display()));
+        shell.env_remove("PITON_CRASH_AT");
+        shell
+    }
+}
+
+/// What became of a command that was typed.
+#[derive(Debug)]
+pub enum Typed {
+    Ended(Output),
+    /// It has started an attempt, or something else that lasts.
+    Works,
+    /// It was not typed: something runs in the sandbox, of which there is no copy.
+    Busy,
+}
+
+/// Whether a keeper works in a sandbox.
+fn is_kept(mark: &str) -> bool {
+    processes_with_env(&[mark]).iter().any(|found| found.command.contains(" keeper --"))
 }
 
 /// How a piton ended and what it printed.
@@ -224,6 +312,12 @@ pub struct Output {
 }
 
 impl Output {
+    fn of(status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> Output {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(stdout), text(stderr));
+        Output { code: status.code(), signal: status.signal(), stdout, stderr }
+    }
+
     /// Asserts the exit status.
     #[track_caller]
     pub fn expect_code(self, code: i32) -> Output {

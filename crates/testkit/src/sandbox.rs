@@ -13,9 +13,9 @@ use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
 use crate::crash::CrashPoint;
-use crate::fake_agent;
 use crate::piton::{Piton, workers};
 use crate::processes::{Process, kill_marked, processes_with_env};
+use crate::programs;
 use crate::wait::{DEADLINE, poll, wait_for};
 
 /// The variable with the mark.
@@ -169,7 +169,7 @@ impl Sandbox {
         let mut command = self.command(&self.binary);
         command.args(args);
         let captured = self.root.join("captured").join(self.next().to_string());
-        Piton::new(command, captured, self.mark.clone())
+        Piton::new(command, captured, self.root.clone(), self.mark.clone())
     }
 
     /// Any program with the sandbox's environment, in the repository, without input.
@@ -203,7 +203,13 @@ impl Sandbox {
     /// The fake agent's program, built if need be.
     #[track_caller]
     pub fn fake_agent(&self) -> PathBuf {
-        fake_agent::beside(&self.binary)
+        programs::beside(&self.binary, "fake-agent")
+    }
+
+    /// The program of the stub of a model, built if need be.
+    #[track_caller]
+    pub fn stub_model(&self) -> PathBuf {
+        programs::beside(&self.binary, "stub-model")
     }
 
     /// A line for the shell that runs a script of the fake agent: `run = …` of a plain step.

@@ -445,11 +445,14 @@ fn dry_run(ui: &Ui, foresight: &Foresight<'_>) -> Result<Answer, Problem> {
     let row = |(n, recovery): (usize, &Recovery)| {
         vec![format!("{:>3}", n + 1), recovery.step.to_string(), done(run, recovery)]
     };
-    let lines = table(&plan.steps.iter().enumerate().map(row).collect::<Vec<_>>());
+    let rows: Vec<Vec<String>> = plan.steps.iter().enumerate().map(row).collect();
+    let names = rows.iter().map(|row| row[1].chars().count()).max().unwrap_or_default();
+    let indent = " ".repeat(names + "  1    ".len());
+    let lines = table(&rows);
     for (line, recovery) in lines.into_iter().zip(&plan.steps) {
         ui.line(line)?;
         if let Action::Bury { .. } = recovery.action {
-            ui.line(dim(&format!("    {BURIED} first")))?;
+            ui.line(dim(&format!("{indent}first: {BURIED}")))?;
         }
         for line in foresight.conditions_of(&recovery.step) {
             ui.line(line)?;

@@ -43,6 +43,7 @@ mod preflight;
 mod purging;
 mod questions;
 mod races;
+mod real_agents;
 mod recovery;
 mod resuming;
 mod rivals;

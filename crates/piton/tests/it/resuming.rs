@@ -80,7 +80,7 @@ fn a_terminal_is_told_what_will_be_done_and_enter_does_it() {
       plan.toml · 1 of 4 steps completed · started T · active T
       found     work: its attempt is dead; what it left is kept
       skip      before: done
-      continue  work: in its tree (interrupted: process_kill)
+      continue  work: in its tree (killed)
       wait      after: needs work
       wait      other: at most 1 at once
       lost      about T of work (N %)

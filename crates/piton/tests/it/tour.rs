@@ -165,12 +165,12 @@ fn the_first_look_in_the_morning() {
           1  schema-tables  skip: done
           2  schema-seed    skip: done
           3  auth-login     skip: done
-          4  auth-tokens    continue in its tree (interrupted: process_kill)
-            record that its attempt is dead, keep what it left first
+          4  auth-tokens    continue in its tree (killed)
+                            first: record that its attempt is dead, keep what it left
           5  auth-logout    wait: needs auth-tokens
           6  api-routes     skip: done
-          7  api-errors     continue in its tree (interrupted: process_kill)
-            record that its attempt is dead, keep what it left first
+          7  api-errors     continue in its tree (killed)
+                            first: record that its attempt is dead, keep what it left
           8  api-limits     wait: needs api-errors
           9  web-shell      wait: at most 2 at once
          10  web-forms      wait: needs web-shell
@@ -185,7 +185,7 @@ fn the_first_look_in_the_morning() {
           plan.toml · 4 of 12 steps completed · started 8h ago · active 8h ago
           found     auth-tokens, api-errors: its attempt is dead; what it left is kept
           skip      schema-tables, schema-seed, auth-login, api-routes: done
-          continue  auth-tokens, api-errors: in its tree (interrupted: process_kill)
+          continue  auth-tokens, api-errors: in its tree (killed)
           wait      auth-logout: needs auth-tokens
           wait      api-limits: needs api-errors
           wait      web-shell, docs-guide: at most 2 at once

@@ -158,7 +158,7 @@ fn what_is_missing_on_a_command_line_is_what_is_asked_for() {
     // Before there is any run.
     let start = hint(&sandbox, "E064", &["start", "plan.toml", "jwt", "--worktree", &one]);
     assert_eq!(commands(&start)[0][..3], ["piton", "claim", "plan.toml"], "{start}");
-    assert!(hint(&sandbox, "E064", &["start"]).contains("piton claim --help"));
+    assert!(hint(&sandbox, "E064", &["start"]).contains("piton claim plan.toml"));
     for verb in [&["claim", "nope.toml", "--worktree", &one][..], &["start", "nope.toml", "jwt"]] {
         let (_, code, message) = refused(&sandbox, verb);
         assert_eq!(code, "E060", "{message}");
