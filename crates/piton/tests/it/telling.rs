@@ -172,8 +172,7 @@ fn looks(command: &str) -> bool {
         command.strip_prefix(*verb).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     };
     let dry = command.ends_with("--help") || command.ends_with("--dry-run");
-    dry || LOOKS.iter().any(|verb| is(verb)) && !command.contains("--apply")
-        || command.ends_with(" status")
+    dry || LOOKS.iter().any(is) && !command.contains("--apply") || command.ends_with(" status")
 }
 
 /// How a look ends at something bad.
