@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use uuid::Uuid;
+use uuid::{Builder, Uuid, Version};
 
 use crate::limits::NAME_MAX;
 
@@ -133,6 +133,14 @@ uuid_id!(
     /// What happens under one claim; names the attempt's folder on its host.
     AttemptId
 );
+
+impl AttemptId {
+    /// The id of a conversation that begins in this attempt. Some agents take random uuids (version 4) alone.
+    pub fn session(self) -> String {
+        let bytes = self.0.into_bytes();
+        Builder::from_bytes(bytes).with_version(Version::Random).into_uuid().to_string()
+    }
+}
 uuid_id!(
     /// A store's own identity, made when it was created.
     StoreId

@@ -43,6 +43,7 @@ mod preflight;
 mod purging;
 mod questions;
 mod races;
+#[cfg(feature = "real-agents")]
 mod real_agents;
 mod recovery;
 mod resuming;

@@ -208,7 +208,6 @@ macro_rules! each_agent {
     (@ $agent:ident ($($scenario:ident),*)) => {
         mod $agent {
             $(#[test]
-            #[ignore = "needs the real program: scripts/real-agents"]
             fn $scenario() {
                 super::$scenario(stringify!($agent));
             })*

@@ -303,7 +303,7 @@ impl Keeper {
                     (Some(before), rung @ (Rung::Resume | Rung::Fork)) => {
                         (rung, before.session.clone())
                     }
-                    _ => (Rung::Start, self.id.to_string()),
+                    _ => (Rung::Start, self.id.session()),
                 };
                 match rung {
                     Rung::Resume => self.say(&format!("continues conversation {session}"))?,

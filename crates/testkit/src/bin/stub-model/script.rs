@@ -12,8 +12,8 @@
 //! hang, stall, cut [T]        never answer; half of the answer, then nothing; or then close
 //! ```
 //!
-//! A failure with a count T happens T times, then the script goes on. Steps are parted by `;` in front of one
-//! of these words, so a command may itself have one.
+//! A failure with a count T happens T times, then the script goes on, also when a later prompt repeats it.
+//! Steps are parted by `;` in front of one of these words, so a command may itself have one.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -82,7 +82,7 @@ impl Player {
                 request.schema.as_ref().map_or("ok".to_owned(), |schema| fill(schema).to_string());
             return Answer { id, text, place: "side".to_owned(), ..Answer::default() };
         };
-        let (prompt, script, results) = newest(&request.messages);
+        let (script, results) = newest(&request.messages);
         let turns = turns(script);
         let steps = turns.get(results.min(turns.len() - 1)).map_or(&[][..], Vec::as_slice);
         let mut answer = Answer { id, place: format!("answer {results}"), ..Answer::default() };
@@ -98,7 +98,7 @@ impl Player {
                     let arguments = arguments(schema, &command, word == "background");
                     answer.call = Some(Call { tool: (*tool).to_owned(), arguments });
                 }
-                word if self.still_fails((prompt.to_owned(), results, at), rest) => {
+                word if self.still_fails((script.to_owned(), results, at), rest) => {
                     let usual = if word == "rate" { 2 } else { 3600 };
                     let reset = rest.split_once("reset=").map_or(usual, |(_, n)| number(n, usual));
                     answer.failure = Some(Failure { word, reset });
@@ -127,8 +127,8 @@ pub(crate) fn prompt_lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| line.contains(OPEN))
 }
 
-/// The newest prompt with a script: its text, the script, and how many tool results came since.
-fn newest(messages: &[Message]) -> (&str, &str, usize) {
+/// The newest script, and how many tool results came since.
+fn newest(messages: &[Message]) -> (&str, usize) {
     let mut results = 0;
     for message in messages.iter().rev() {
         match message.role {
@@ -136,13 +136,13 @@ fn newest(messages: &[Message]) -> (&str, &str, usize) {
             Role::User => {
                 let script = message.text.rsplit_once(OPEN).map(|(_, rest)| rest);
                 if let Some((script, _)) = script.and_then(|script| script.split_once(CLOSE)) {
-                    return (&message.text, script, results);
+                    return (script, results);
                 }
             }
             Role::Assistant | Role::System => {}
         }
     }
-    ("", "", results)
+    ("", results)
 }
 
 /// The steps of each answer: a call ends one.
