@@ -121,8 +121,14 @@ impl Stages {
             Refusal::Unanswered { .. } | Refusal::AnswerUnread { .. } => {
                 Next::End(Request::Suspend)
             }
-            Refusal::OpenItems { .. } | Refusal::OpenSubsteps { .. } => {
+            Refusal::OpenItems { .. }
+            | Refusal::OpenSubsteps { .. }
+            | Refusal::OpenOutputs { .. } => {
                 Next::End(Request::Fail { why: Failure::Unfinished { open: why } })
+            }
+            Refusal::OutputShort { output, value, bound, .. } => {
+                let (output, value, bound) = (output.clone(), value.clone(), bound.clone());
+                Next::End(Request::Fail { why: Failure::Output { output, value, bound } })
             }
             refusal if refusal.is_lost() => Next::Abort,
             _ => self.interrupt(Cause::Unknown, why, now),

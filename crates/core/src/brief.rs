@@ -4,9 +4,10 @@
 use std::fmt::Write as _;
 
 use crate::event::{About, Entry, Mark, Report};
-use crate::ids::QuestionId;
+use crate::ids::{QuestionId, StepRef};
+use crate::limits::OUTPUTS_TOLD_MAX;
 use crate::plan::PlanStep;
-use crate::run::{Ending, Step};
+use crate::run::{Ending, GivenOutput, Run, Step};
 use crate::time::timestamp;
 
 /// What git says about the tree that an agent goes on in.
@@ -30,19 +31,57 @@ pub struct Prompt {
     pub answers: Vec<QuestionId>,
 }
 
-/// The prompt for an attempt: the plan's own words, then the brief where one is due.
-pub fn prompt(
-    text: &str,
-    (plan, before): (&PlanStep, &Step),
-    entry: Entry,
-    facts: &TreeFacts,
-) -> Prompt {
-    let text = match brief((plan, before), entry, facts) {
-        Some(brief) => format!("{}\n\n---\n{brief}", text.trim_end()),
-        None => text.to_owned(),
-    };
+/// The prompt for an attempt: the plan's own words, what piton offers, what other steps published, then
+/// the brief where one is due.
+pub fn prompt(run: &Run, step: &StepRef, entry: Entry, facts: &TreeFacts) -> Option<Prompt> {
+    let (plan, before) = run.step(step)?;
+    let mut text = plan.work.prompt()?.trim_end().to_owned();
+    let _ = write!(text, "\n\n---\n{}", offers(plan));
+    given(&mut text, &run.given_outputs(step));
+    if let Some(brief) = brief((plan, before), entry, facts) {
+        let _ = write!(text, "\n---\n{brief}");
+    }
     let answers = before.unread_answers().map(|question| question.id).collect();
-    Prompt { text, answers }
+    Some(Prompt { text, answers })
+}
+
+/// What an agent can call while it works.
+fn offers(plan: &PlanStep) -> String {
+    let mut text = String::from(
+        "piton runs this step and keeps its work. These commands work here:\n\
+         - `piton checkpoint --note 'what is done, what is next'`: a later attempt is told.\n\
+         - `piton ask 'QUESTION' --wait`: asks a person, and prints the answer.\n\
+         - `piton output set NAME < FILE`: publishes JSON for other steps.\n",
+    );
+    for name in &plan.outputs {
+        let must = plan.require.get(name);
+        let must = must.map(|bound| format!(", a number {bound}")).unwrap_or_default();
+        let _ = writeln!(text, "  Publish `{name}`{must} before you end.");
+    }
+    text
+}
+
+/// What the steps before have published: as much as fits.
+fn given(text: &mut String, outputs: &[GivenOutput<'_>]) {
+    if outputs.is_empty() {
+        return;
+    }
+    text.push_str("Published by other steps:\n");
+    let mut left = OUTPUTS_TOLD_MAX;
+    for GivenOutput { of, name, published } in outputs {
+        let json = published.value.as_json().filter(|json| json.len() <= left);
+        let _ = match json {
+            Some(json) if json.contains('\n') => {
+                writeln!(text, "- {of}:{name} =\n{}", indented(json))
+            }
+            Some(json) => writeln!(text, "- {of}:{name} = {json}"),
+            None => {
+                let bytes = published.value.bytes();
+                writeln!(text, "- {of}:{name}: {bytes} bytes, `piton output get {of}:{name}`")
+            }
+        };
+        left -= json.map_or(0, str::len);
+    }
 }
 
 fn brief((plan, before): (&PlanStep, &Step), entry: Entry, facts: &TreeFacts) -> Option<String> {
@@ -191,6 +230,7 @@ fn tail_of(why: &crate::event::Failure) -> Option<&str> {
         Failure::Landing { .. }
         | Failure::Timeout { .. }
         | Failure::Reported { .. }
+        | Failure::Output { .. }
         | Failure::Unfinished { .. } => None,
     }
     .filter(|tail| !tail.is_empty())

@@ -19,6 +19,7 @@ use ask::{decide_answer, decide_apply, decide_ask, decide_conflict};
 use complete::{decide_complete, nothing_awaited, nothing_open, verified};
 use end::{asked_cause, bury, clipped_failure, decide_expire, ended};
 use mend::{decide_find, decide_reset, decide_retry, decide_skip};
+use outputs::{decide_await, decide_set};
 use steer::{decide_abandon, decide_accept, decide_reopen, decide_resume, decide_stop};
 
 pub use ask::asked;
@@ -31,6 +32,7 @@ mod command;
 mod complete;
 mod end;
 mod mend;
+mod outputs;
 mod steer;
 
 /// Opens a run: its first event, with the texts it refers to, and what the plan's file said of its steps.
@@ -171,6 +173,8 @@ fn decide_under(
             let (items, mark) = (items.clone(), mark.clone());
             Ok(held.fact(Fact::ItemsMarked { items, mark }))
         }
+        Request::SetOutput { name, json } => decide_set(&held, name, json),
+        Request::AwaitOutput { output, until } => decide_await(&held, output, *until),
         Request::ReportCheckout(changes) => Ok(held.fact(Fact::CheckoutChanged(changes.clone()))),
         Request::Converse(with) if held.attempt.conversation.as_ref() == Some(with) => {
             Ok(nothing())

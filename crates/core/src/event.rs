@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::Rung;
 use crate::ids::{
-    AgentName, AttemptId, BootId, Fence, Handle, Hash, HostId, ItemRef, Oid, QuestionId, RunId,
-    StepRef, SubstepId, TreeNo,
+    AgentName, AttemptId, BootId, Fence, Handle, Hash, HostId, ItemRef, Oid, OutputName,
+    QuestionId, RunId, StepRef, SubstepId, TreeNo,
 };
+use crate::output::{Bound, OutputRef, OutputValue};
 use crate::time::{Millis, Moment};
 
 mod body;
@@ -166,6 +167,18 @@ pub enum Fact {
     CheckoutChanged(CheckoutChanges),
     /// The agent is in a conversation that a later attempt can go on with.
     Conversed(Conversation),
+    /// Data for other steps: needs on it are met.
+    OutputSet {
+        name: OutputName,
+        value: OutputValue,
+    },
+    /// The holder waits for an output that is not there yet.
+    OutputAwaited {
+        output: OutputRef,
+        /// When it gives up.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Millis>,
+    },
     /// The step's commit passed its check, or has none.
     Verified {
         commit: Oid,
@@ -539,6 +552,9 @@ pub struct Waived {
     /// Asked, and completed without the answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<QuestionId>,
+    /// Declared and not published, or not what the plan requires.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<OutputName>,
 }
 
 /// What piton itself asks about: the answer says how the step goes on.
@@ -693,6 +709,12 @@ pub enum Failure {
     Unfinished {
         open: String,
     },
+    /// An output of its own is not what the plan requires.
+    Output {
+        output: OutputName,
+        value: String,
+        bound: Bound,
+    },
     /// The worktree could not be made ready: the setup command failed, or a file to be brought there is
     /// missing or would land.
     Setup {
@@ -835,6 +857,9 @@ impl fmt::Display for Failure {
             Failure::Setup { why, .. } => write!(f, "could not be set up: {why}"),
             Failure::Reported { reason } => write!(f, "reported: {reason}"),
             Failure::Unfinished { open } => write!(f, "left open: {open}"),
+            Failure::Output { output, value, bound } => {
+                write!(f, "output {output} is {value}, and must be {bound}")
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{GroupId, Hash, LockName, StepId};
+use crate::ids::{GroupId, Hash, LockName, OutputName, StepId};
 use crate::packing::{Pack, PackedList};
 use crate::plan::{Need, Plan};
 
@@ -28,6 +28,10 @@ pub struct Graph {
 struct Node {
     needs: Vec<u32>,
     dependants: Vec<u32>,
+    /// The outputs that a step needs, each of a step.
+    outputs: Vec<(u32, OutputName)>,
+    /// The steps that need an output of this one.
+    readers: Vec<u32>,
 }
 
 impl Pack for Node {}
@@ -100,6 +104,16 @@ impl Graph {
         steps
     }
 
+    /// The outputs that a step needs, each with the step that publishes it.
+    pub(crate) fn needed_outputs(&self, step: usize) -> impl Iterator<Item = (usize, &OutputName)> {
+        self.nodes[step].outputs.iter().map(|(of, name)| (*of as usize, name))
+    }
+
+    /// The steps that need an output of this one.
+    pub(crate) fn readers(&self, step: usize) -> impl Iterator<Item = usize> {
+        self.nodes[step].readers.iter().map(|reader| *reader as usize)
+    }
+
     /// Every lock that a step names, with the steps that do.
     pub(crate) fn locks(&self) -> impl Iterator<Item = (&LockName, impl Iterator<Item = usize>)> {
         self.locks.iter().map(|(lock, steps)| (lock, steps.iter().map(|step| *step as usize)))
@@ -120,6 +134,7 @@ fn nodes(plan: &Plan, ids: &BTreeMap<&StepId, usize>) -> Vec<Node> {
             .filter_map(|need| match need {
                 Need::Step(id) => ids.get(id).copied(),
                 Need::Group(group) => groups.get(group).copied(),
+                Need::Output(..) => None,
             })
             .collect();
         if let Some(group) = &step.group {
@@ -132,6 +147,16 @@ fn nodes(plan: &Plan, ids: &BTreeMap<&StepId, usize>) -> Vec<Node> {
             nodes[other].dependants.push(number(node));
         }
         nodes[node].needs = needed.into_iter().map(number).collect();
+    }
+    for (index, step) in plan.steps.iter().enumerate() {
+        for need in &step.needs {
+            let Need::Output(of, name) = need else { continue };
+            let Some(of) = ids.get(of) else { continue };
+            nodes[index].outputs.push((number(*of), name.clone()));
+            if nodes[*of].readers.last() != Some(&number(index)) {
+                nodes[*of].readers.push(number(index));
+            }
+        }
     }
     nodes
 }

@@ -93,6 +93,11 @@ name!(
     "lock name"
 );
 name!(
+    /// The name of an output.
+    OutputName,
+    "output name"
+);
+name!(
     /// The name of an agent definition.
     AgentName,
     "agent name"

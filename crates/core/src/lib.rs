@@ -1,7 +1,7 @@
 //! piton's rules, once. Plans, events, decisions and views as plain data and pure functions: no
 //! clock, no files, no processes, no network, no randomness, no printing.
 //!
-//! Reading order, and no module uses a later one: [`ids`], [`time`], [`record`], [`agent`], [`dialect`], [`plan`],
+//! Reading order, and no module uses a later one: [`ids`], [`time`], [`record`], [`agent`], [`dialect`], [`output`], [`plan`],
 //! [`event`], [`exit`], [`refusal`], [`graph`], [`question`], [`run`] (fold), [`cache`], [`observed`], [`claim`],
 //! [`decide`], [`attempt`] (its stages), [`recover`], [`view`].
 
@@ -14,6 +14,7 @@ pub mod record;
 
 pub mod agent;
 pub mod dialect;
+pub mod output;
 pub mod packing;
 pub mod plan;
 

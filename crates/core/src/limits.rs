@@ -41,6 +41,15 @@ pub const STEP_SUBSTEPS_MAX: usize = 100;
 pub const LOCK_SLOTS_MAX: u32 = 1_000;
 /// The most attempts at once: with more, the machine itself is the limit.
 pub const JOBS_MAX: u32 = 64;
+/// The longest value of an output: what needs more is a file that the step lands.
+pub const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
+/// The longest value of an output that events, prompts and environments carry; a longer one is kept beside
+/// the log, and named.
+pub const OUTPUT_INLINE_MAX: usize = 2 * 1024;
+/// The most of all values together that a prompt or an environment carries.
+pub const OUTPUTS_TOLD_MAX: usize = 32 * 1024;
+/// The most outputs of a step.
+pub const STEP_OUTPUTS_MAX: usize = 100;
 /// The longest time a step may be given.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// How long a run that a fresh start replaced is kept whole: nobody regrets it later than that.

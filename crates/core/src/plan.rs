@@ -2,12 +2,14 @@
 //! comments and layout do not count. Files are read elsewhere; this one owns what a plan means.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Agent;
-use crate::ids::{AgentName, GroupId, Hash, LockName, StepId, SubstepId};
+use crate::ids::{AgentName, GroupId, Hash, LockName, OutputName, StepId, SubstepId};
+use crate::output::Bound;
 use crate::packing::PackedList;
 
 pub use diff::differences;
@@ -200,6 +202,12 @@ pub struct PlanStep {
     /// Locks that a claim on it holds.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub locks: BTreeSet<LockName>,
+    /// What it publishes before it is done.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub outputs: BTreeSet<OutputName>,
+    /// What some of them must be.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub require: BTreeMap<OutputName, Bound>,
     /// How it goes on after an interruption at work; by what was done where the plan does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_interrupt: Option<OnInterrupt>,
@@ -282,13 +290,36 @@ impl Work {
     }
 }
 
-/// An edge of the graph, met by `Completed` alone.
+/// An edge of the graph. One on a step or group is met by `Completed` alone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Need {
     Step(StepId),
     /// All steps of the group.
     Group(GroupId),
+    /// What the step publishes: data, not code, and perhaps long before the step is done.
+    Output(StepId, OutputName),
+}
+
+impl Need {
+    /// The step that must get on before it is met; a group has several.
+    pub fn step(&self) -> Option<&StepId> {
+        match self {
+            Need::Step(id) | Need::Output(id, _) => Some(id),
+            Need::Group(_) => None,
+        }
+    }
+}
+
+/// As a plan spells it.
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Need::Step(id) => id.fmt(f),
+            Need::Group(id) => id.fmt(f),
+            Need::Output(id, name) => write!(f, "{id}:{name}"),
+        }
+    }
 }
 
 impl Plan {
@@ -345,6 +376,7 @@ impl Plan {
                 Need::Group(group) => all.extend(
                     (0..self.steps.len()).filter(|i| self.steps[*i].group.as_ref() == Some(group)),
                 ),
+                Need::Output(..) => {}
             }
         }
         all.sort_unstable();

@@ -171,6 +171,11 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         | Refusal::CompletedOtherwise { .. }
         | Refusal::OpenItems { .. }
         | Refusal::OpenSubsteps { .. }
+        | Refusal::OpenOutputs { .. }
+        | Refusal::OutputShort { .. }
+        | Refusal::BadOutput { .. }
+        | Refusal::NoOutput { .. }
+        | Refusal::WaitsForItself { .. }
         | Refusal::UnknownItem { .. }
         | Refusal::UnknownSubstep { .. }
         | Refusal::NothingReady

@@ -1,6 +1,8 @@
 //! A typed no, in the words that a person reads. What to type next is said by whoever knows the remedy.
 
-use crate::ids::{Fence, ItemRef, LockName, Oid, QuestionId, StepId, StepRef, SubstepId};
+use crate::ids::{Fence, ItemRef, LockName, Oid, OutputName, QuestionId, StepRef, SubstepId};
+use crate::output::{Bound, OutputRef};
+use crate::plan::Need;
 use crate::time::Moment;
 
 /// A typed no: nothing was written.
@@ -29,7 +31,7 @@ pub enum Refusal {
     #[error("step {step} was lost at work, and a person is asked before it goes on")]
     AskFirst { step: StepRef, fence: Fence },
     #[error("step {step} waits for {}", shown(needs))]
-    NeedsUnmet { step: StepRef, needs: Vec<StepId> },
+    NeedsUnmet { step: StepRef, needs: Vec<Need> },
     #[error("the worktree is in use by step {by}")]
     TreeBusy { by: StepRef },
     #[error("as many steps are attempted as may be at once ({jobs})")]
@@ -66,6 +68,18 @@ pub enum Refusal {
     OpenItems { step: StepRef, items: Vec<ItemRef> },
     #[error("step {step} has open substeps: {}", shown(substeps))]
     OpenSubsteps { step: StepRef, substeps: Vec<SubstepId> },
+    #[error("step {step} has not published its outputs: {}", shown(outputs))]
+    OpenOutputs { step: StepRef, outputs: Vec<OutputName> },
+    #[error("output {output} of step {step} is {value}, and must be {bound}")]
+    OutputShort { step: StepRef, output: OutputName, value: String, bound: Bound },
+    #[error("the output cannot be published: {why}")]
+    BadOutput { why: String },
+    #[error("step {step} is done and has no output {name}")]
+    NoOutput { step: StepRef, name: OutputName },
+    #[error(
+        "step {step} would wait for itself: no other step is at work that could publish {output}"
+    )]
+    WaitsForItself { step: StepRef, output: OutputRef },
     #[error("step {step} has no item {item}")]
     UnknownItem { step: StepRef, item: ItemRef },
     #[error("step {step} has no substep {substep}")]

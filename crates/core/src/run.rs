@@ -15,13 +15,15 @@ use crate::graph::Graph;
 use crate::ids::{Hash, LockName, Oid, Position, StepId, StepRef};
 use crate::limits::CONTINUE_PERCENT_MIN;
 use crate::packing::{PackedList, as_json, shared};
-use crate::plan::{Plan, PlanStep};
+use crate::plan::{Need, Plan, PlanStep};
 use crate::question::Question;
 use crate::record::{Cursor, Record};
 use crate::time::Millis;
 
 pub(crate) use entry::{Ground, WorkIs, asks_first, entry_of};
 pub(crate) use failures::Rest;
+pub(crate) use outputs::Lacks;
+pub use outputs::{AwaitedOutput, GivenOutput, Outputs, Published};
 pub use step::{
     Attempt, Ending, Idle, Inherited, KeptSnapshot, PastAttempt, Phase, Step, Trace, VerifiedCommit,
 };
@@ -29,6 +31,7 @@ pub use trees::Trees;
 
 mod entry;
 mod failures;
+mod outputs;
 mod questions;
 mod step;
 mod trees;
@@ -267,18 +270,23 @@ impl Run {
         &self.steps[index]
     }
 
-    /// Steps that must complete before this one and have not.
-    pub fn unmet(&self, index: usize) -> Vec<StepId> {
+    /// Steps that must complete before this one and have not, and outputs that are not there.
+    pub fn unmet(&self, index: usize) -> Vec<Need> {
         if self.has_needs_met(index) {
             return Vec::new();
         }
         let needed = self.graph.needed_steps(index).into_iter();
-        needed.filter(|need| !self.sets.done[*need]).map(|need| self.id_at(need)).collect()
+        let open = needed.filter(|need| !self.sets.done[*need]);
+        let open = open.map(|need| Need::Step(self.id_at(need)));
+        open.chain(self.unmet_outputs(index)).collect()
     }
 
-    /// The steps that this one needs, groups spelled out.
-    pub fn needs_of(&self, index: usize) -> Vec<StepId> {
-        self.graph.needed_steps(index).into_iter().map(|need| self.id_at(need)).collect()
+    /// The steps and outputs that this one needs, groups spelled out.
+    pub fn needs_of(&self, index: usize) -> Vec<Need> {
+        let steps =
+            self.graph.needed_steps(index).into_iter().map(|need| Need::Step(self.id_at(need)));
+        let outputs = self.graph.needed_outputs(index);
+        steps.chain(outputs.map(|(of, name)| Need::Output(self.id_at(of), name.clone()))).collect()
     }
 
     /// The same, as they stand.
@@ -293,6 +301,7 @@ impl Run {
             false => self.graph.dependants(node).collect(),
         };
         let mut all: Vec<usize> = self.graph.dependants(index).flat_map(steps).collect();
+        all.extend(self.graph.readers(index));
         all.sort_unstable();
         all.dedup();
         all.into_iter().map(|step| self.id_at(step)).collect()
@@ -568,6 +577,10 @@ impl Run {
             self.sets.done.set(index, done);
             self.tell_dependants(index, done);
         }
+        let graph = Arc::clone(&self.graph);
+        for reader in graph.readers(index) {
+            self.count_free_again(reader);
+        }
         self.count_free_again(index);
     }
 
@@ -593,7 +606,7 @@ impl Run {
         self.graph.needs(index).rev().all(|need| match self.graph.group(need) {
             None => self.sets.done[need],
             Some(group) => self.open[group] == 0,
-        })
+        }) && self.graph.needed_outputs(index).all(|(step, name)| self.gives(step, name))
     }
 
     fn count_free_again(&mut self, index: usize) {

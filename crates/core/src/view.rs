@@ -14,15 +14,16 @@ use crate::event::{
     Mark, Omission, Priority, Report, Stage, Truth, Waived,
 };
 use crate::ids::{
-    AttemptId, Fence, GroupId, Handle, Hash, ItemRef, LockName, Oid, QuestionId, RunId, StepId,
+    AttemptId, Fence, GroupId, Handle, Hash, ItemRef, LockName, Oid, OutputName, QuestionId, RunId,
     StepRef, SubstepId,
 };
 use crate::observed::{Observed, Sighting};
-use crate::plan::{PlanStep, Work};
+use crate::output::OutputRef;
+use crate::plan::{Need, PlanStep, Work};
 use crate::question::{Question, QuestionState};
 use crate::recover::{all_buried, worker};
 use crate::refusal::Refusal;
-use crate::run::{Abandonment, Attempt, Ending, KeptSnapshot, Phase, Run, Step};
+use crate::run::{Abandonment, Attempt, Ending, KeptSnapshot, Phase, Published, Run, Step};
 use crate::time::{Millis, Moment, timestamp};
 
 /// A run, for showing.
@@ -166,7 +167,8 @@ pub struct StepView {
     pub stop_requested: bool,
     /// It was stopped on request, and nobody has it: it goes on when somebody resumes.
     pub held_back: bool,
-    pub needs: Vec<StepId>,
+    #[serde(serialize_with = "all_shown")]
+    pub needs: Vec<Need>,
     /// Whose holder outside works in the worktree that this step would be attempted in.
     #[serde(serialize_with = "shown_option", skip_serializing_if = "Option::is_none")]
     pub awaits_tree: Option<StepRef>,
@@ -188,9 +190,39 @@ pub struct StepView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<ItemView>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<OutputView>,
+    /// Outputs that the plan declares and that were not published.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unpublished: Vec<OutputName>,
+    /// What whoever is at it waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub awaits_output: Option<AwaitedOutputView>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<QuestionView>,
     pub attempts: Vec<AttemptView>,
     pub last_good_commit: GoodCommit,
+}
+
+/// An output, for showing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OutputView {
+    pub output: OutputName,
+    /// Of a long one only the size is told here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
+    pub bytes: u64,
+    #[serde(serialize_with = "rfc3339")]
+    pub at: Millis,
+    /// The claim that it was set under.
+    pub fence: Fence,
+}
+
+/// A wait for an output, for showing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AwaitedOutputView {
+    pub output: OutputRef,
+    #[serde(serialize_with = "rfc3339")]
+    pub since: Millis,
 }
 
 /// A lock whose slots are all taken.
@@ -291,7 +323,8 @@ pub enum StepKind {
 pub enum StepStatus {
     Pending,
     Blocked {
-        waits_for: Vec<StepId>,
+        #[serde(serialize_with = "all_shown")]
+        waits_for: Vec<Need>,
     },
     /// Claimed; its agent has not been started.
     Claimed {
@@ -610,10 +643,32 @@ fn step_view(
         report: (state.report != Report::default()).then(|| state.report.clone()),
         substeps: substeps(plan, state),
         items: items(plan, state),
+        outputs: outputs(state),
+        unpublished: state.unpublished(plan),
+        awaits_output: awaits_output(seen, state, by.now),
         questions: state.questions.iter().map(question_view).collect(),
         attempts: attempts(&step, recorded.step_at(index), by),
         last_good_commit: last_good(seen, state),
     }
+}
+
+fn outputs(state: &Step) -> Vec<OutputView> {
+    let row = |(name, published): (&OutputName, &Published)| OutputView {
+        output: name.clone(),
+        value: published.value.as_json().and_then(|json| serde_json::from_str(json).ok()),
+        bytes: published.value.bytes(),
+        at: published.at,
+        fence: published.fence,
+    };
+    state.outputs.iter().map(row).collect()
+}
+
+/// What a step that is at work waits for, as far as it is not there.
+fn awaits_output(run: &Run, state: &Step, now: &Moment) -> Option<AwaitedOutputView> {
+    let awaited = state.awaited.as_ref().filter(|_| state.attempt().is_some())?;
+    let over = awaited.until.is_some_and(|until| until <= now.wall);
+    let waits = !over && run.output(&awaited.output).is_none();
+    waits.then(|| AwaitedOutputView { output: awaited.output.clone(), since: awaited.since })
 }
 
 /// Since when a step has its status: what is ready since the last of its needs was met.
@@ -633,7 +688,8 @@ fn since(run: &Run, index: usize, (status, state): (&StepStatus, &Step)) -> Mill
                 Phase::Completed { at, .. } | Phase::Skipped { at, .. } => *at,
                 _ => before,
             });
-            done.fold(before, Millis::max)
+            let set = run.outputs_needed_by(index).map(|published| published.at);
+            done.chain(set).fold(before, Millis::max)
         }
         _ => before,
     }
@@ -966,7 +1022,7 @@ pub fn shown<S: Serializer>(step: &StepRef, to: S) -> Result<S::Ok, S::Error> {
 }
 
 /// The same of several.
-pub fn all_shown<S: Serializer>(steps: &[StepRef], to: S) -> Result<S::Ok, S::Error> {
+pub fn all_shown<T: ToString, S: Serializer>(steps: &[T], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(steps.iter().map(ToString::to_string))
 }
 

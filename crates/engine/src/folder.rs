@@ -96,6 +96,11 @@ impl Folder {
         self.0.join("prompt.md")
     }
 
+    /// A long output of another step, for what this attempt starts.
+    pub(crate) fn output(&self, step: &str, name: &str) -> PathBuf {
+        self.0.join(format!("output-{step}.{name}.json"))
+    }
+
     /// Where paths of this attempt go that no snapshot can hold, when somebody else gets the worktree.
     pub fn omitted(&self) -> PathBuf {
         self.0.join("omitted")

@@ -8,7 +8,7 @@ use crate::draft::{Draft, DraftStep, DraftSubstep};
 use crate::fields::did_you_mean;
 use crate::source::{Findings, Source};
 use crate::value::Located;
-use piton_core::ids::{GroupId, LockName, SubstepId};
+use piton_core::ids::{GroupId, LockName, OutputName, SubstepId};
 use piton_core::plan::{Need, Plan, PlanStep, PlanSubstep, nearest, shown};
 
 /// How many unknown names are compared with all known ones; the others get a plain hint.
@@ -56,6 +56,8 @@ impl DraftStep {
             items: self.items,
             substeps: self.substeps.into_iter().map(DraftSubstep::finish).collect::<Option<_>>()?,
             locks: self.locks.into_iter().map(|lock| lock.value).collect(),
+            outputs: self.outputs,
+            require: self.require,
             on_interrupt: self.on_interrupt,
         })
     }
@@ -136,6 +138,9 @@ impl<'a> Names<'a> {
         findings: &mut Findings,
     ) -> Option<Need> {
         let (at, name) = (need.at, need.value.as_str());
+        if let Some((of, output)) = name.split_once(':') {
+            return self.need_output(step, (at, of, output), findings);
+        }
         match (self.steps.get(name), self.groups.get(name)) {
             (Some(_), Some(_)) => {
                 let message = format!("the need `{name}` is both a step and a group");
@@ -160,12 +165,41 @@ impl<'a> Names<'a> {
         }
     }
 
-    fn find_unknown(&mut self, at: usize, name: &str, findings: &mut Findings) {
-        if let Some((step, _)) = name.split_once(':') {
-            let name = shown(name);
-            let message = format!("a need on an output, {name}, is not supported by this version");
-            return findings.add(at, message, format!("need the step: {}", shown(step)));
+    /// `step:output`, which the step must declare.
+    fn need_output(
+        &mut self,
+        step: &DraftStep,
+        (at, of, output): (usize, &str, &str),
+        findings: &mut Findings,
+    ) -> Option<Need> {
+        let Some(other) = self.steps.get(of).copied() else {
+            self.find_unknown(at, of, findings);
+            return None;
+        };
+        if other.id == step.id {
+            let message = format!("step `{of}` needs an output of its own");
+            findings.add(at, message, "remove this need");
+            return None;
         }
+        let declared = other.outputs.iter().find(|name| name.as_str() == output);
+        if declared.is_none() {
+            let names = other.outputs.iter().map(OutputName::as_str);
+            let meant = suggestion(&mut self.suggestions_left, output, names);
+            let hint = meant.unwrap_or_else(|| {
+                let add = format!("add outputs = [{output:?}] to step `{of}`");
+                if OutputName::new(output).is_ok() {
+                    add
+                } else {
+                    "name an output of it".to_owned()
+                }
+            });
+            let message = format!("step `{of}` declares no output {}", shown(output));
+            findings.add(at, message, hint);
+        }
+        Some(Need::Output(other.id.clone()?, declared?.clone()))
+    }
+
+    fn find_unknown(&mut self, at: usize, name: &str, findings: &mut Findings) {
         let names = self.steps.keys().chain(self.groups.keys()).copied();
         let meant = suggestion(&mut self.suggestions_left, name, names);
         let hint = meant.unwrap_or_else(|| "name a step or a group of this plan".to_owned());
@@ -250,7 +284,7 @@ fn edges(draft: &Draft, needs: &[Vec<Need>]) -> Vec<Vec<usize>> {
     }
     let group_nodes: BTreeMap<_, usize> = draft.groups.keys().zip(draft.steps.len()..).collect();
     let node = |need: &Need| match need {
-        Need::Step(id) => step_nodes.get(&Some(id)).copied(),
+        Need::Step(id) | Need::Output(id, _) => step_nodes.get(&Some(id)).copied(),
         Need::Group(id) => group_nodes.get(id).copied(),
     };
     let mut edges: Vec<Vec<usize>> =

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use piton_core::plan::{Isolation, Need, OnFailure, OnInterrupt, Plan, PlanFormat, PlanStep, Work};
+use piton_core::plan::{Isolation, OnFailure, OnInterrupt, Plan, PlanFormat, PlanStep, Work};
 use serde_json::{Map, Value, json};
 
 /// The text of a file; `None` where piton does not write the format.
@@ -98,16 +98,14 @@ fn native_step(step: &PlanStep) -> Value {
         "items": step.items,
         "substeps": substeps.collect::<Vec<_>>(),
         "locks": step.locks,
+        "outputs": step.outputs,
+        "require": step.require,
         "on_interrupt": step.on_interrupt.filter(|_| is_started).map(OnInterrupt::as_str),
     }))
 }
 
 fn needs(step: &PlanStep) -> Vec<String> {
-    let name = |need: &Need| match need {
-        Need::Step(id) => id.to_string(),
-        Need::Group(id) => id.to_string(),
-    };
-    step.needs.iter().map(name).collect()
+    step.needs.iter().map(ToString::to_string).collect()
 }
 
 fn duration(time: Duration) -> String {

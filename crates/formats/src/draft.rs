@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use piton_core::agent::Agent;
 use piton_core::event::{Found, FoundState};
-use piton_core::ids::{AgentName, GroupId, ItemRef, LockName, StepId, StepRef, SubstepId};
+use piton_core::ids::{
+    AgentName, GroupId, ItemRef, LockName, OutputName, StepId, StepRef, SubstepId,
+};
 use piton_core::limits::{ITEM_CHARS_MAX, NAME_MAX, PLAN_NAME_MAX};
+use piton_core::output::Bound;
 use piton_core::plan::{Group, Isolation, OnFailure, OnInterrupt, Work};
 
 use crate::value::{Located, Node};
@@ -47,6 +50,8 @@ pub(crate) struct DraftStep {
     pub(crate) items: Vec<String>,
     pub(crate) substeps: Vec<DraftSubstep>,
     pub(crate) locks: Vec<Located<LockName>>,
+    pub(crate) outputs: BTreeSet<OutputName>,
+    pub(crate) require: BTreeMap<OutputName, Bound>,
     pub(crate) on_interrupt: Option<OnInterrupt>,
 }
 
@@ -144,6 +149,8 @@ impl DraftStep {
             items: Vec::new(),
             substeps: Vec::new(),
             locks: Vec::new(),
+            outputs: BTreeSet::new(),
+            require: BTreeMap::new(),
             on_interrupt: None,
         }
     }

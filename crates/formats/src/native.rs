@@ -18,6 +18,7 @@ use piton_core::plan::{Group, Isolation, OnFailure, OnInterrupt, Work, shown};
 
 mod checklist;
 mod interruption;
+mod outputs;
 
 #[cfg(test)]
 mod tests;
@@ -74,6 +75,8 @@ const STEP: Keys = Keys {
         "items",
         "substeps",
         "locks",
+        "outputs",
+        "require",
         "on_interrupt",
         "idempotent",
     ],
@@ -352,6 +355,7 @@ fn step(fields: &mut Fields<'_, '_>, defaults: &Defaults) -> DraftStep {
     let id = id.map(|id| id.value);
     let (items, substeps) = checklist::parts(fields);
     let work = work(fields, &defaults.agent);
+    let (outputs, require) = outputs::read(fields);
     let on_interrupt = interruption::of_step(fields, work.as_ref(), defaults.on_interrupt);
     DraftStep {
         at: fields.place_of("id"),
@@ -367,6 +371,8 @@ fn step(fields: &mut Fields<'_, '_>, defaults: &Defaults) -> DraftStep {
         items,
         substeps,
         locks: held_locks(fields),
+        outputs,
+        require,
         on_interrupt,
     }
 }

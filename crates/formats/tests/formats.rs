@@ -53,8 +53,8 @@ fn described(name: &str, bytes: &[u8]) -> String {
     }
     for step in plan.steps.iter() {
         let needs = step.needs.iter().map(|need| match need {
-            Need::Step(id) => id.to_string(),
             Need::Group(id) => format!("[{id}]"),
+            other => other.to_string(),
         });
         let needs = needs.collect::<Vec<_>>().join(" ");
         let group = step.group.as_ref().map_or(String::new(), |group| format!(" [{group}]"));

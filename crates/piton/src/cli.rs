@@ -138,6 +138,7 @@ verbs! {
         Item = "item" in verb::item,
         Substep = "substep" in verb::substep,
         Ask = "ask" in verb::ask,
+        Output = "output" in verb::output,
         Complete = "complete" in verb::complete,
         Fail = "fail" in verb::fail,
         Release = "release" in verb::release,

@@ -317,7 +317,12 @@ fn status_phrase(step: &StepView, now: Millis) -> String {
                 format!(", asks {}: {}", asked.question, clipped(&asked.text, TITLE_MAX))
             });
             let (asked, risk) = (asked.unwrap_or_default(), at_risk(step, now));
-            format!("for {}{by}{asked}{risk}", running_for(step, now))
+            let waits = step.awaits_output.as_ref();
+            let waits = waits.map(|awaited| {
+                format!(", waits for {} since {}", awaited.output, ago(awaited.since, now))
+            });
+            let waits = waits.unwrap_or_default();
+            format!("for {}{by}{waits}{asked}{risk}", running_for(step, now))
         }
         StepStatus::Verified { .. } => {
             let open = step.questions.iter().find(|question| question.is_open());
@@ -397,9 +402,25 @@ pub(crate) fn waived(step: &StepView) -> Vec<String> {
     let substeps = waived.substeps.iter().map(|substep| format!("substep {substep}"));
     let items = waived.items.iter().map(|item| format!("item {item}"));
     let questions = waived.questions.iter().map(|question| format!("question {question}"));
-    let open: Vec<String> = substeps.chain(items).chain(questions).collect();
+    let outputs = waived.outputs.iter().map(|output| format!("output {output}"));
+    let open: Vec<String> = substeps.chain(items).chain(questions).chain(outputs).collect();
     let reason = plain(&waived.reason);
     vec![format!("completed by force in spite of {}: {reason}", open.join(", "))]
+}
+
+/// What a step published, and what it has yet to publish.
+pub(crate) fn outputs(step: &StepView, now: Millis) -> Vec<String> {
+    let set = step.outputs.iter().map(|output| {
+        let value = match &output.value {
+            Some(value) => format!("= {}", clipped(&value.to_string(), REPORT_MAX)),
+            None => format!("of {} bytes", output.bytes),
+        };
+        let by = step.attempts.iter().position(|attempt| attempt.fence == output.fence);
+        let by = by.map(|at| format!(" by attempt {}", at + 1)).unwrap_or_default();
+        format!("output {} {value}, set{by} {}", output.output, ago(output.at, now))
+    });
+    let open = step.unpublished.iter().map(|name| format!("output {name}: not published"));
+    set.chain(open).collect()
 }
 
 /// What a worktree was found in, what is done about it, and what a person can type: lines below a step.

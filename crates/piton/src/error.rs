@@ -100,6 +100,8 @@ kinds! {
     NotCleaned, "E103", Failed, "something could not be cleaned up";
     Unconfirmed, "E104", NeedsPerson, "it removes something, and needs your agreement";
     UnfinishedRun, "E105", NeedsPerson, "the plan has an unfinished run: continue it or start fresh";
+    NotPublished, "E106", Parked, "the output is not published yet";
+    OpenOutputs, "E107", Failed, "the step has outputs to publish, or one is not what the plan requires";
     FileThere, "E110", Usage, "the file exists already";
     SettingsDiffer, "W001", Ok, "the recorded settings differ from the present ones";
     Noticed, "W002", Ok, "something worth knowing happened while working";
@@ -406,6 +408,7 @@ fn refusal_kind(refusal: &Refusal) -> Kind {
         | Refusal::Pending(_) => Kind::NotClaimed,
         Refusal::OpenItems { .. } => Kind::OpenItems,
         Refusal::OpenSubsteps { .. } => Kind::OpenSubsteps,
+        Refusal::OpenOutputs { .. } | Refusal::OutputShort { .. } => Kind::OpenOutputs,
         Refusal::UnknownItem { .. } | Refusal::UnknownSubstep { .. } => Kind::UnknownPart,
         Refusal::Obstructed { .. } | Refusal::QuestionOpen { .. } => Kind::NeedsPerson,
         Refusal::AnsweredOtherwise { .. } | Refusal::QuestionVoid { .. } => Kind::AnsweredOtherwise,
@@ -414,9 +417,10 @@ fn refusal_kind(refusal: &Refusal) -> Kind {
         Refusal::UnknownQuestion { .. }
         | Refusal::SeveralQuestions { .. }
         | Refusal::NothingAsked { .. } => Kind::UnknownQuestion,
-        Refusal::NotAChoice { .. } | Refusal::BadQuestion { .. } | Refusal::BadAnswer { .. } => {
-            Kind::Usage
-        }
+        Refusal::NotAChoice { .. }
+        | Refusal::BadQuestion { .. }
+        | Refusal::BadAnswer { .. }
+        | Refusal::BadOutput { .. } => Kind::Usage,
         _ => Kind::Refused,
     }
 }

@@ -193,6 +193,17 @@ impl<'a> About<'a> {
                     self.write("complete", step)
                 )
             }
+            Refusal::OpenOutputs { step, .. } | Refusal::OutputShort { step, .. } => format!(
+                "`piton output set --help` shows how; or complete it in spite of that: `{}`",
+                self.in_spite(step)
+            ),
+            Refusal::NoOutput { step, .. } => {
+                format!("`piton show {run} {step}` lists what it published")
+            }
+            Refusal::WaitsForItself { .. } => {
+                "let the plan say it: needs = [\"STEP:NAME\"]; or isolation = \"step\" with jobs"
+                    .to_owned()
+            }
             Refusal::UnknownItem { step, .. } | Refusal::UnknownSubstep { step, .. } => {
                 format!("`piton show {run} {step}` lists its items and substeps")
             }

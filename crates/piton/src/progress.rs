@@ -156,6 +156,12 @@ impl<'a> Progress<'a> {
             Event::Under(Under { step, .. }, Fact::ItemAdded { text, .. }) => {
                 self.say(step, "●", &format!("found missing: {}", clipped(text, 200)));
             }
+            Event::Under(Under { step, .. }, Fact::OutputSet { name, .. }) => {
+                self.say(step, "●", &format!("published {name}"));
+            }
+            Event::Under(Under { step, .. }, Fact::OutputAwaited { output, .. }) => {
+                self.say(step, "●", &format!("waits for {output}"));
+            }
             Event::Under(Under { step, .. }, Fact::Asked { text, choices, .. }) => {
                 self.asked(run, step, text, choices)
             }

@@ -29,6 +29,7 @@ pub(crate) mod keeper;
 pub(crate) mod log;
 pub(crate) mod merge;
 pub(crate) mod open;
+pub(crate) mod output;
 pub(crate) mod overview;
 pub(crate) mod plan;
 pub(crate) mod questions;

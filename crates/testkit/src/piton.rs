@@ -50,6 +50,14 @@ impl Piton {
         self
     }
 
+    /// What it reads from its standard input.
+    pub fn input(mut self, text: &str) -> Piton {
+        let path = self.captured.with_extension("stdin");
+        std::fs::write(&path, text).expect("a file for stdin");
+        self.command.stdin(File::open(&path).expect("a file for stdin"));
+        self
+    }
+
     pub fn crash_at(mut self, point: &CrashPoint) -> Piton {
         self.command.envs(point.env());
         self

@@ -8,8 +8,9 @@ use crate::event::{
     Cause, CheckoutChanges, Conflict, Conversation, Failure, Haste, Interruption, LandingIntent,
     Mark, MergeIntent, Omission, Priority, Report, Scope, Snapshot, Terms, Under,
 };
-use crate::ids::{HostId, ItemRef, Oid, QuestionId, StepRef, SubstepId, TreeNo};
+use crate::ids::{HostId, ItemRef, Oid, OutputName, QuestionId, StepRef, SubstepId, TreeNo};
 use crate::observed::Corpse;
+use crate::output::OutputRef;
 use crate::plan::Plan;
 use crate::question::WhichQuestion;
 use crate::time::{Millis, Moment};
@@ -112,6 +113,17 @@ pub enum Request {
     MarkItems {
         items: Vec<ItemRef>,
         mark: Mark,
+    },
+    /// Publishes data for other steps.
+    SetOutput {
+        name: OutputName,
+        /// JSON.
+        json: String,
+    },
+    /// Says that the holder waits for an output.
+    AwaitOutput {
+        output: OutputRef,
+        until: Option<Millis>,
     },
     /// Says that files of the user's checkout changed meanwhile.
     ReportCheckout(CheckoutChanges),

@@ -6,7 +6,7 @@ use crate::event::{Fact, Under, Waived};
 use crate::ids::Oid;
 use crate::question::{Question, QuestionState};
 use crate::refusal::Refusal;
-use crate::run::{Phase, Run, VerifiedCommit};
+use crate::run::{Lacks, Phase, Run, VerifiedCommit};
 use crate::time::Moment;
 
 /// Whether a holder outside could complete a step now: asked before anything of it is verified or
@@ -82,17 +82,24 @@ fn landed(held: &Held<'_>, commit: &Oid) -> Result<(), Refusal> {
     Err(Refusal::NotLanded { step: held.id(), commit: commit.clone() })
 }
 
-/// A step is done when every substep is completed and no item is open.
+/// A step is done when every substep is completed, no item is open, and its outputs are what the plan says.
 pub(super) fn nothing_open(held: &Held<'_>) -> Result<(), Refusal> {
     let substeps = held.state.checklist.open_substeps(held.plan);
     if !substeps.is_empty() {
         return Err(Refusal::OpenSubsteps { step: held.id(), substeps });
     }
     let items = held.state.checklist.open_items(held.plan);
-    if items.is_empty() {
-        return Ok(());
+    if !items.is_empty() {
+        return Err(Refusal::OpenItems { step: held.id(), items });
     }
-    Err(Refusal::OpenItems { step: held.id(), items })
+    let step = held.id();
+    match held.state.lacks(held.plan) {
+        None => Ok(()),
+        Some(Lacks::Unpublished(outputs)) => Err(Refusal::OpenOutputs { step, outputs }),
+        Some(Lacks::Short { output, value, bound }) => {
+            Err(Refusal::OutputShort { step, output, value, bound })
+        }
+    }
 }
 
 /// What was asked has been answered, and who asked knows the answer.
@@ -120,5 +127,10 @@ fn waived(held: &Held<'_>, reason: &str) -> Waived {
         substeps: state.checklist.open_substeps(plan),
         items: state.checklist.open_items(plan),
         questions: awaited.map(|question| question.id).collect(),
+        outputs: match state.lacks(plan) {
+            None => Vec::new(),
+            Some(Lacks::Unpublished(outputs)) => outputs,
+            Some(Lacks::Short { output, .. }) => vec![output],
+        },
     }
 }

@@ -89,6 +89,9 @@ pub(super) fn clipped_failure(why: Failure) -> Failure {
         Failure::Setup { why, tail } => Failure::Setup { why: clipped(&why), tail: clipped(&tail) },
         Failure::Reported { reason } => Failure::Reported { reason: clipped(&reason) },
         Failure::Unfinished { open } => Failure::Unfinished { open: clipped(&open) },
+        Failure::Output { output, value, bound } => {
+            Failure::Output { output, value: clipped(&value), bound }
+        }
         timeout @ Failure::Timeout { .. } => timeout,
     }
 }

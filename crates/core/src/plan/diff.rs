@@ -154,6 +154,8 @@ fn compare_steps(lines: &mut Lines, old: &PlanStep, new: &PlanStep) {
     lines.values("timeout", old.timeout.map(friendly), new.timeout.map(friendly));
     lines.values("retries", Some(old.retries), Some(new.retries));
     lines.texts("env", &old.env, &new.env);
+    lines.texts("outputs", &old.outputs, &new.outputs);
+    lines.texts("require", &old.require, &new.require);
     let word = |step: &PlanStep| step.on_interrupt.map(OnInterrupt::as_str);
     lines.values("on_interrupt", word(old), word(new));
     for lock in new.locks.difference(&old.locks) {

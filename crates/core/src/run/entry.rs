@@ -90,7 +90,7 @@ fn entry_after((plan, state): (&PlanStep, &Step), stage: Stage, ground: Ground) 
     let told = matches!(plan.work, Work::Run(_)) || state.untold().next().is_none();
     match stage {
         _ if !told => state.work_entry(plan, ground.enough),
-        Stage::Land if state.checklist.is_done(plan) => Entry::Land,
+        Stage::Land if state.checklist.is_done(plan) && state.lacks(plan).is_none() => Entry::Land,
         Stage::Verify => Entry::Verify,
         Stage::Land | Stage::Agent | Stage::Unstarted => state.work_entry(plan, ground.enough),
     }

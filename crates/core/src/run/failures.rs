@@ -92,6 +92,8 @@ fn normalised(why: &Failure) -> Vec<String> {
         Failure::Landing { message } => message.clone(),
         Failure::Reported { reason } => reason.clone(),
         Failure::Unfinished { open } => open.clone(),
+        // Another value is another failure.
+        Failure::Output { .. } => return vec![why.to_string()],
         Failure::Timeout { .. } => String::new(),
     };
     text.split_whitespace().map(normalised_word).collect()

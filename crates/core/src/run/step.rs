@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::outputs::{AwaitedOutput, Outputs, Published};
 use super::{Stop, stronger, trees};
 use crate::checklist::{Checklist, Gap};
 use crate::event::{
@@ -40,6 +41,8 @@ pub struct Step {
     /// What holders reported last, field by field.
     #[serde(with = "as_json")]
     pub report: Report,
+    pub outputs: Outputs,
+    pub awaited: Option<AwaitedOutput>,
     /// What its attempts asked, oldest first.
     pub questions: Vec<Question>,
     pub history: Vec<PastAttempt>,
@@ -388,9 +391,10 @@ impl Step {
         self.failures == 0 && self.idle() == 0 && self.held_back().is_none()
     }
 
-    /// Whether the next attempt begins from the base, and nothing counts against it.
+    /// Whether the next attempt begins from the base, nothing counts against it, and others have nothing of
+    /// the step.
     pub(crate) fn is_at_base(&self) -> bool {
-        self.is_unspent() && (self.base.is_none() || self.outdated)
+        self.is_unspent() && (self.base.is_none() || self.outdated) && self.outputs.is_empty()
     }
 
     /// Whether it was begun before, and begins again from its base.
@@ -417,6 +421,7 @@ impl Step {
     pub(super) fn replanned(&self) -> Step {
         let (phase, checklist) = (Phase::default(), Checklist::default());
         let mut step = Step { phase, failures: 0, changed: 0, checklist, ..self.clone() };
+        step.outputs.clear();
         step.void_questions();
         step
     }
@@ -518,6 +523,18 @@ impl Step {
                 Some(())
             }
             Fact::CheckoutChanged(changes) => self.checkout_changed(changes),
+            Fact::OutputSet { name, value } => {
+                let (value, fence) = (value.clone(), self.attempt()?.fence);
+                self.outputs.insert(name.clone(), Published { value, at, fence });
+                Some(())
+            }
+            Fact::OutputAwaited { output, until } => {
+                let before = self.awaited.take().filter(|awaited| awaited.output == *output);
+                let since = before.map_or(at, |awaited| awaited.since);
+                let (output, until) = (output.clone(), *until);
+                self.awaited = Some(AwaitedOutput { output, since, until });
+                Some(())
+            }
             Fact::Conversed(with) => {
                 self.own()?.conversation = Some(with.clone());
                 Some(())
@@ -726,6 +743,7 @@ impl Step {
         };
         self.end(Ending::Completed, at, None)?;
         self.void_questions();
+        self.awaited = None;
         // What only the next attempt would have asked for is left to the log: runs that are mostly done
         // are kept small.
         if let Some(kept) = &mut self.snapshot {
@@ -803,6 +821,8 @@ impl Step {
         self.outdated = true;
         self.in_tree = false;
         self.checklist.reopen();
+        self.outputs.clear();
+        self.awaited = None;
         self.void_questions();
         Some(())
     }

@@ -18,7 +18,7 @@ use piton_core::event::{
 use piton_core::exit::{AgentExit, StopRequest};
 use piton_core::ids::{
     AgentName, AttemptId, BootId, Fence, GroupId, Handle, Hash, HostId, ItemRef, LockName, Oid,
-    QuestionId, RunId, StepId, StepRef, SubstepId, TreeNo,
+    OutputName, QuestionId, RunId, StepId, StepRef, SubstepId, TreeNo,
 };
 use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::plan::{
@@ -242,6 +242,14 @@ impl History {
             "gap" => {
                 let (text, priority) = (rest.join(" "), Priority::Critical);
                 Command::Under(Under { step, fence }, Request::AddItem { text, priority })
+            }
+            "output" => {
+                let (name, json) = (output_name(rest[0]), rest[1..].join(" "));
+                Command::Under(Under { step, fence }, Request::SetOutput { name, json })
+            }
+            "await" => {
+                let (output, until) = (rest[0].parse().unwrap(), None);
+                Command::Under(Under { step, fence }, Request::AwaitOutput { output, until })
             }
             "check" => {
                 let (items, mark) = (rest.iter().map(|text| item(text)).collect(), Mark::Done);
@@ -535,6 +543,12 @@ pub(crate) fn told(event: &Event) -> String {
         Event::Under(Under { step, .. }, Fact::Conversed(with)) => {
             format!("conversed {step} {}", with.session)
         }
+        Event::Under(Under { step, .. }, Fact::OutputSet { name, value }) => {
+            format!("output set {step} {name} {value}")
+        }
+        Event::Under(Under { step, .. }, Fact::OutputAwaited { output, .. }) => {
+            format!("output awaited {step} {output}")
+        }
         Event::Under(Under { step, .. }, Fact::ItemAdded { text, .. }) => {
             format!("item added {step} {text}")
         }
@@ -551,7 +565,8 @@ pub(crate) fn told(event: &Event) -> String {
             let parts = waived.substeps.iter().map(ToString::to_string);
             let items = waived.items.iter().map(ToString::to_string);
             let asked = waived.questions.iter().map(ToString::to_string);
-            let skipped: Vec<String> = parts.chain(items).chain(asked).collect();
+            let outputs = waived.outputs.iter().map(ToString::to_string);
+            let skipped: Vec<String> = parts.chain(items).chain(asked).chain(outputs).collect();
             format!("completed {step} without {}", skipped.join(" "))
         }
         Event::Under(Under { step, .. }, Fact::Completed { .. }) => format!("completed {step}"),
@@ -704,6 +719,10 @@ pub(crate) fn item(text: &str) -> ItemRef {
     ItemRef::try_from(text.to_owned()).unwrap()
 }
 
+pub(crate) fn output_name(text: &str) -> OutputName {
+    OutputName::new(text).unwrap()
+}
+
 fn substep(text: &str) -> SubstepId {
     SubstepId::new(text).unwrap()
 }
@@ -720,7 +739,7 @@ fn merge_intent() -> MergeIntent {
 
 /// A plan from lines such as `b agent retries=1 needs=a,g in=g`; the step's kind is `agent`, `command`
 /// or `hand`. `items=2` gives it as many items, `parts=one:2,two` substeps with as many items each,
-/// `locks=l,m` the locks it holds; a line `lock l 2` gives a lock its slots.
+/// `locks=l,m` the locks it holds, `outputs=x,y` what it publishes, `score=0.8` the least that `score` must be; a line `lock l 2` gives a lock its slots.
 pub(crate) fn plan(lines: &str) -> Plan {
     let (locks, rows): (Vec<Vec<&str>>, Vec<Vec<&str>>) = lines
         .lines()
@@ -735,8 +754,9 @@ pub(crate) fn plan(lines: &str) -> Plan {
         .filter_map(|row| value(row, "in"))
         .map(|group| (GroupId::new(group.clone()).unwrap(), Group { title: group }))
         .collect();
-    let need = |name: &str| match GroupId::new(name).unwrap() {
-        group if groups.contains_key(&group) => Need::Group(group),
+    let need = |name: &str| match (name.split_once(':'), GroupId::new(name)) {
+        (Some((step, output)), _) => Need::Output(id(step), output_name(output)),
+        (None, Ok(group)) if groups.contains_key(&group) => Need::Group(group),
         _ => Need::Step(id(name)),
     };
     let items = |count: &str| {
@@ -771,6 +791,15 @@ pub(crate) fn plan(lines: &str) -> Plan {
             substeps: value(row, "parts")
                 .map_or(Vec::new(), |all| all.split(',').map(part).collect()),
             locks: value(row, "locks").iter().flat_map(|all| all.split(',')).map(lock).collect(),
+            outputs: value(row, "outputs")
+                .iter()
+                .flat_map(|all| all.split(','))
+                .map(output_name)
+                .collect(),
+            require: value(row, "score")
+                .map(|least| (output_name("score"), format!(">= {least}").parse().unwrap()))
+                .into_iter()
+                .collect(),
             on_interrupt: value(row, "then").map(|word| match word.as_str() {
                 "continue" => OnInterrupt::Continue,
                 "restart" => OnInterrupt::Restart,

@@ -276,8 +276,7 @@ fn the_question_says_what_each_answer_does_and_what_is_kept() {
 fn an_agent_is_told_what_happened_and_not_how_the_question_went() {
     let mut history = history("agent then=ask");
     history.play("claim it, start it, checkpoint it 2, bury it none, answer it restart, claim it");
-    let (step, state) = history.run.step(&at("it")).unwrap();
-    let told = prompt("Do it.", (step, state), Entry::Fresh, &TreeFacts::default());
+    let told = prompt(&history.run, &at("it"), Entry::Fresh, &TreeFacts::default()).unwrap();
     assert!(told.text.contains("interrupted (reboot)"), "{}", told.text);
     let aside = "- Its changes were set aside, kept as refs/piton/run/step/1/2; the tree is at the step's start again.\n";
     assert!(told.text.contains(aside), "{}", told.text);
@@ -293,9 +292,9 @@ fn who_begins_again_is_told_that_the_conversation_before_was_about_another_tree(
     for (then, entry, named) in told_as {
         let mut history = history(&format!("agent then={then}"));
         history.play("claim it, start it, checkpoint it 2, session it s-1, bury it none, claim it");
-        let (step, state) = history.run.step(&at("it")).unwrap();
+        let (_, state) = history.run.step(&at("it")).unwrap();
         assert_eq!(state.attempt().unwrap().entry, entry);
-        let told = prompt("Do it.", (step, state), entry, &TreeFacts::default());
+        let told = prompt(&history.run, &at("it"), entry, &TreeFacts::default()).unwrap();
         assert!(told.text.contains(named), "{}", told.text);
     }
 }

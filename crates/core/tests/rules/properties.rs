@@ -15,7 +15,8 @@ use piton_core::event::{
 };
 use piton_core::exit::{AgentExit, StopRequest};
 use piton_core::ids::{
-    AttemptId, BootId, Fence, Hash, HostId, ItemRef, QuestionId, StepId, StepRef, SubstepId, TreeNo,
+    AttemptId, BootId, Fence, Hash, HostId, ItemRef, OutputName, QuestionId, StepId, StepRef,
+    SubstepId, TreeNo,
 };
 use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::plan::Plan;
@@ -155,6 +156,10 @@ fn failure() -> impl Strategy<Value = Failure> {
         text().prop_map(|message| Failure::Landing { message }),
         text().prop_map(|reason| Failure::Reported { reason }),
         text().prop_map(|open| Failure::Unfinished { open }),
+        text().prop_map(|value| {
+            let (output, bound) = (OutputName::new("score").unwrap(), ">= 0.8".parse().unwrap());
+            Failure::Output { output, value, bound }
+        }),
     ]
 }
 
@@ -660,9 +665,9 @@ fn look(history: &History, sighting: &Sighting) {
         assert_eq!(ready(&history.run, &asker), one_by_one);
         assert_eq!(count_ready(&history.run, &asker), one_by_one.len());
     }
-    for (_, plan, step) in history.run.steps() {
+    for (step, _, _) in history.run.steps() {
         for entry in [Entry::Fresh, Entry::Continue] {
-            prompt("Do it.", (plan, step), entry, &TreeFacts::default());
+            prompt(&history.run, &step, entry, &TreeFacts::default());
         }
     }
 }

@@ -233,14 +233,19 @@ fn a_stopped_run_takes_answers() {
 fn the_brief_carries_every_answer() {
     let mut history = history();
     let told = |history: &History| {
-        let step = history.run.step(&at("a")).unwrap();
-        prompt("Do it.", step, Entry::Fresh, &TreeFacts::default())
+        prompt(&history.run, &at("a"), Entry::Fresh, &TreeFacts::default()).unwrap()
     };
     history.play(&format!("{WAITING}, answer a über 8080, claim a"));
     let first = told(&history);
     assert_eq!(first.answers.len(), 1);
-    insta::assert_snapshot!(first.text, @r"
-    Do it.
+    insta::assert_snapshot!(first.text, @"
+    work
+
+    ---
+    piton runs this step and keeps its work. These commands work here:
+    - `piton checkpoint --note 'what is done, what is next'`: a later attempt is told.
+    - `piton ask 'QUESTION' --wait`: asks a person, and prints the answer.
+    - `piton output set NAME < FILE`: publishes JSON for other steps.
 
     ---
     Note from piton, which runs this step:

@@ -369,7 +369,7 @@ fn done(run: &Run, action: &Action) -> String {
         Action::AwaitLease { .. } => "await lease".to_owned(),
         Action::AwaitNeeds => {
             let needs = run.unmet(run.index_of(&at(STEP)).unwrap());
-            let names: Vec<&str> = needs.iter().map(piton_core::ids::StepId::as_str).collect();
+            let names: Vec<String> = needs.iter().map(ToString::to_string).collect();
             format!("await {}", names.join(" "))
         }
         Action::AwaitFailed { by } => format!("await {by}"),

@@ -4,6 +4,7 @@
 
 mod cadence;
 mod checkout;
+mod outputs;
 mod setup;
 mod stages;
 mod tree;

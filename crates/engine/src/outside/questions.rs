@@ -1,28 +1,19 @@
 //! Questions at run time: a holder asks, waits and reads; a person answers from anywhere. The rules
-//! are the core's; here a wait follows the log and keeps the waiting holder's claim believed.
+//! are the core's.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use piton_core::decide::{Command, Request, asked};
-use piton_core::event::{Holder, Under};
+use piton_core::event::Under;
 use piton_core::ids::{QuestionId, StepRef};
 use piton_core::question::{Question, WhichQuestion};
+use piton_core::run::Run;
 
 use crate::error::EngineError;
-use crate::outside::claims::{self, Pulse, submit};
+use crate::outside::claims::submit;
+use crate::outside::waiting::{self, Waited};
 use crate::project::Project;
 use crate::run::log::Log;
-
-/// How a wait for answers ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waited {
-    /// Nothing of it is open any more.
-    Answered,
-    /// Patience ran out.
-    InVain,
-    /// Somebody asked for a stop.
-    StopRequested,
-}
 
 /// Asks; tells the question, which may be one that was asked before with the same words.
 pub fn ask(
@@ -49,45 +40,16 @@ pub fn read(log: &mut Log, under: &Under) -> Result<Vec<Question>, EngineError> 
     Ok(state.questions.clone())
 }
 
-/// The longest time between two looks at the lease of whoever waits.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-
-/// Waits until every question of the step is answered. Whoever waits lives: a claim from outside is
-/// renewed meanwhile, as by heartbeats; a keeper sees to its own.
+/// Waits until every question of the step is answered.
 pub fn wait(
     project: &Project,
     log: &mut Log,
     under: &Under,
     patience: Option<Duration>,
 ) -> Result<Waited, EngineError> {
-    let began = Instant::now();
-    loop {
-        log.refresh()?;
-        let state = log.run().step(&under.step).map(|(_, state)| state);
-        let held = state.and_then(|state| state.attempt());
-        let Some(attempt) = held.filter(|attempt| attempt.fence == under.fence) else {
-            return Err(claims::lost(log, under).into());
-        };
-        if state.is_none_or(|state| state.open_question().is_none()) {
-            return Ok(Waited::Answered);
-        }
-        let lease = attempt.until.wall.since(attempt.claimed_at);
-        match attempt.holder {
-            _ if log.run().stop_for(attempt).is_some() => return Ok(Waited::StopRequested),
-            Holder::Keeper { .. } => {}
-            Holder::External { .. } => {
-                if let (Pulse::Fenced, _) = claims::heartbeat(project, log, under, None)? {
-                    return Err(claims::lost(log, under).into());
-                }
-            }
-        }
-        let left = patience.map(|patience| patience.saturating_sub(began.elapsed()));
-        if left == Some(Duration::ZERO) {
-            return Ok(Waited::InVain);
-        }
-        let pause = left.unwrap_or(LOOK_EVERY).min(LOOK_EVERY).min(lease / 3);
-        log.wait(pause.max(Duration::from_millis(1)))?;
-    }
+    let is_open =
+        |run: &Run| run.step(&under.step).is_some_and(|(_, state)| state.open_question().is_some());
+    waiting::wait(project, log, (Some(under), patience), |run| Ok(!is_open(run)))
 }
 
 /// Answers a question; tells which one it was.

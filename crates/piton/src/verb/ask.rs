@@ -7,7 +7,8 @@ use piton_core::ids::Fence;
 use piton_core::question::Question;
 use piton_core::view::question_view;
 use piton_engine::config;
-use piton_engine::outside::questions::{self, Waited};
+use piton_engine::outside::questions;
+use piton_engine::outside::waiting::Waited;
 use serde_json::{Value, json};
 
 use crate::describe::question_lines;
@@ -74,7 +75,7 @@ fn ask(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let asked = all.iter().find(|asked| asked.id == question).expect("it was just asked");
     let data = target.answer(json!({ "fence": fence, "answered": asked.answer().is_some() }));
     let data = with(data, verb::json(question_view(asked)));
-    if waited.is_some_and(|waited| waited != Waited::Answered) {
+    if waited.is_some_and(|waited| waited != Waited::Met) {
         return Err(in_vain(&target, asked, waited).with_data(data));
     }
     match asked.answer() {

@@ -150,6 +150,8 @@ fn detail(event: &Event) -> String {
                 Mark::Deferred { reason } => format!("{items} deferred: {reason}"),
             }
         }
+        Event::Under(_, Fact::OutputSet { name, value }) => format!("{name} = {value}"),
+        Event::Under(_, Fact::OutputAwaited { output, .. }) => output.to_string(),
         Event::Under(_, Fact::Asked { text, .. }) => {
             text.lines().next().unwrap_or_default().to_owned()
         }

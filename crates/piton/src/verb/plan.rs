@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use piton_core::plan::{Plan, PlanFormat};
+use piton_core::plan::{Need, Plan, PlanFormat};
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::formats;
 use piton_engine::project::Project;
@@ -131,21 +131,40 @@ fn mend(file: &Path, ui: &Ui) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What each step needs, by name; `->` in a graph is "comes before".
-fn edges(plan: &Plan) -> Vec<(String, String)> {
+/// What a step needs; `->` in a graph is "comes before".
+struct Edge {
+    from: String,
+    to: String,
+    /// The output that is needed, where it is not the whole step.
+    output: Option<String>,
+}
+
+fn edges(plan: &Plan) -> Vec<Edge> {
     let edge = |index: usize| {
-        let after = plan.steps[index].id.to_string();
+        let to = plan.steps[index].id.to_string();
         let needs = plan.needs_of(index).into_iter();
-        needs.map(move |need| (plan.steps[need].id.to_string(), after.clone()))
+        let needs = needs.map(|need| (plan.steps[need].id.to_string(), None));
+        let outputs = plan.steps[index].needs.iter().filter_map(|need| match need {
+            Need::Output(of, name) => Some((of.to_string(), Some(name.to_string()))),
+            Need::Step(_) | Need::Group(_) => None,
+        });
+        let all = needs.chain(outputs);
+        all.map(|(from, output)| Edge { from, to: to.clone(), output }).collect::<Vec<_>>()
     };
     (0..plan.steps.len()).flat_map(edge).collect()
 }
 
 fn tree(plan: &Plan) -> String {
     let mut text = format!("{}\n", plain(&plan.name));
-    for (index, step) in plan.steps.iter().enumerate() {
-        let needs = plan.needs_of(index).into_iter();
-        let needs: Vec<&str> = needs.map(|need| plan.steps[need].id.as_str()).collect();
+    let edges = edges(plan);
+    for step in plan.steps.iter() {
+        let own = edges.iter().filter(|edge| edge.to == step.id.as_str());
+        let needs: Vec<String> = own
+            .map(|edge| match &edge.output {
+                Some(output) => format!("{}:{output}", edge.from),
+                None => edge.from.clone(),
+            })
+            .collect();
         let after = match needs.is_empty() {
             true => String::new(),
             false => format!("  after {}", needs.join(", ")),
@@ -166,7 +185,10 @@ fn dot_graph(plan: &Plan) -> String {
         .iter()
         .map(|step| format!("  {} [label={}];\n", quoted(step.id.as_str()), quoted(&step.title)));
     let edges = edges(plan);
-    let edges = edges.iter().map(|(from, to)| format!("  {} -> {};\n", quoted(from), quoted(to)));
+    let edges = edges.iter().map(|Edge { from, to, output }| {
+        let label = output.as_ref().map(|output| format!(" [label={}]", quoted(output)));
+        format!("  {} -> {}{};\n", quoted(from), quoted(to), label.unwrap_or_default())
+    });
     format!("digraph plan {{\n{}}}\n", nodes.chain(edges).collect::<String>())
 }
 
@@ -175,7 +197,10 @@ fn mermaid_graph(plan: &Plan) -> String {
     let nodes =
         plan.steps.iter().map(|step| format!("  {}[\"{}\"]\n", step.id, title(&step.title)));
     let edges = edges(plan);
-    let edges = edges.iter().map(|(from, to)| format!("  {from} --> {to}\n"));
+    let edges = edges.iter().map(|Edge { from, to, output }| match output {
+        Some(output) => format!("  {from} -->|{output}| {to}\n"),
+        None => format!("  {from} --> {to}\n"),
+    });
     format!("flowchart TD\n{}", nodes.chain(edges).collect::<String>())
 }
 

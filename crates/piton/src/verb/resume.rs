@@ -315,7 +315,8 @@ fn with_needs(
         let index =
             run.index_of(step).filter(|_| run.step(step).is_some_and(|(_, s)| !s.is_done()));
         let needs = index.map(|index| run.unmet(index)).unwrap_or_default();
-        needs.into_iter().map(StepRef::first).filter(|need| !held(need)).collect::<Vec<_>>()
+        let needs = needs.iter().filter_map(|need| need.step().cloned()).map(StepRef::first);
+        needs.filter(|need| !held(need)).collect::<Vec<_>>()
     };
     let mut all = steps.clone();
     let mut missing: Option<(StepRef, StepRef)> = None;

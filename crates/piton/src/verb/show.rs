@@ -12,7 +12,7 @@ use piton_engine::run::runs;
 use serde_json::json;
 
 use crate::describe::{
-    changed_meanwhile, checklist, condition_lines, conversation, lease, mark, omission,
+    changed_meanwhile, checklist, condition_lines, conversation, lease, mark, omission, outputs,
     question_lines, reported, run_head, step_phrase, waived,
 };
 use crate::error::Problem;
@@ -117,7 +117,7 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
         lines.push(format!("    {}", plain(&step.title)));
     }
     if !step.needs.is_empty() {
-        let needs: Vec<&str> = step.needs.iter().map(|need| need.as_str()).collect();
+        let needs: Vec<String> = step.needs.iter().map(ToString::to_string).collect();
         lines.push(format!("    needs {}", needs.join(", ")));
     }
     for (number, attempt) in step.attempts.iter().enumerate() {
@@ -143,6 +143,7 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
         lines.push(format!("    {}", good_line(&step.last_good_commit)));
     }
     lines.extend(step.report.iter().flat_map(reported).map(|line| format!("    {line}")));
+    lines.extend(outputs(step, now).into_iter().map(|line| format!("    {line}")));
     let asked = step.questions.iter().flat_map(question_lines);
     lines.extend(asked.map(|line| format!("    {line}")));
     lines.extend(waived(step).into_iter().map(|line| format!("    {line}")));

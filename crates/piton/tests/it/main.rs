@@ -38,6 +38,7 @@ mod jobs;
 mod leaks;
 mod merging;
 mod odd;
+mod outputs;
 mod outside;
 mod preflight;
 mod purging;

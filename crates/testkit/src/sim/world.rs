@@ -706,6 +706,8 @@ fn random_step(rng: &mut Rng, number: usize) -> PlanStep {
         items: items(rng, 2),
         substeps: (0..rng.index(3)).map(|number| part(rng, number)).collect(),
         locks: LOCKS.iter().filter(|_| rng.one_in(3)).map(|(lock, _)| named_lock(lock)).collect(),
+        outputs: BTreeSet::new(),
+        require: BTreeMap::new(),
         on_interrupt,
     }
 }

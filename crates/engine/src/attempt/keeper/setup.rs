@@ -36,7 +36,7 @@ impl Keeper {
     fn run_setup(&mut self, trusted: &Trusted, command: &str) -> Result<(), Instead> {
         self.unless_stopped()?;
         let (output, max) = (self.folder.setup_log(), self.settings.transcript_max);
-        let (folder, variables) = (self.tree.path().to_owned(), self.variables(None));
+        let (folder, variables) = (self.tree.path().to_owned(), self.variables(None)?);
         let spec = Spec { variables, ..Spec::shell(command, folder, output, max) };
         let child = self.supervisor.spawn(trusted, "setup", spec)?;
         let finished = self.supervisor.watch(&mut self.log, child)?;

@@ -280,21 +280,19 @@ impl Keeper {
                 Err(Instead::obstacle("there is nothing to start: the step is claimed by others"))
             }
             Work::Run(command) => {
-                let variables = self.variables(None);
+                let variables = self.variables(None)?;
                 let spec = Spec { variables, ..Spec::shell(command, folder, output, max) };
                 Ok((spec, None, Vec::new()))
             }
-            Work::Agent { agent, prompt } => {
-                let name = agent;
+            Work::Agent { agent: name, .. } => {
                 let unknown = || Instead::obstacle(format!("agent {name} is not defined"));
                 let agent = trusted.agent(name).ok_or_else(unknown)?;
                 let facts = match (self.entry, &self.base) {
                     (Entry::Continue, Some(base)) => self.tree.facts(base)?,
                     _ => TreeFacts::default(),
                 };
-                let step = (&self.plan, self.state());
-                let Prompt { text: prompt, answers } =
-                    brief::prompt(prompt, step, self.entry, &facts);
+                let prompt = brief::prompt(self.log.run(), &self.step, self.entry, &facts);
+                let Prompt { text: prompt, answers } = prompt.ok_or_else(unknown)?;
                 let stdin = self.write_prompt(&prompt)?;
                 let file = self.folder.prompt().display().to_string();
                 let before =
@@ -334,7 +332,7 @@ impl Keeper {
                     program,
                     arguments,
                     folder,
-                    variables: self.variables(Some(agent)),
+                    variables: self.variables(Some(agent))?,
                     stdin: (agent.prompt == PromptBy::Stdin).then_some(stdin),
                     output,
                     output_max: max,
@@ -356,8 +354,12 @@ impl Keeper {
     }
 
     /// Values reach commands as environment variables, never by interpolation.
-    pub(super) fn variables(&self, agent: Option<&Agent>) -> BTreeMap<String, String> {
+    pub(super) fn variables(
+        &self,
+        agent: Option<&Agent>,
+    ) -> Result<BTreeMap<String, String>, Instead> {
         let mut variables = child::variables(self.log.run(), &self.step, self.fence, self.id);
+        variables.extend(self.output_variables()?);
         if let Some(agent) = agent {
             for (name, value) in &agent.env {
                 variables.entry(name.clone()).or_insert_with(|| value.clone());
@@ -365,7 +367,7 @@ impl Keeper {
             let prompt = self.folder.prompt().display().to_string();
             variables.insert("PITON_PROMPT_FILE".into(), prompt);
         }
-        variables
+        Ok(variables)
     }
 
     /// Commits what the agent left, runs the verify command on that commit, records both.
@@ -426,7 +428,7 @@ impl Keeper {
         let output = self.folder.verify_log();
         let max = self.settings.transcript_max;
         let folder = self.tree.path().to_owned();
-        let variables = self.variables(None);
+        let variables = self.variables(None)?;
         let spec = Spec { variables, ..Spec::shell(&command, folder, output, max) };
         let run = (command, spec);
         match verify::run(&mut self.supervisor, &mut self.log, trusted, run)? {

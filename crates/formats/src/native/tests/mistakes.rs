@@ -103,16 +103,16 @@ fn nothing_there() {
 
 #[test]
 fn unknown_keys() {
-    assert_snapshot!(found(step_with("vrify = 'x'\nTitle = 'x'\nowner = 'me'\n\"\\u001b[31m\" = 1")), @r#"
+    assert_snapshot!(found(step_with("vrify = 'x'\nTitle = 'x'\nowner = 'me'\n\"\\u001b[31m\" = 1")), @r"
     6:1 unknown key `vrify`
         did you mean `verify`?
     7:1 unknown key `Title`
         did you mean `title`?
     8:1 unknown key `owner`
-        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, on_interrupt, idempotent
+        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
     9:1 unknown key `\u{1b}[31m`
-        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, on_interrupt, idempotent
-    "#);
+        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
+    ");
     assert_snapshot!(found("name = 'x'\n[plan]\nnmae = 'x'\n[[steps]]\nid = 'a'\n"), @r#"
     1:1 unknown key `name`
         the keys here are: plan, inputs, group, agent, locks, step
@@ -133,7 +133,7 @@ fn unknown_keys() {
     ");
     assert_snapshot!(found(step_with(&format!("{} = 1", "k".repeat(1000)))), @"
     6:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…`
-        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, on_interrupt, idempotent
+        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
     ");
 }
 
@@ -144,8 +144,8 @@ fn keys_of_later_versions() {
         remove it
     7:1 `skip_if` is not supported by this version of piton
         remove it
-    8:10 a need on an output, `a:out`, is not supported by this version
-        need the step: `a`
+    8:10 step `a` needs an output of its own
+        remove this need
     9:1 unknown key `plan_form`
         did you mean `plan_from`?
     ");
@@ -366,7 +366,7 @@ fn bad_and_double_ids() {
 
 #[test]
 fn unknown_needs() {
-    assert_snapshot!(found(steps(&[("jwt", &["jwt"]), ("routes", &["jtw", "JWT", "database", "", "jwt:x"])])), @"
+    assert_snapshot!(found(steps(&[("jwt", &["jwt"]), ("routes", &["jtw", "JWT", "database", "", "jwt:x"])])), @r#"
     6:10 step `jwt` needs itself
         remove this need
     10:10 unknown need `jtw`
@@ -377,9 +377,9 @@ fn unknown_needs() {
         name a step or a group of this plan
     10:36 unknown need ``
         name a step or a group of this plan
-    10:40 a need on an output, `jwt:x`, is not supported by this version
-        need the step: `jwt`
-    ");
+    10:40 step `jwt` declares no output `x`
+        add outputs = ["x"] to step `jwt`
+    "#);
     let both = steps(&[("auth", &[]), ("b", &["auth", "web"])]) + "[group.auth]\n[group.web]\n";
     assert_snapshot!(found(both), @r#"
     10:10 the need `auth` is both a step and a group
