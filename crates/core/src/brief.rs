@@ -49,7 +49,7 @@ pub fn prompt(run: &Run, step: &StepRef, entry: Entry, facts: &TreeFacts) -> Opt
 fn offers(plan: &PlanStep) -> String {
     let mut text = String::from(
         "piton runs this step and keeps its work. These commands work here:\n\
-         - `piton checkpoint --note 'what is done, what is next'`: a later attempt is told.\n\
+         - `piton checkpoint --note 'what is done, what is next'`: a later attempt reads it.\n\
          - `piton ask 'QUESTION' --wait`: asks a person, and prints the answer.\n\
          - `piton output set NAME < FILE`: publishes JSON for other steps.\n",
     );

@@ -318,6 +318,8 @@ fn nothing_below_the_surface_names_its_commands() {
     assert!(words.len() > 60, "the verbs were not found: {words:?}");
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let below = sources.iter().filter(|source| source.is_product());
+    // What an agent reads in its prompt is what it can call.
+    let below = below.filter(|source| source.path != "crates/core/src/brief.rs");
     let below = below.filter(|source| source.crate_name() != "piton");
     let found = below.flat_map(|source| source.lines_with(source.code(), &words)).collect();
     none("commands of the surface below it; errors carry a `Remedy`", found);

@@ -243,7 +243,7 @@ fn the_brief_carries_every_answer() {
 
     ---
     piton runs this step and keeps its work. These commands work here:
-    - `piton checkpoint --note 'what is done, what is next'`: a later attempt is told.
+    - `piton checkpoint --note 'what is done, what is next'`: a later attempt reads it.
     - `piton ask 'QUESTION' --wait`: asks a person, and prints the answer.
     - `piton output set NAME < FILE`: publishes JSON for other steps.
 
