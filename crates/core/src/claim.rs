@@ -348,7 +348,7 @@ fn is_believed(step: &StepRef, attempt: &Attempt, asker: &Asker<'_>) -> bool {
 /// after the asker had looked: whoever looks again sees it alive or dead.
 fn lives_here(attempt: &Attempt, asker: &Asker<'_>) -> bool {
     match asker.observed.of(attempt.id) {
-        Sighting::Alive => true,
+        Sighting::Alive | Sighting::Unknown(_) => true,
         Sighting::Dead(_) => false,
         Sighting::Elsewhere => {
             matches!(attempt.holder, Holder::Keeper { .. })

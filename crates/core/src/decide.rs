@@ -176,6 +176,7 @@ fn decide_under(
         Request::SetOutput { name, json } => decide_set(&held, name, json),
         Request::AwaitOutput { output, until } => decide_await(&held, output, *until),
         Request::ReportCheckout(changes) => Ok(held.fact(Fact::CheckoutChanged(changes.clone()))),
+        Request::ReportUnkept { why } => Ok(held.fact(Fact::Unkept { why: clipped(why) })),
         Request::Converse(with) if held.attempt.conversation.as_ref() == Some(with) => {
             Ok(nothing())
         }

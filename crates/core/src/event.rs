@@ -165,6 +165,10 @@ pub enum Fact {
         mark: Mark,
     },
     CheckoutChanged(CheckoutChanges),
+    /// No snapshot could be kept of what is in the tree, and why: what it holds is unknown.
+    Unkept {
+        why: String,
+    },
     /// The agent is in a conversation that a later attempt can go on with.
     Conversed(Conversation),
     /// Data for other steps: needs on it are met.

@@ -14,6 +14,8 @@ pub enum Sighting {
     Alive,
     /// Its lock is free on this host.
     Dead(Corpse),
+    /// Its lock on this host does not answer, and why: nobody takes its step before that is mended.
+    Unknown(String),
     /// Not on this host: unknown until its lease is over.
     Elsewhere,
 }

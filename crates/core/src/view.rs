@@ -449,6 +449,9 @@ pub struct AttemptView {
     /// Files of the user's checkout that changed meanwhile; by whom is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkout_changed: Option<Box<CheckoutChanges>>,
+    /// Why its last work is in no snapshot; it is in the worktree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unkept: Option<String>,
     /// Its agent's conversation, and whether it was begun, continued or copied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conversation: Option<Conversation>,
@@ -847,6 +850,7 @@ fn attempts(step: &StepRef, state: &Step, by: &Seen<'_>) -> Vec<AttemptView> {
         not_landed: attempt.trace.omitted.clone(),
         moved_out: Vec::new(),
         checkout_changed: attempt.trace.checkout.clone(),
+        unkept: attempt.trace.unkept.clone(),
         conversation: attempt.conversation.clone(),
         state,
         heartbeat_at: believed_until(step, attempt, by.leases).wall.before(length(attempt)),
@@ -870,6 +874,7 @@ fn attempts(step: &StepRef, state: &Step, by: &Seen<'_>) -> Vec<AttemptView> {
             _ if matches!(attempt.holder, Holder::External { .. }) => ("held", None),
             Sighting::Alive => ("running", None),
             Sighting::Dead(corpse) => ("dead", Some(corpse.at)),
+            Sighting::Unknown(_) => ("unknown", None),
             Sighting::Elsewhere => ("elsewhere", None),
         };
         row(attempt, to, how.to_owned())

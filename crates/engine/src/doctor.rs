@@ -1,5 +1,6 @@
 //! Examines everything piton relies on: git, the repository, the state folder, the store and its
-//! chains, the refs of snapshots, attempts and processes, settings. Reports only; nothing is changed.
+//! chains, the refs of snapshots, attempts and processes, settings. Examining changes nothing; `repair` mends
+//! the files of piton's own.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -27,6 +28,10 @@ use crate::run::log::Log;
 use crate::run::observe::{Depth, observe};
 use crate::run::runs;
 use crate::run::snapshot_history::refuse_log_behind;
+
+mod repair;
+
+pub use repair::{GiveUp, Repaired, repair};
 
 /// One thing that was looked at.
 #[derive(Debug)]
@@ -148,9 +153,7 @@ fn state_folder(path: &Path) -> Symptom {
     };
     let mode = found.mode() & 0o777;
     let shown = path.display();
-    let mut command = format!("chmod 700 '{shown}'");
     let why = if !found.is_dir() {
-        command = format!("ls -ld '{shown}'");
         let link = found.file_type().is_symlink();
         if link { "it is a symbolic link" } else { "it is not a folder" }.to_owned()
     } else if mode & 0o500 != 0o500 {
@@ -162,8 +165,7 @@ fn state_folder(path: &Path) -> Symptom {
     } else {
         return symptom(what, State::Good, format!("{shown} (mode {mode:03o})"));
     };
-    let remedy = Some(Remedy::Shell { command });
-    Symptom { remedy, ..symptom(what, State::Bad, format!("{shown}: {why}")) }
+    Symptom { remedy: Some(Remedy::Repair), ..symptom(what, State::Bad, format!("{shown}: {why}")) }
 }
 
 /// Every page, record, lease and text.
@@ -282,7 +284,7 @@ fn dead_attempts(project: &Project, log: &Log) -> Vec<Symptom> {
     let handle = &log.run().opened.handle;
     let dead = log.run().held().filter_map(|(step, attempt)| match observed.of(attempt.id) {
         Sighting::Dead(corpse) => Some((step, corpse.cause)),
-        Sighting::Alive | Sighting::Elsewhere => None,
+        Sighting::Alive | Sighting::Unknown(_) | Sighting::Elsewhere => None,
     });
     dead.map(|(step, cause)| {
         let detail =

@@ -19,6 +19,10 @@ pub use causes::{Living, LogError, NotUndone, TrustError, Unlanded, Unmerged};
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
+    #[error("whether the attempt of step {step} lives is unknown: {} cannot be opened: {why}", path.display())]
+    UnknownHolder { step: StepRef, path: PathBuf, why: String },
+    #[error("worktrees cannot be made in {}: {why}", path.display())]
+    WorktreeRoot { path: PathBuf, why: &'static str },
     #[error(transparent)]
     Git(#[from] GitError),
     #[error(transparent)]

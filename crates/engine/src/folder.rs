@@ -2,14 +2,14 @@
 //! printed. The locks prove life; the records explain it.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use piton_core::exit::AgentExit;
 use piton_core::ids::{BootId, Fence, RunId, StepRef};
 use piton_core::time::Millis;
-use piton_git::file::{private, write_flushed};
+use piton_git::file::{self, private, write_flushed};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -112,7 +112,7 @@ impl Folder {
         records.map(|name| self.0.join(name))
     }
 
-    fn keeper_lock(&self) -> PathBuf {
+    pub(crate) fn keeper_lock(&self) -> PathBuf {
         self.0.join("keeper.lock")
     }
 
@@ -165,11 +165,7 @@ impl Folder {
 
     /// Replaces it at once; a power cut may lose it.
     pub fn write_risk(&self, record: &RiskRecord) -> io::Result<()> {
-        let new = self.0.join("at-risk.new");
-        let mut file = private(&new)?;
-        file.set_len(0)?;
-        file.write_all(&serde_json::to_vec(record)?)?;
-        fs::rename(&new, self.0.join("at-risk.json"))
+        file::write(&self.0.join("at-risk.json"), serde_json::to_vec(record)?)
     }
 
     pub fn read_risk(&self) -> Option<RiskRecord> {
@@ -203,7 +199,7 @@ pub(crate) fn adopt_lock() -> Result<File, EngineError> {
 
 /// Who holds a lock, if anybody.
 pub(crate) fn probe(path: &Path) -> io::Result<Lock> {
-    let file = match File::open(path) {
+    let file = match file::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Lock::Missing),
         Err(error) => return Err(error),
@@ -216,7 +212,7 @@ pub(crate) fn probe(path: &Path) -> io::Result<Lock> {
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    serde_json::from_slice(&file::read(path).ok()?).ok()
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ pub fn preview(project: &Project, log: &Log, ask: &MergeAsk) -> Result<Merge, En
     // A run that has landed nothing has nothing to merge, and maybe no branch.
     let tip = git.ref_target(&format!("refs/heads/{branch}"))?.or_else(|| run.landed.clone());
     let tip = tip.unwrap_or_else(|| run.opened.base.clone());
-    let checkout = git.checked_out(&name)?;
+    let checkout = git.checked_out(&name);
     let merge = |way: Way| Merge {
         into: into.clone(),
         onto: onto.clone(),
@@ -307,7 +307,7 @@ fn finish(project: &Project, log: &mut Log) -> Result<Option<PathBuf>, EngineErr
         return Ok(None);
     }
     let mut aside = None;
-    match project.git.checked_out(&name)? {
+    match project.git.checked_out(&name) {
         Some(place) => {
             let tree = Worktree::at(&project.git, &place);
             match tree.stand(&intent.onto, &intent.to)? {

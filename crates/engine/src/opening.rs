@@ -68,6 +68,7 @@ pub fn prepare(project: &Project, ask: OpenAsk) -> Result<Opening, EngineError> 
     let inputs = inputs(plan, ask.inputs)?;
     Git::check_version()?;
     project.git.can_make_branches("piton")?;
+    project.check_worktrees(&ask.settings.worktree_root)?;
     let placed = placed(project, &read.path)?;
     let is_main = placed.root == canonical(project.git.main_root());
     let base = project.git.commit(plan.base.as_deref().unwrap_or("HEAD"))?;

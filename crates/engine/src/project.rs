@@ -11,6 +11,8 @@ use piton_core::run::{Attempt, Run};
 use piton_git::repo::Git;
 use piton_store::Store;
 use piton_store::sqlite::{Access, SqliteStore};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::error::EngineError;
 use crate::folder::Folder;
@@ -85,8 +87,45 @@ impl Project {
         }
     }
 
+    /// Refuses a folder for worktrees to which the repository leads through a link, or that is in its git
+    /// directory. Whoever names a folder outside of it says where that is.
+    pub fn check_worktrees(&self, root: &str) -> Result<(), EngineError> {
+        let refused =
+            |path: PathBuf, why: &'static str| Err(EngineError::WorktreeRoot { path, why });
+        let main = self.git.main_root();
+        let mut path = main.to_owned();
+        let below = Path::new(root).strip_prefix(main).unwrap_or(Path::new(root));
+        let parts: Vec<Component<'_>> = below.components().collect();
+        if parts.iter().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
+            path = main.join(root);
+            if fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
+                return refused(path, "it is a link");
+            }
+        } else {
+            // Each from the folder before it, as git will come to it.
+            let open = |path: &Path| {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                rustix::fs::open(path, flags, Mode::empty())
+            };
+            for part in parts {
+                path.push(part);
+                match open(&path) {
+                    Ok(_) => {}
+                    Err(Errno::NOENT) => break,
+                    Err(_) => return refused(path, "it is a link, or no folder"),
+                }
+            }
+        }
+        let real = path.canonicalize().unwrap_or(path);
+        match real.starts_with(self.git.common_dir()) && main != self.git.common_dir() {
+            true => refused(real, "it is in the git directory"),
+            false => Ok(()),
+        }
+    }
+
     /// piton's worktrees are no business of the user's `git status`.
     pub(crate) fn exclude_worktrees(&self, root: &str) -> Result<(), EngineError> {
+        self.check_worktrees(root)?;
         match Path::new(root).components().next() {
             Some(Component::Normal(first)) => {
                 Ok(self.git.exclude(&format!("/{}/", first.to_string_lossy()))?)

@@ -40,6 +40,8 @@ pub enum Remedy {
     Shell { command: String },
     /// Such a command, after which the run can go on.
     ThenResume { command: String, run: Handle },
+    /// Mend the files of piton's own: rights, and what is no file.
+    Repair,
     /// What is to be changed in a file.
     Text { text: String },
 }

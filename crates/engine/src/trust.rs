@@ -15,6 +15,8 @@ use piton_core::agent::Agent;
 use piton_core::ids::{AgentName, Hash};
 use piton_core::plan::{Plan, agent_of, executables, trust_hash};
 
+use piton_git::shell;
+
 use crate::config::{self, Layers, xdg};
 use crate::error::EngineError;
 use crate::error::TrustError;
@@ -254,7 +256,8 @@ impl TrustError {
         match self {
             TrustError::NoHome => Some("`export HOME=~` names one".to_owned()),
             TrustError::Unsafe { path, .. } | TrustError::Io { path, .. } => {
-                Some(format!("see what is there: `ls -ld '{}'`", path.display()))
+                let command = shell::mv_aside(path)?;
+                Some(format!("move it aside, and trust the plan again: `{command}`"))
             }
         }
     }

@@ -31,7 +31,7 @@ use crate::machine::ATTEMPT_VARIABLE;
 use crate::project::Project;
 use crate::run::condition::{self, Condition};
 use crate::run::log::Log;
-use crate::run::observe::{Depth, observe};
+use crate::run::observe::{Depth, observe, refuse_unknown};
 use crate::run::runs::{settings_of, trusted};
 use crate::run::write_back::write_back;
 use crate::trust::Trusted;
@@ -233,6 +233,7 @@ impl<'a> Worker<'a> {
             }
             self.seen();
             let observed = observe(self.project, self.log, Depth::Locks);
+            refuse_unknown(self.project, self.log, &observed)?;
             let leases = self.log.store().leases(self.log.run().opened.run)?;
             let recoveries = recover(self.log.run(), &observed, &leases, &self.log.now()?);
             self.adopt(&recoveries);

@@ -51,7 +51,7 @@ pub fn prepare(
     if fork.as_ref() == Some(commit) {
         return Ok(Landing::Nothing { tip: onto });
     }
-    if let Some(worktree) = git.checked_out(&refname)? {
+    if let Some(worktree) = git.checked_out(&refname) {
         return Ok(Landing::CheckedOut { worktree });
     }
     match fork {

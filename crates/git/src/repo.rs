@@ -19,6 +19,7 @@ pub mod drivers;
 pub mod flush;
 pub(crate) mod hash;
 pub mod keep;
+pub mod listed;
 pub mod locks;
 pub mod names;
 pub(crate) mod pack;
@@ -120,9 +121,10 @@ impl GitError {
                 "its id, as `git rev-parse HEAD` in your worktree says it".to_owned()
             }
             GitError::AmbiguousCommit { .. } => "give more of its id".to_owned(),
-            GitError::Locked { path } => {
-                format!("a git process holds it; if none runs: `rm {}`", shell::path(path))
-            }
+            GitError::Locked { path } => match locks::holder(path) {
+                Some(pid) => format!("wait for process {pid}, or end it: `kill {pid}`"),
+                None => "no process has it open any more: try again".to_owned(),
+            },
             GitError::BranchInTheWay { branch, .. } => {
                 format!(
                     "git keeps branches as files and folders; rename it: `git branch -m {branch} {branch}-old`"
@@ -136,7 +138,8 @@ impl GitError {
             }
             GitError::NotEmpty { .. } => "name a folder that is new or empty".to_owned(),
             GitError::Foreign { path, .. } => {
-                format!("piton leaves it alone: `{}`, then try again", shell::mv_aside(path))
+                let away = shell::mv_aside(path)?;
+                format!("piton leaves it alone: `{away}`, then try again")
             }
             GitError::Failed { stderr, .. } if stderr.contains("dubious ownership") => {
                 "the repository belongs to another user; git's safe.directory allows it".to_owned()
@@ -267,6 +270,12 @@ impl Git {
     /// repository with linked worktrees): the same from every worktree.
     pub fn main_root(&self) -> &Path {
         &self.places.main_root
+    }
+
+    /// Whether it has no main worktree; one whose main worktree is only not known from here is not bare.
+    pub(crate) fn is_bare(&self) -> bool {
+        let ask = || self.call_in(self.common_dir()).args(&["rev-parse", "--is-bare-repository"]);
+        self.main_root() == self.common_dir() && ask().line().is_ok_and(|answer| answer == "true")
     }
 
     /// The root of the worktree in which the repository was found; the git directory when it was found
@@ -473,21 +482,17 @@ impl Git {
     }
 
     /// Where a branch is checked out, given its full name. A worktree whose folder is gone does not count.
-    pub fn checked_out(&self, refname: &str) -> Result<Option<PathBuf>, GitError> {
-        let found = self.checked_out_under(refname)?.into_iter().find(|(name, _)| name == refname);
-        Ok(found.map(|(_, place)| place))
+    pub fn checked_out(&self, refname: &str) -> Option<PathBuf> {
+        let found = self.checked_out_under(refname).into_iter().find(|(name, _)| name == refname);
+        found.map(|(_, place)| place)
     }
 
     /// The same of every branch in a folder, such as `refs/heads/piton/`.
-    pub fn checked_out_under(&self, folder: &str) -> Result<Vec<(String, PathBuf)>, GitError> {
-        let format = "--format=%(refname)%00%(worktreepath)";
-        let answer = self.call().args(&["for-each-ref", format, "--", folder]).run()?;
-        let rows = answer.stdout.split(|&b| b == b'\n').filter_map(|row| {
-            let cut = row.iter().position(|&b| b == 0)?;
-            let name = String::from_utf8_lossy(&row[..cut]).into_owned();
-            Some((name, names::path(&row[cut + 1..])))
-        });
-        Ok(rows.filter(|(_, place)| !place.as_os_str().is_empty() && place.exists()).collect())
+    pub fn checked_out_under(&self, folder: &str) -> Vec<(String, PathBuf)> {
+        let branch =
+            |entry: listed::Listed| Some((format!("refs/heads/{}", entry.branch?), entry.place));
+        let found = listed::listed(self).into_iter().filter_map(branch);
+        found.filter(|(name, place)| name.starts_with(folder) && place.exists()).collect()
     }
 
     /// Whether there can be branches below a folder such as `piton`: a branch of that name, or of the
@@ -572,6 +577,20 @@ impl Git {
         };
         let lines = answer.text("git for-each-ref")?.lines();
         lines.map(|line| read(line).ok_or_else(|| unexpected(line))).collect()
+    }
+
+    /// Moves every ref below one folder to another, each with what it names; says how many there were.
+    pub fn rename_refs(&self, from: &str, to: &str) -> Result<usize, GitError> {
+        let all = self.refs_under(from)?;
+        for (name, at) in &all {
+            let new = format!("{to}{}", &name[from.len()..]);
+            let old = self.ref_target(&new)?;
+            if old.as_ref() != Some(at) {
+                self.move_ref(&new, at, old.as_ref(), "piton: renamed")?;
+            }
+        }
+        self.drop_refs(&all.iter().map(|(name, at)| (name.as_str(), at)).collect::<Vec<_>>())?;
+        Ok(all.len())
     }
 
     /// Whether any ref begins with this folder, such as `refs/piton/`.
@@ -662,7 +681,7 @@ fn real(path: &[u8]) -> Result<PathBuf, GitError> {
 }
 
 /// The main worktree of the repository with this git directory; a bare repository has none, and a git
-/// directory that lies apart does not tell.
+/// directory that lies apart does not tell, unless another worktree is inside of it.
 fn main_worktree(common_dir: &Path) -> Option<PathBuf> {
     // A submodule's git directory lies inside its parent's; its configuration names the worktree.
     let config = common_dir.join("config");
@@ -670,7 +689,7 @@ fn main_worktree(common_dir: &Path) -> Option<PathBuf> {
     if let Ok(path) = asked.args(&["--get", "core.worktree"]).line() {
         return common_dir.join(path).canonicalize().ok();
     }
-    let parent = plain::parent(common_dir)?;
+    let parent = plain::parent(common_dir).or_else(|| plain::around_worktrees(common_dir))?;
     let asked = Call::new(common_dir).option("--git-dir=", common_dir).arg("rev-parse");
     let bare = asked.arg("--is-bare-repository").line().is_ok_and(|answer| answer == "true");
     (!bare).then_some(parent)

@@ -16,10 +16,14 @@ pub fn path(path: &Path) -> String {
     word(&path.display().to_string())
 }
 
-/// What moves something out of the way, beside where it was.
-pub fn mv_aside(place: &Path) -> String {
+/// What moves something out of the way, beside where it was. Nothing inside a git directory is moved by
+/// hand: it is gone for git then.
+pub fn mv_aside(place: &Path) -> Option<String> {
+    let is_git_dir =
+        |folder: &Path| folder.join("HEAD").exists() && folder.join("objects").exists();
     let aside = format!("{}.aside", place.display());
-    format!("mv {} {}", path(place), word(&aside))
+    let command = format!("mv {} {}", path(place), word(&aside));
+    (!place.ancestors().any(is_git_dir)).then_some(command)
 }
 
 #[cfg(test)]
@@ -28,8 +32,19 @@ mod tests {
 
     #[test]
     fn what_is_pasted_is_what_is_meant() {
-        assert_eq!(mv_aside(Path::new("/a/b")), "mv /a/b /a/b.aside");
-        assert_eq!(mv_aside(Path::new("/a b/it's")), r"mv '/a b/it'\''s' '/a b/it'\''s.aside'");
+        let aside = |path: &str| mv_aside(Path::new(path)).expect("outside of git");
+        assert_eq!(aside("/a/b"), "mv /a/b /a/b.aside");
+        assert_eq!(aside("/a b/it's"), r"mv '/a b/it'\''s' '/a b/it'\''s.aside'");
         assert_eq!(word(""), "''");
+    }
+
+    #[test]
+    fn nothing_in_a_git_directory_is_moved() {
+        let home = tempfile::tempdir().expect("a temporary folder");
+        std::fs::create_dir_all(home.path().join("apart/objects")).expect("folders");
+        std::fs::write(home.path().join("apart/HEAD"), "ref: refs/heads/main\n").expect("a file");
+        assert_eq!(mv_aside(&home.path().join("apart")), None);
+        assert_eq!(mv_aside(&home.path().join("apart/piton/verify/x")), None);
+        assert!(mv_aside(&home.path().join("beside")).is_some());
     }
 }

@@ -11,7 +11,9 @@ use piton_core::brief::TreeFacts;
 use piton_core::ids::Oid;
 
 use crate::crash;
+use crate::file;
 use crate::repo::keep::{HELD, Making, Name, keep};
+use crate::repo::listed::{Listed, listed};
 use crate::repo::stage::{self, Changes};
 use crate::repo::status::{Status, StatusDepth, status};
 use crate::repo::{
@@ -22,8 +24,8 @@ mod advance;
 mod branch;
 mod copy_in;
 mod create;
+mod damage;
 mod git_operation;
-mod listed;
 mod moved;
 mod problems;
 mod quarantine;
@@ -36,7 +38,6 @@ pub use create::Made;
 pub(crate) use create::is_unfinished;
 pub(crate) use git_operation::in_progress;
 pub use git_operation::{InProgress, Operation};
-pub use listed::{Listed, listed};
 pub use problems::TreeProblem;
 pub use quarantine::Quarantined;
 pub(crate) use quarantine::{Quarantine, shift};
@@ -70,15 +71,15 @@ pub struct Worktree {
 
 impl Worktree {
     pub fn at(git: &Git, path: &Path) -> Worktree {
-        Worktree { git: git.clone(), path: state::real(path) }
+        Worktree { git: git.clone(), path: plain::real(path) }
     }
 
     /// A place where only piton makes something. A link in its stead is somebody else's: it is seen as
     /// one, not followed.
     pub fn own_place(git: &Git, path: &Path) -> Worktree {
         let path = match (path.parent(), path.file_name()) {
-            (Some(folder), Some(name)) => state::real(folder).join(name),
-            _ => state::real(path),
+            (Some(folder), Some(name)) => plain::real(folder).join(name),
+            _ => plain::real(path),
         };
         Worktree { git: git.clone(), path }
     }
@@ -336,7 +337,7 @@ impl Worktree {
             | TreeState::Present { dir }
             | TreeState::Unlinked { dir } => Ok(dir),
             TreeState::Missing => Err(self.foreign("there is nothing")),
-            TreeState::Foreign { why } => Err(self.foreign(&why)),
+            TreeState::Damaged { why, .. } | TreeState::Foreign { why } => Err(self.foreign(&why)),
         }
     }
 
@@ -458,7 +459,7 @@ fn staged(call: Call, commit: &Oid) -> Result<Changes, GitError> {
 
 fn merge_heads(dir: &Path) -> Result<Vec<Oid>, GitError> {
     let path = dir.join("MERGE_HEAD");
-    match fs::read_to_string(&path) {
+    match file::text(&path) {
         Ok(text) => Ok(text.lines().filter_map(|line| Oid::new(line).ok()).collect()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(source) => Err(GitError::io("read", &path, source)),

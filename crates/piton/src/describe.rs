@@ -469,6 +469,9 @@ pub(crate) fn done_about(condition: &Condition) -> String {
         }
         TreeProblem::Foreign { listed: false, .. } => "leaves it alone and asks",
         TreeProblem::Unlinked { .. } => "mends that and goes on in it",
+        TreeProblem::Damaged { .. } => {
+            "writes them anew, moves the damaged ones aside and goes on in the files as they are"
+        }
         TreeProblem::BranchMoved { .. } => {
             "follows where it was only moved on and nothing is uncommitted; else it is put back, and what it was moved to is kept by a ref below refs/piton"
         }
@@ -745,6 +748,10 @@ mod tests {
             foreign(false),
             foreign(true),
             TreeProblem::Unlinked { place: place() },
+            TreeProblem::Damaged {
+                place: place(),
+                why: "its HEAD is nothing that git knows".to_owned(),
+            },
             TreeProblem::BranchDeleted { branch: branch(), was: Some(oid("a")) },
             TreeProblem::BranchMoved { branch: branch(), was: oid("a"), now: oid("b") },
             TreeProblem::BranchElsewhere { branch: branch(), place: "/w/2".into(), missing: false },

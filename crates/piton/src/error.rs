@@ -294,7 +294,7 @@ impl From<EngineError> for Problem {
         let problem = Problem::from_error(kind, &error).hinted(hint).with_details(details);
         match &error {
             EngineError::Untrusted { plan, new, .. } => {
-                problem.with_data(serde_json::json!({ "plan": plan, "untrusted": new }))
+                problem.with_data(serde_json::json!({ "plan": piton_engine::git::repo::names::text(plan), "untrusted": new }))
             }
             _ => problem,
         }
@@ -348,6 +348,8 @@ fn kind_of(error: &EngineError) -> Kind {
         EngineError::Settings(_) => Kind::StoreCorrupt,
         EngineError::Io { .. } | EngineError::Unstarted { .. } => Kind::Io,
         EngineError::KeeperLost { .. } => Kind::SetupFailed,
+        EngineError::UnknownHolder { .. } => Kind::Io,
+        EngineError::WorktreeRoot { .. } => Kind::BadConfig,
         EngineError::Untrusted { .. } | EngineError::Trust(_) => Kind::NotTrusted,
         EngineError::Config(_) => Kind::BadConfig,
         EngineError::TreeInUse { .. }

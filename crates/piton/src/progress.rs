@@ -3,7 +3,6 @@
 //! with `step ID:`, quiet and greppable.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -182,6 +181,12 @@ impl<'a> Progress<'a> {
                 let message =
                     format!("step {step}: files of your checkout changed while it ran: {files}");
                 let hint = "piton does not know who it was; `git status` shows them";
+                self.ui.warn(Kind::Noticed, message, Some(hint.to_owned()));
+            }
+            Event::Under(Under { step, .. }, Fact::Unkept { why }) => {
+                let message =
+                    format!("step {step}: its last work is in no snapshot: {}", plain(why));
+                let hint = "its worktree has it, and the next attempt goes on there";
                 self.ui.warn(Kind::Noticed, message, Some(hint.to_owned()));
             }
             Event::Under(Under { step, .. }, Fact::Verified { truth, check, omitted, .. }) => {
@@ -429,7 +434,7 @@ fn at_risk(risk: &RiskRecord, now: Millis) -> String {
 
 /// The last line of a growing file.
 fn last_line(path: &Path) -> Option<String> {
-    let mut file = File::open(path).ok()?;
+    let mut file = piton_engine::git::file::open(path).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES))).ok()?;
     let mut tail = Vec::new();

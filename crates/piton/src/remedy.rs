@@ -10,6 +10,7 @@ use piton_engine::error::EngineError;
 use piton_engine::error::Living;
 use piton_engine::error::LogError;
 use piton_engine::error::NotUndone;
+use piton_engine::git::GitError;
 use piton_engine::git::shell::word;
 use piton_engine::git::snapshot::PutError;
 use piton_engine::outside::claims::Unclaimable;
@@ -31,6 +32,11 @@ pub(crate) fn of(error: &EngineError) -> Option<String> {
         return Some("the disk is full: free some space, then try again".into());
     }
     match error {
+        EngineError::Git(GitError::Io { source, .. }) | EngineError::Io { source, .. }
+            if is_of_another_kind(source) =>
+        {
+            Some(repair())
+        }
         EngineError::Git(error) => error.hint(),
         EngineError::Log(LogError::Store(error)) => Some(of_store(error)),
         EngineError::Log(LogError::Damaged { .. } | LogError::Plan { .. } | LogError::Empty(_)) => {
@@ -101,9 +107,7 @@ pub(crate) fn of(error: &EngineError) -> Option<String> {
         )),
         EngineError::LostStore { path } => Some(format!(
             "put {} back from a backup; or go on without the records, with the snapshots under \
-             refs/lost-piton: `git for-each-ref --format='create \
-             refs/lost-%(refname:lstrip=1) %(objectname)%0adelete %(refname)' refs/piton | git \
-             update-ref --stdin`",
+             refs/lost-piton: `{REPAIR} --yes`",
             path.display()
         )),
         EngineError::LogBehind { handle, store, .. } => Some(format!(
@@ -116,6 +120,10 @@ pub(crate) fn of(error: &EngineError) -> Option<String> {
         EngineError::NotUndone(why) => not_undone_hint(why),
         EngineError::NotPurged { handle, .. } => {
             Some(format!("once that is settled: `piton abandon {handle} --purge`"))
+        }
+        EngineError::UnknownHolder { .. } => Some(repair()),
+        EngineError::WorktreeRoot { .. } => {
+            Some("name another folder: worktree.root, or PITON_WORKTREE_ROOT".into())
         }
         EngineError::Io { .. } | EngineError::Unstarted { .. } => None,
         EngineError::TreeInUse { handle, step, .. } => Some(format!(
@@ -133,6 +141,19 @@ pub(crate) fn of(error: &EngineError) -> Option<String> {
             }
         }),
     }
+}
+
+/// What mends the files of piton's own.
+const REPAIR: &str = "piton doctor --repair";
+
+/// Whether something else stands where a file should be, or one that may not be opened.
+fn is_of_another_kind(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, IsADirectory, NotADirectory, PermissionDenied};
+    matches!(error.kind(), InvalidInput | IsADirectory | NotADirectory | PermissionDenied)
+}
+
+fn repair() -> String {
+    format!("move it aside: `{REPAIR}`")
 }
 
 /// Where nothing was ever run: of the plan that is there, else of one that is still to be written.
@@ -164,20 +185,20 @@ fn of_store(error: &StoreError) -> String {
             "use the newer piton that wrote it; `piton doctor` shows which store is used".to_owned()
         }
         StoreError::Damaged { path, .. } if error.code() == "E046" => {
-            let dir = path.parent().unwrap_or(path).display();
             format!(
                 "put the newest copy of {} (with its -wal file) back; if there is none, go on \
-                 without the records: `mv '{dir}' '{dir}.damaged'` (branches, worktrees and \
-                 snapshots are in git)",
+                 without what it lacks: `{REPAIR} --yes` (branches, worktrees and snapshots are in git)",
                 path.display()
             )
         }
         StoreError::CannotOpen { path, source }
             if source.kind() == std::io::ErrorKind::PermissionDenied =>
         {
-            let dir = path.parent().unwrap_or(path).display();
-            format!("give yourself the rights again: `chmod u+rwX '{dir}' '{}'`", path.display())
+            format!("give yourself the rights again: `{REPAIR}`")
         }
+        StoreError::Damaged { .. } => format!(
+            "put the newest copy of the store back; if there is none, go on without it: `{REPAIR} --yes`"
+        ),
         StoreError::NetworkFileSystem { .. } => format!(
             "keep the repository on a local disk, or accept the risk: `{ALLOW_NETWORK_FS}=1 piton status`"
         ),
@@ -193,8 +214,7 @@ fn of_store(error: &StoreError) -> String {
         StoreError::UnknownRun { .. }
         | StoreError::RunExists { .. }
         | StoreError::KeyHeld { .. } => "list the runs: `piton status --ended`".to_owned(),
-        StoreError::Damaged { .. }
-        | StoreError::EngineTooOld { .. }
+        StoreError::EngineTooOld { .. }
         | StoreError::SettingRefused { .. }
         | StoreError::CannotOpen { .. }
         | StoreError::LookOnly
@@ -213,11 +233,9 @@ fn of_unsafe(why: &Unsafe, path: &Path) -> String {
             format!("take their rights away: `chmod go-rwx '{path}'`")
         }
         Unsafe::ForeignOwner { owner, .. } => {
-            format!("run piton as user {owner}, or look at the owner: `ls -ld '{path}'`")
+            format!("run piton as user {owner}; or make it yours: `sudo chown \"$USER\" '{path}'`")
         }
-        Unsafe::Symlink | Unsafe::WrongKind { .. } => {
-            format!("see what is there: `ls -ld '{path}'`")
-        }
+        Unsafe::Symlink | Unsafe::WrongKind { .. } => repair(),
     }
 }
 
@@ -286,6 +304,7 @@ pub(crate) fn command(remedy: &Remedy) -> String {
             format!("piton claim {run} --step {step} --worktree {} --force", word(worktree))
         }
         Remedy::Shell { command } => command.clone(),
+        Remedy::Repair => REPAIR.to_owned(),
         Remedy::ThenResume { command, run } => format!("{command} && piton resume {run}"),
         Remedy::Text { text } => text.clone(),
     }

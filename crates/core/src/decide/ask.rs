@@ -179,7 +179,8 @@ fn interruption_text(
         }
     };
     let there = match (changed, kept) {
-        (0, _) | (_, None) => "No changed file was found in its worktree".to_owned(),
+        (0, _) => "No changed file was found in its worktree".to_owned(),
+        (_, None) => "What is in its worktree is in no snapshot yet".to_owned(),
         (1, Some(kept)) => format!("1 changed file is kept as {kept}"),
         (count, Some(kept)) => format!("{count} changed files are kept as {kept}"),
     };

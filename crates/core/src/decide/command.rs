@@ -127,6 +127,10 @@ pub enum Request {
     },
     /// Says that files of the user's checkout changed meanwhile.
     ReportCheckout(CheckoutChanges),
+    /// Says that no snapshot could be kept, and why.
+    ReportUnkept {
+        why: String,
+    },
     /// Says which conversation its agent is in.
     Converse(Conversation),
     Verify {

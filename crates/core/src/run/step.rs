@@ -161,6 +161,8 @@ pub struct Trace {
     /// What was in its worktree and is not in its commit.
     pub omitted: Vec<Omission>,
     pub checkout: Option<Box<CheckoutChanges>>,
+    /// Why its last work is in no snapshot.
+    pub unkept: Option<String>,
 }
 
 /// An attempt that is over.
@@ -535,6 +537,12 @@ impl Step {
                 self.awaited = Some(AwaitedOutput { output, since, until });
                 Some(())
             }
+            Fact::Unkept { why } => {
+                self.own()?.trace.unkept = Some(why.clone());
+                // Unknown counts as changed.
+                self.changed = self.changed.max(1);
+                Some(())
+            }
             Fact::Conversed(with) => {
                 self.own()?.conversation = Some(with.clone());
                 Some(())
@@ -675,6 +683,7 @@ impl Step {
             attempt.trace.head = Some(head.clone());
             attempt.trace.commits = snapshot.commits;
         }
+        attempt.trace.unkept = None;
         // What stood in the tree before a reset may be another step's: it is kept, found by its ref, and
         // nothing that this step would go on from.
         if snapshot.reason != SnapshotReason::Reset {

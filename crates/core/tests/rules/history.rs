@@ -540,6 +540,7 @@ pub(crate) fn told(event: &Event) -> String {
         Event::Under(Under { step, .. }, Fact::CheckoutChanged(CheckoutChanges { files, .. })) => {
             format!("checkout changed {step} {}", files.join(" "))
         }
+        Event::Under(Under { step, .. }, Fact::Unkept { why }) => format!("unkept {step} {why}"),
         Event::Under(Under { step, .. }, Fact::Conversed(with)) => {
             format!("conversed {step} {}", with.session)
         }

@@ -43,7 +43,7 @@ pub fn bury_dead(
         log.run().held().filter(|(step, _)| steps.contains(step)).filter_map(|(step, attempt)| {
             match observed.of(attempt.id) {
                 Sighting::Dead(corpse) => Some((step, attempt.fence, corpse.clone())),
-                Sighting::Alive | Sighting::Elsewhere => None,
+                Sighting::Alive | Sighting::Unknown(_) | Sighting::Elsewhere => None,
             }
         });
     let dead: Vec<(StepRef, Fence, Corpse)> = dead.collect();
@@ -81,11 +81,13 @@ pub(crate) fn bury(
         Err(error) if error.is_lost() => return Ok(Burial { swept, unkept: None }),
         Err(error) => Some(chain(&error)),
     };
+    let under = Under { step: step.clone(), fence };
     if let Some(why) = &unkept {
         corpse.evidence = format!("{}; no snapshot: {why}", corpse.evidence);
+        let unkept = Request::ReportUnkept { why: why.clone() };
+        let _the_claim_is_lost = log.submit(&Command::Under(under.clone(), unkept));
     }
-    let recorded =
-        log.submit(&Command::Under(Under { step: step.clone(), fence }, Request::Bury(corpse)));
+    let recorded = log.submit(&Command::Under(under, Request::Bury(corpse)));
     crash::point("bury.recorded");
     match recorded.map_err(EngineError::from) {
         Ok(_) => Ok(Burial { swept, unkept }),
@@ -123,6 +125,7 @@ fn keep_bytes(
     if home.moved_from().is_some() {
         return Ok(());
     }
+    home.mend(&step_branch(&log.run().opened.handle, step))?;
     let tree = home.clone().or_moved().unwrap_or_else(|| home.clone());
     if tree.state()?.dir().is_none() {
         return keep_commits(project, log, (step, fence), &home);

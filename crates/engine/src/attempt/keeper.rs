@@ -210,7 +210,9 @@ impl Keeper {
         if self.has_tree
             && let Err(error) = self.keep_snapshot(SnapshotReason::End)
         {
-            self.note(&format!("the last snapshot failed: {}", chain(&error)));
+            let why = chain(&error);
+            self.note(&format!("the last snapshot failed: {why}"));
+            let _the_claim_is_lost = self.submit(Request::ReportUnkept { why });
         }
         let Some(request) = request else {
             self.note("the claim was taken: nothing more is recorded under this fence");

@@ -22,6 +22,7 @@ use crate::run::runs::settings_of;
 /// A worktree to work in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
+    #[serde(serialize_with = "piton_git::repo::names::as_text::serialize")]
     pub path: PathBuf,
     /// What is checked out there; nothing when HEAD is detached.
     pub branch: Option<String>,
@@ -53,11 +54,13 @@ pub fn create(project: &Project, log: &Log, step: &StepRef) -> Result<Place, Eng
     let path = project.step_worktree(&root, handle, step);
     project.exclude_worktrees(&root)?;
     let tree = Worktree::at(&project.git, &path);
-    tree.mend()?;
     let branch = step_branch(handle, step);
+    tree.mend(&branch)?;
     let made = match tree.settled()? {
         TreeState::Present { .. } | TreeState::Unlinked { .. } => Made::Before,
-        TreeState::Foreign { why } => return Err(GitError::Foreign { path, why }.into()),
+        TreeState::Damaged { why, .. } | TreeState::Foreign { why } => {
+            return Err(GitError::Foreign { path, why }.into());
+        }
         TreeState::Missing | TreeState::HalfMade { .. } => {
             let start = start(project, log, &branch)?;
             tree.create(&branch, &start)?

@@ -114,6 +114,7 @@ fn is_in_the_way(problem: &TreeProblem) -> bool {
         problem,
         TreeProblem::Foreign { .. }
             | TreeProblem::Unlinked { .. }
+            | TreeProblem::Damaged { .. }
             | TreeProblem::HalfMade
             | TreeProblem::Locked { .. }
     )
@@ -132,7 +133,7 @@ fn remedy(problem: &TreeProblem, tree: &Worktree, run: &Handle) -> Option<Remedy
     let place = shell::path(tree.path());
     let then_resume = |command| Remedy::ThenResume { command, run: run.clone() };
     let command = match problem {
-        TreeProblem::Foreign { .. } => return Some(then_resume(shell::mv_aside(tree.path()))),
+        TreeProblem::Foreign { .. } => return shell::mv_aside(tree.path()).map(then_resume),
         TreeProblem::BranchElsewhere { place: other, missing, .. } => {
             let other = shell::word(other);
             return Some(then_resume(match missing {
@@ -149,6 +150,7 @@ fn remedy(problem: &TreeProblem, tree: &Worktree, run: &Handle) -> Option<Remedy
         TreeProblem::Locked { .. } => format!("git worktree unlock {place}"),
         TreeProblem::Missing { .. }
         | TreeProblem::HalfMade
+        | TreeProblem::Damaged { .. }
         | TreeProblem::BranchDeleted { .. }
         | TreeProblem::OffBranch { .. }
         | TreeProblem::LockLeft { .. } => return None,

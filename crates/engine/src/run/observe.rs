@@ -158,6 +158,22 @@ fn at_risk(
     Some(known.map_or(WorkAtRisk::Unknown(UnknownRisk::Unknown), WorkAtRisk::Known))
 }
 
+/// Refuses to go on where an attempt's lock does not answer: waiting for it would have no end.
+pub fn refuse_unknown(
+    project: &Project,
+    log: &Log,
+    observed: &Observed,
+) -> Result<(), EngineError> {
+    let unknown = |(step, attempt): (StepRef, &Attempt)| match observed.of(attempt.id) {
+        Sighting::Unknown(why) => {
+            let path = project.folder(attempt.id).keeper_lock();
+            Some(EngineError::UnknownHolder { step, path, why: why.clone() })
+        }
+        _ => None,
+    };
+    log.run().held().find_map(unknown).map_or(Ok(()), Err)
+}
+
 fn any_dead(observed: &Observed) -> bool {
     observed.attempts.values().any(|sighting| matches!(sighting, Sighting::Dead(_)))
 }
@@ -229,8 +245,8 @@ fn sight(
                 ..found
             })
         }
-        // Unknown is not dead: without an answer from the lock the lease decides.
-        Err(_) => Sighting::Elsewhere,
+        // Unknown is not dead.
+        Err(error) => Sighting::Unknown(error.to_string()),
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn is_due(project: &Project) -> bool {
     let mark = project.state.join("housekeeping");
     let age = fs::metadata(&mark).and_then(|found| found.modified());
     let age = age.ok().and_then(|time| SystemTime::now().duration_since(time).ok());
-    age.is_none_or(|age| age > EVERY) && fs::write(&mark, "").is_ok()
+    age.is_none_or(|age| age > EVERY) && piton_git::file::write(&mark, "").is_ok()
 }
 
 /// The snapshots of a run that may go.
@@ -76,7 +76,7 @@ pub fn prune(project: &Project, old: &[KnownSnapshot]) -> Result<u64, EngineErro
 /// there stays for its time.
 fn needed_to_undo(project: &Project, now: Millis) -> Vec<String> {
     let list = fs::read_dir(project.state.join("undo")).into_iter().flatten().flatten();
-    let texts = list.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    let texts = list.filter_map(|entry| piton_git::file::text(entry.path()).ok());
     let is_over = |text: &String| {
         let read: Result<serde_json::Value, _> = serde_json::from_str(text);
         read.is_ok_and(|act| {

@@ -50,6 +50,14 @@ pub struct KnownSnapshot {
     pub known_by: KnownBy,
 }
 
+impl KnownSnapshot {
+    /// Whether it is a copy made before a restore, a reset or a clean-up. What it has was about to be
+    /// replaced: it is never what "the newest" means, and goes by its id.
+    pub fn is_copy(&self) -> bool {
+        self.reason == Some(SnapshotReason::Reset)
+    }
+}
+
 /// Who says that there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -205,7 +213,7 @@ pub(crate) fn unrecorded(
     let newest = newest.max_by_key(|(_, found)| (found.n.len(), found.n.clone()));
     match newest {
         Some((refname, found)) if recorded != Some(refname.as_str()) => {
-            by_ref(project, log, refname, found).map(Some)
+            Ok(Some(by_ref(project, log, refname, found)?).filter(|kept| !kept.is_copy()))
         }
         _ => Ok(None),
     }
@@ -235,7 +243,7 @@ fn base_of(project: &Project, log: Option<&Log>, kept: &KnownSnapshot) -> Oid {
 /// Which snapshot is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum At {
-    /// The newest.
+    /// The newest of the work.
     Last,
     /// The newest that is not younger.
     Time(Millis),
@@ -246,8 +254,8 @@ pub enum At {
 /// Finds it among some.
 pub fn choose<'a>(among: &'a [KnownSnapshot], at: &At) -> Option<&'a KnownSnapshot> {
     match at {
-        At::Last => among.last(),
-        At::Time(time) => among.iter().rfind(|kept| kept.at <= *time),
+        At::Last => among.iter().rfind(|kept| !kept.is_copy()),
+        At::Time(time) => among.iter().rfind(|kept| kept.at <= *time && !kept.is_copy()),
         At::Named(text) => {
             let is = |kept: &&KnownSnapshot| {
                 kept.refname == *text || format!("{}/{}", kept.fence, kept.n) == *text

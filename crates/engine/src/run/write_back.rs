@@ -130,7 +130,7 @@ fn keep(project: &Project, run: RunId, known: &Memory) -> Result<(), EngineError
 }
 
 fn recall(project: &Project, run: RunId) -> Memory {
-    let text = fs::read(memory(project, run)).ok();
+    let text = piton_git::file::read(memory(project, run)).ok();
     text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
 }
 

@@ -39,6 +39,7 @@ pub struct Belongings {
     /// Steps that somebody has: their attempts are ended first.
     #[serde(serialize_with = "all_shown")]
     pub held: Vec<StepRef>,
+    #[serde(serialize_with = "piton_git::repo::names::as_text::serialize")]
     pub worktrees: Vec<PathBuf>,
     pub branches: Vec<String>,
     /// Refs of snapshots.

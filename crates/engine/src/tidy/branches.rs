@@ -49,7 +49,7 @@ pub(crate) fn judge(
 ) -> Result<(Vec<Tip>, Vec<Tip>), GitError> {
     let own = run_branch(handle);
     let folder = format!("refs/heads/piton/{handle}/");
-    let in_use = git.checked_out_under(&folder)?;
+    let in_use = git.checked_out_under(&folder);
     let in_use =
         |name: &str| in_use.iter().any(|(used, place)| used == name && !going.contains(place));
     let mut all = git.refs_under(&folder)?;
@@ -121,7 +121,7 @@ fn shown(git: &Git, log: &Log) -> Result<Vec<Tip>, EngineError> {
         let branch = template.name(&log.run().opened.handle, &step);
         let at = snapshot::shown_at(git, &branch)?;
         if let Some(commit) = at
-            && git.checked_out(&format!("refs/heads/{branch}"))?.is_none()
+            && git.checked_out(&format!("refs/heads/{branch}")).is_none()
         {
             tips.push(Tip { branch, commit });
         }
@@ -144,7 +144,7 @@ pub(crate) fn take_away(git: &Git, tip: &Tip) -> Result<(), GitError> {
 
 /// Deletes a branch, unless somebody has checked it out meanwhile.
 pub(crate) fn delete(git: &Git, tip: &Tip) -> Result<(), GitError> {
-    match git.checked_out(&tip.refname())? {
+    match git.checked_out(&tip.refname()) {
         Some(_) => Ok(()),
         None => git.delete_ref(&tip.refname(), &tip.commit),
     }

@@ -35,6 +35,7 @@ pub use survey::list;
 /// A worktree of piton's, or something that stands where one would be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TreeRow {
+    #[serde(serialize_with = "piton_git::repo::names::as_text::serialize")]
     pub path: PathBuf,
     pub run: Option<RunId>,
     pub handle: Option<Handle>,
@@ -193,6 +194,7 @@ pub struct RemovedTree {
     pub run: RunId,
     pub handle: Handle,
     pub step: StepId,
+    #[serde(with = "piton_git::repo::names::as_text")]
     pub path: PathBuf,
     pub branch: String,
     pub head: Oid,
@@ -226,6 +228,7 @@ pub struct Cleaned {
 /// A worktree that was to go and stays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unremoved {
+    #[serde(serialize_with = "piton_git::repo::names::as_text::serialize")]
     pub path: PathBuf,
     pub why: String,
 }

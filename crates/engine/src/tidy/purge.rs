@@ -44,7 +44,9 @@ pub struct Purge {
     /// Records in the log.
     pub records: u64,
     /// Folders of attempts: transcripts, prompts, output of verify commands.
+    #[serde(serialize_with = "piton_git::repo::names::as_text::serialize")]
     pub attempts: Vec<PathBuf>,
+    #[serde(serialize_with = "piton_git::repo::names::as_text::serialize")]
     pub worktrees: Vec<PathBuf>,
     /// Branches whose commits others have.
     pub branches: Vec<Tip>,
@@ -55,6 +57,7 @@ pub struct Purge {
     /// Refs of commits that were not landed, made on the way to that, or of branches that were cleaned up.
     pub kept_refs: Vec<String>,
     /// Files that no snapshot could hold, moved aside by an attempt.
+    #[serde(serialize_with = "piton_git::repo::names::as_text::serialize")]
     pub kept_files: Vec<PathBuf>,
 }
 

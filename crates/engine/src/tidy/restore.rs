@@ -32,6 +32,7 @@ pub(crate) use undoing::undo_restore;
 /// What was put back, and where what was there before is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RestoredTree {
+    #[serde(serialize_with = "piton_git::repo::names::as_text::serialize")]
     pub path: PathBuf,
     /// The snapshot of what was there; nothing where nothing was.
     pub before: Option<String>,
@@ -40,6 +41,7 @@ pub struct RestoredTree {
     pub written: Vec<String>,
     pub removed: Vec<String>,
     /// Where files are that were in the way and in no snapshot.
+    #[serde(serialize_with = "piton_git::repo::names::as_text::serialize")]
     pub aside: Option<PathBuf>,
     /// What git was in the middle of then, and is not now: putting back begins no operation.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,10 +85,10 @@ pub(super) fn restore_into(
 ) -> Result<RestoredTree, EngineError> {
     let _alone = snapshot::lock_tree(tree)?;
     refuse_in_use(project, log, tree)?;
-    tree.mend()?;
     let branch = step_branch(&log.run().opened.handle, &kept.step);
+    tree.mend(&branch)?;
     match tree.state()? {
-        TreeState::Foreign { why } => {
+        TreeState::Damaged { why, .. } | TreeState::Foreign { why } => {
             return Err(GitError::Foreign { path: tree.path().to_owned(), why }.into());
         }
         TreeState::Missing | TreeState::HalfMade { .. } => {

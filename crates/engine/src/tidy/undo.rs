@@ -112,6 +112,7 @@ impl Deed {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UnreadableAct {
     pub act: u64,
+    #[serde(serialize_with = "piton_git::repo::names::as_text::serialize")]
     pub path: PathBuf,
     pub why: String,
 }
@@ -275,7 +276,7 @@ fn read_all(folder: &Path) -> Result<Acts, EngineError> {
 }
 
 fn read(path: &Path) -> Result<Act, String> {
-    let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    let bytes = piton_git::file::read(path).map_err(|error| error.to_string())?;
     let raw: serde_json::Value =
         serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
     match raw["version"].as_u64() {

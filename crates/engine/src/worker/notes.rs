@@ -1,12 +1,12 @@
 //! What a worker says beyond events, as JSON lines in `worker-<run>.log`, and how its time ended. Watchers
 //! read them: a worker has no terminal.
 
-use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use piton_core::ids::Position;
+use piton_git::file;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -78,7 +78,7 @@ impl NotesReader {
     /// Whole lines that were added. One that is no note, such as a panic's, is passed over.
     pub fn read(&mut self) -> Vec<Said> {
         let mut text = Vec::new();
-        let read = File::open(&self.path).and_then(|mut file| {
+        let read = file::open(&self.path).and_then(|mut file| {
             file.seek(SeekFrom::Start(self.at))?;
             file.read_to_end(&mut text)
         });

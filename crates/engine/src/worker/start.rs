@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use piton_core::ids::RunId;
 use piton_git::crash;
-use piton_git::file::private;
+use piton_git::file::{appending, private};
 
 use crate::error::EngineError;
 use crate::folder::adopt_lock;
@@ -36,7 +36,7 @@ pub fn start(project: &Project, log: &Log) -> Result<Started, EngineError> {
     trusted(project, log)?;
     let run = log.run().opened.run;
     let Some(lock) = take_lock(project, run)? else { return Ok(Started::Before) };
-    let notes = File::options().create(true).append(true).open(project.worker_log(run));
+    let notes = appending(&project.worker_log(run));
     let notes = notes.map_err(EngineError::io("the worker's log cannot be written"))?;
     let worker = Program::new(own_program()?)
         .arg0("piton")

@@ -75,12 +75,16 @@ pub(crate) enum Hashing {
 impl Hashing {
     /// Of a file with this many bytes.
     pub(crate) fn blob(format: Format, len: u64) -> Hashing {
-        let mut hashing = match format {
-            Format::Sha1 => Hashing::Sha1(Box::new(sha1_checked::Sha1::new())),
-            Format::Sha256 => Hashing::Sha256(sha2::Sha256::new()),
-        };
+        let mut hashing = Hashing::begun(format);
         hashing.add(format!("blob {len}\0").as_bytes());
         hashing
+    }
+
+    fn begun(format: Format) -> Hashing {
+        match format {
+            Format::Sha1 => Hashing::Sha1(Box::new(sha1_checked::Sha1::new())),
+            Format::Sha256 => Hashing::Sha256(sha2::Sha256::new()),
+        }
     }
 
     pub(crate) fn add(&mut self, bytes: &[u8]) {
@@ -103,6 +107,21 @@ impl Hashing {
         };
         Ok(id.expect("a digest is as long as an id"))
     }
+}
+
+/// Whether an index ends with the digest of what is before it, or says that it has none.
+pub(crate) fn is_sealed(index: &[u8]) -> bool {
+    let ends_with = |format: Format, len: usize| {
+        let Some((bytes, seal)) = index.split_at_checked(index.len().saturating_sub(len)) else {
+            return false;
+        };
+        let mut hashing = Hashing::begun(format);
+        hashing.add(bytes);
+        seal.len() == len
+            && (seal.iter().all(|byte| *byte == 0)
+                || hashing.id().is_ok_and(|id| id.bytes() == seal))
+    };
+    index.starts_with(b"DIRC") && (ends_with(Format::Sha1, 20) || ends_with(Format::Sha256, 32))
 }
 
 /// The id of a file with these bytes.

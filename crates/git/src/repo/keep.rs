@@ -3,13 +3,13 @@
 //! trusted once it has a ref, a gc from before that has ended, and everything it needs is there; else
 //! it is made again.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use piton_core::ids::Oid;
 use rustix::process::{Pid, test_kill_process};
 
 use super::{Git, GitError, Moved, flush};
+use crate::file;
 
 /// Where commits are held until a branch has them: a ref there is named like the branch.
 pub const HELD: &str = "refs/piton/held";
@@ -93,11 +93,11 @@ pub(crate) fn check(git: &Git, commit: &Oid, others: &[String]) -> Result<(), Gi
 /// A gc that began before the ref was there does not know it.
 fn wait_for_gc(git: &Git) {
     let lock = git.common_dir().join("gc.pid");
-    let Ok(running) = fs::read(&lock) else { return };
+    let Ok(running) = file::read(&lock) else { return };
     let began = Instant::now();
     while is_alive(&running) && began.elapsed() < PATIENCE {
         std::thread::sleep(PAUSE);
-        if fs::read(&lock).ok().as_ref() != Some(&running) {
+        if file::read(&lock).ok().as_ref() != Some(&running) {
             return;
         }
     }

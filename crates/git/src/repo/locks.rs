@@ -90,7 +90,7 @@ pub fn holder(path: &Path) -> Option<i32> {
 }
 
 /// Moves a file or folder into piton's own folder in the git directory; returns where it is now.
-pub(crate) fn set_aside(git: &Git, path: &Path) -> Result<PathBuf, GitError> {
+pub fn set_aside(git: &Git, path: &Path) -> Result<PathBuf, GitError> {
     let folder = new_aside(git)?;
     let to = folder.join(path.file_name().unwrap_or_default());
     match fs::rename(path, &to) {

@@ -16,6 +16,11 @@ pub(crate) fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
+/// A path of this machine in an answer, as [`shown`] has it.
+pub fn text(path: &Path) -> String {
+    shown(bytes(path))
+}
+
 /// A path for an event: as it is when it is text, else quoted.
 pub fn shown(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
@@ -88,6 +93,69 @@ pub mod as_hex {
     }
 }
 
+/// A path in an answer or a record: text as it is, anything else quoted, and read back as the same bytes.
+pub mod as_text {
+    use super::*;
+
+    /// One path, or several, or none.
+    pub trait Paths {
+        fn written<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error>;
+    }
+
+    impl Paths for PathBuf {
+        fn written<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+            to.serialize_str(&shown(super::bytes(self)))
+        }
+    }
+
+    impl Paths for Option<PathBuf> {
+        fn written<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+            match self {
+                Some(path) => path.written(to),
+                None => to.serialize_none(),
+            }
+        }
+    }
+
+    impl Paths for Vec<PathBuf> {
+        fn written<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+            to.collect_seq(self.iter().map(|path| shown(super::bytes(path))))
+        }
+    }
+
+    pub fn serialize<P: Paths, S: Serializer>(paths: &P, to: S) -> Result<S::Ok, S::Error> {
+        paths.written(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        let text = String::deserialize(from)?;
+        let bytes = read_back(&text).ok_or_else(|| D::Error::custom("not a quoted path"))?;
+        Ok(path(&bytes))
+    }
+
+    /// What [`shown`] was given.
+    pub(super) fn read_back(text: &str) -> Option<Vec<u8>> {
+        let Some(rest) = text.strip_prefix('"') else { return Some(text.as_bytes().to_vec()) };
+        let (mut rest, mut bytes) = (rest.strip_suffix('"')?.bytes(), Vec::new());
+        while let Some(byte) = rest.next() {
+            bytes.push(match byte {
+                b'\\' => match rest.next()? {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'x' => {
+                        let digits = [rest.next()?, rest.next()?];
+                        u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+                    }
+                    other => other,
+                },
+                other => other,
+            });
+        }
+        Some(bytes)
+    }
+}
+
 /// An address without user, password and query.
 pub(crate) fn without_credentials(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
@@ -107,6 +175,15 @@ mod tests {
         assert_eq!(shown("naïve".as_bytes()), "naïve");
         assert_eq!(shown(b"\"quoted\""), r#""\"quoted\"""#);
         assert_eq!(shown(b"caf\xe9\n"), r#""caf\xe9\n""#);
+    }
+
+    #[test]
+    fn what_is_quoted_reads_back() {
+        for bytes in [&b"/a b"[..], b"/caf\xe9\n\t\"\\'", b"\"quoted\"", "/naïve".as_bytes(), b""]
+        {
+            assert_eq!(as_text::read_back(&shown(bytes)).as_deref(), Some(bytes));
+        }
+        assert_eq!(as_text::read_back(r#""a\x6"#), None);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::call::Running;
 use super::commit::{EMAIL, NAME};
 use super::hash::Id;
 use super::{Answer, Git, GitError, flush, locks, names, oid};
+use crate::file;
 
 /// Larger files go to disk as they come, unheld and undeltified.
 const BIG: &str = "16m";
@@ -341,13 +342,8 @@ fn home(git: &Git) -> Result<PathBuf, GitError> {
     if !is_whole(&home) {
         locks::private_dir(&home)?;
         let write = |name: &str, text: &str| {
-            let file = home.join(name);
-            let put = || {
-                let mut new = tempfile::NamedTempFile::new_in(&home)?;
-                new.write_all(text.as_bytes())?;
-                new.persist(&file).map_err(|error| error.error)
-            };
-            put().map(drop).map_err(|source| GitError::io("write", &file, source))
+            let place = home.join(name);
+            file::write(&place, text).map_err(|source| GitError::io("write", &place, source))
         };
         write("commondir", "../..\n")?;
         write("HEAD", "ref: refs/heads/none\n")?;

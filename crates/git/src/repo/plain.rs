@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use piton_core::ids::Oid;
 
 use super::{Places, names};
+use crate::file;
 
 /// Refs that all worktrees share and that are files.
 const SHARED: &[&str] = &["refs/heads/", "refs/tags/", "refs/piton/"];
@@ -41,7 +42,7 @@ fn places(from: &Path, here: &Path, dot_git: (PathBuf, &fs::Metadata)) -> Option
         (path, found) if found.is_file() => linked(&path, here)?.canonicalize().ok()?,
         _ => return None,
     };
-    let common_dir = match fs::read_to_string(git_dir.join("commondir")) {
+    let common_dir = match file::text(git_dir.join("commondir")) {
         Ok(text) => git_dir.join(text.trim_end_matches('\n')).canonicalize().ok()?,
         Err(_) => git_dir.clone(),
     };
@@ -76,16 +77,24 @@ pub(super) fn parent(common_dir: &Path) -> Option<PathBuf> {
     (target.canonicalize().ok()? == common_dir).then(|| parent.to_owned())
 }
 
+/// The folder around a linked worktree that has this very git directory as its own.
+pub(super) fn around_worktrees(common_dir: &Path) -> Option<PathBuf> {
+    let is_main = |folder: &&Path| git_dirs(folder).is_some_and(|(own, _)| own == common_dir);
+    let entries = fs::read_dir(common_dir.join("worktrees")).ok()?.flatten();
+    let mut places = entries.filter_map(|entry| place_of(&entry.path()));
+    places.find_map(|place| place.ancestors().find(is_main).map(Path::to_owned))
+}
+
 /// Where a `.git` file points.
 fn linked(file: &Path, here: &Path) -> Option<PathBuf> {
-    let text = fs::read_to_string(file).ok()?;
+    let text = file::text(file).ok()?;
     let target = text.strip_prefix("gitdir: ")?.trim_end_matches('\n');
     (!target.is_empty()).then(|| here.join(target))
 }
 
 /// Nothing in the configuration can move the worktree: no word of one, of bareness, of other files.
 fn is_ordinary(config: &Path) -> bool {
-    let Ok(text) = fs::read_to_string(config) else { return false };
+    let Ok(text) = file::text(config) else { return false };
     let text = text.to_ascii_lowercase();
     let bare = text.lines().any(|line| {
         let line: String = line.split_whitespace().collect();
@@ -101,12 +110,12 @@ pub(super) fn ref_target(common_dir: &Path, refname: &str) -> Option<Option<Oid>
         return None;
     }
     // Loose ones first: git removes them only after it has packed them.
-    match fs::read(common_dir.join(refname)) {
+    match file::read(common_dir.join(refname)) {
         Ok(text) => return Some(Some(id(text.strip_suffix(b"\n").unwrap_or(&text))?)),
         Err(error) if is_no_file(&error) => {}
         Err(_) => return None,
     }
-    let packed = match fs::read(common_dir.join("packed-refs")) {
+    let packed = match file::read(common_dir.join("packed-refs")) {
         Ok(packed) => packed,
         Err(error) if is_no_file(&error) => return Some(None),
         Err(_) => return None,
@@ -122,7 +131,7 @@ pub(super) fn ref_target(common_dir: &Path, refname: &str) -> Option<Option<Oid>
 /// The commit and the branch's full name of a git directory's HEAD, when it is on a branch with a commit
 /// or at a commit.
 pub fn head(git_dir: &Path, common_dir: &Path) -> Option<(Oid, Option<String>)> {
-    let text = fs::read_to_string(git_dir.join("HEAD")).ok()?;
+    let text = file::text(git_dir.join("HEAD")).ok()?;
     let text = text.strip_suffix('\n').unwrap_or(&text);
     match text.strip_prefix("ref: ") {
         Some(branch) if branch.starts_with("refs/heads/") => {
@@ -141,11 +150,32 @@ pub(crate) fn git_dirs(folder: &Path) -> Option<(PathBuf, PathBuf)> {
         false => dot_git,
     };
     let git_dir = git_dir.canonicalize().ok()?;
-    let common_dir = match fs::read(git_dir.join("commondir")) {
+    let common_dir = match file::read(git_dir.join("commondir")) {
         Ok(text) => git_dir.join(names::path(text.trim_ascii_end())).canonicalize().ok()?,
         Err(_) => git_dir.clone(),
     };
     Some((git_dir, common_dir))
+}
+
+/// The folder that an entry of the repository's list names.
+pub(crate) fn place_of(entry: &Path) -> Option<PathBuf> {
+    let text = file::read(entry.join("gitdir")).ok().filter(|text| !text.is_empty())?;
+    let pointer = entry.join(names::path(text.trim_ascii_end()));
+    Some(real(pointer.parent()?))
+}
+
+/// A path with the links of its existing part resolved.
+pub(crate) fn real(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let existing = path.ancestors().find_map(|ancestor| {
+        let rest = path.strip_prefix(ancestor).ok()?;
+        ancestor.canonicalize().ok().map(|real| (real, rest))
+    });
+    match existing {
+        Some((real, rest)) if rest.as_os_str().is_empty() => real,
+        Some((real, rest)) => real.join(rest),
+        None => path,
+    }
 }
 
 fn id(text: &[u8]) -> Option<Oid> {

@@ -94,7 +94,7 @@ pub fn show_as(
             None => return Ok(()),
         },
     };
-    if git.checked_out(&refname)?.is_some() {
+    if git.checked_out(&refname).is_some() {
         return Ok(());
     }
     let kept = kept(git, step)?;

@@ -12,6 +12,7 @@ use super::put::is_meant;
 use super::restore::Header;
 use super::staged::files_of;
 use super::write::{Wanted, files_inside, write_files};
+use crate::file;
 use crate::repo::hash::Id;
 use crate::repo::pack::Mode;
 use crate::repo::{Git, GitError, flush, is_missing, names};
@@ -62,8 +63,7 @@ fn claim(into: &Path, snapshot: &Oid) -> Result<(), GitError> {
     let taken = || GitError::NotEmpty { path: into.to_owned() };
     match fs::read_dir(into) {
         Ok(mut list) => {
-            let begun =
-                fs::read_to_string(&mark).is_ok_and(|text| text.trim() == snapshot.as_str());
+            let begun = file::text(&mark).is_ok_and(|text| text.trim() == snapshot.as_str());
             if list.next().is_some() && !begun {
                 return Err(taken());
             }

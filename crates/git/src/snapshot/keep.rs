@@ -11,9 +11,11 @@ use crate::worktree::Worktree;
 /// How often a number that another process took meanwhile is passed over.
 const TRIES: u32 = 20;
 
-/// Keeps what a worktree holds, if anything differs from the last snapshot.
+/// Keeps what a worktree holds, if anything differs from the last snapshot. Once more where it fails: a git
+/// that was killed, or a file that went meanwhile, says nothing about the next try.
 pub fn keep(tree: &Worktree, ask: &Ask) -> Result<Option<Snapshot>, GitError> {
-    numbered(tree.git(), &ask.folder, |number| take(tree, ask, number))
+    let once = || numbered(tree.git(), &ask.folder, |number| take(tree, ask, number));
+    once().or_else(|_| once())
 }
 
 /// Makes something under the next free number of a folder of refs.

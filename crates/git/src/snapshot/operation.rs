@@ -9,6 +9,7 @@ use std::path::Path;
 use piton_core::ids::Oid;
 use serde::Serialize;
 
+use crate::file;
 use crate::repo::Git;
 use crate::worktree::{Operation, in_progress};
 
@@ -52,7 +53,7 @@ impl Begun {
             (Operation::Rebase | Operation::Am | Operation::Bisect, _) => Vec::new(),
         };
         let ids = |(name, path): &(&str, String)| {
-            let text = fs::read_to_string(dir.join(path)).unwrap_or_default();
+            let text = file::text(dir.join(path)).unwrap_or_default();
             let ids = text.lines().filter_map(|line| Oid::new(line.trim()).ok());
             ids.map(|id| ((*name).to_owned(), id)).collect::<Vec<_>>()
         };
@@ -131,7 +132,7 @@ impl Begun {
 
 /// The name of a branch, as far as it can be one.
 fn named(path: &Path) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
+    let text = file::text(path).ok()?;
     let name = text.lines().next()?.trim();
     is_name(name).then(|| name.to_owned())
 }

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::stat_cache;
+use crate::file;
+use crate::repo::listed::listed;
 use crate::repo::{Git, GitError, flush};
-use crate::worktree::listed;
 
 /// More packs than this make every git command slower.
 const PACKS_MAX: usize = 40;
@@ -46,7 +47,7 @@ pub fn consolidate(git: &Git) -> Result<bool, GitError> {
 }
 
 fn is_forgotten(keep: &PathBuf) -> bool {
-    let ours = fs::read(keep).is_ok_and(|text| text.trim_ascii() == HOLDER);
+    let ours = file::read(keep).is_ok_and(|text| text.trim_ascii() == HOLDER);
     ours && is_older_than(keep, HELD_FOR)
 }
 

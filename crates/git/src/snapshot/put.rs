@@ -17,6 +17,7 @@ use super::restore::{Header, put_index};
 use super::stat_cache::{Known, key};
 use super::write::{files_inside, write_files};
 use crate::crash;
+use crate::file;
 use crate::file::{private, write_flushed};
 use crate::repo::chain;
 use crate::repo::hash::{Format, Id};
@@ -292,7 +293,7 @@ fn write_journal(dir: &Path, putting: &Putting) -> Result<(), GitError> {
 
 fn read_journal(dir: &Path) -> Result<Option<Putting>, GitError> {
     let path = dir.join(JOURNAL);
-    let text = match fs::read(&path) {
+    let text = match file::read(&path) {
         Ok(text) => text,
         Err(error) if is_missing(&error) => return Ok(None),
         Err(source) => return Err(GitError::io("read", &path, source)),

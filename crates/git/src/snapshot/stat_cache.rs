@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use piton_core::ids::Oid;
 use rustix::fs::Stat;
 
+use crate::file;
 use crate::repo::hash::Id;
 use crate::repo::pack::{Change, Mode};
 use crate::repo::{Git, GitError, locks, names};
@@ -236,7 +237,7 @@ pub(super) fn key(root: &Path) -> String {
 
 /// Reads what another process has left; whatever is wrong with it, there is then nothing.
 pub(super) fn load(path: &Path) -> Option<(Base, Known)> {
-    let bytes = fs::read(path).ok()?;
+    let bytes = file::read(path).ok()?;
     let (text, seal) = bytes.split_at_checked(bytes.len().checked_sub(blake3::OUT_LEN)?)?;
     if blake3::hash(text).as_bytes() != seal {
         return None;

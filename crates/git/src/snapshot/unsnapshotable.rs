@@ -20,6 +20,7 @@ use super::staged::{Staged, files_of};
 use super::stat_cache::join;
 use super::walk::{Nested, is_within};
 use crate::crash;
+use crate::file;
 use crate::file::replace;
 use crate::repo::pack::Mode;
 use crate::repo::{GitError, flush, is_missing, locks, names, plain};
@@ -100,7 +101,7 @@ pub fn moved_out(into: &Path) -> Vec<MovedOut> {
 /// The same for whoever writes the record anew: from one that cannot be read nothing may get lost.
 fn rows_in(folder: &Path) -> Result<Vec<MovedOut>, GitError> {
     let path = record(folder);
-    let bytes = match fs::read(&path) {
+    let bytes = match file::read(&path) {
         Ok(bytes) => bytes,
         Err(error) if is_missing(&error) => return Ok(Vec::new()),
         Err(source) => return Err(GitError::io("read", &path, source)),

@@ -2,12 +2,12 @@
 //! those of the commit that HEAD was at, which its reflog tells.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 
 use piton_core::ids::Oid;
 
 use super::{Head, TreeProblem, Worktree};
+use crate::file;
 use crate::repo::{Git, GitError};
 
 /// How the reasons of piton's own moves begin in a reflog.
@@ -83,7 +83,7 @@ pub(super) fn last_head(dir: &Path) -> Option<Oid> {
 
 /// The last row of a reflog: where to, and why.
 fn last_row(log: &Path) -> Option<(Oid, String)> {
-    let bytes = fs::read(log).ok()?;
+    let bytes = file::read(log).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     let row = text.trim_end_matches('\n').rsplit('\n').next()?;
     let (what, why) = row.split_once('\t').unwrap_or((row, ""));

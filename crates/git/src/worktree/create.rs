@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use piton_core::ids::{Hash, Oid};
 
 use super::Worktree;
-use super::state::{TreeState, place_of, pointed_to};
+use super::state::{TreeState, pointed_to};
 use crate::crash;
-use crate::file::private;
+use crate::file::{self, private};
+use crate::repo::plain::place_of;
 use crate::repo::{GitError, flush, locks};
 
 /// The reason in git's own `locked` file while a worktree is being made.
@@ -98,7 +99,7 @@ impl Worktree {
     /// path and not ours is told first.
     fn refuse_taken(&self, branch: &str) -> Result<(), GitError> {
         match self.state()? {
-            TreeState::Foreign { .. } => Ok(()),
+            TreeState::Damaged { .. } | TreeState::Foreign { .. } => Ok(()),
             _ => self.refuse_elsewhere(branch),
         }
     }
@@ -112,15 +113,24 @@ impl Worktree {
             TreeState::Present { dir } | TreeState::Unlinked { dir } => return self.relinked(dir),
             TreeState::HalfMade { dir } if is_whole(&dir) => return self.relinked(dir),
             TreeState::HalfMade { .. } => "its entry in git's list is incomplete".to_owned(),
-            TreeState::Foreign { why } => why,
+            TreeState::Damaged { why, .. } | TreeState::Foreign { why } => why,
         };
         self.clear_unusable(&why)?;
         self.enter(start)
     }
 
     /// Makes a worktree and a repository that was moved name each other again: git run by anybody
-    /// else does not find the repository before that.
-    pub fn mend(&self) -> Result<(), GitError> {
+    /// else does not find the repository before that. Damaged files of its git directory are written anew,
+    /// for `branch`.
+    pub fn mend(&self, branch: &str) -> Result<(), GitError> {
+        match self.state()? {
+            TreeState::Damaged { dir, .. } => {
+                let _alone = self.lock_list()?;
+                self.mend_damage(&dir, branch)?;
+            }
+            TreeState::Present { dir } => self.mend_damage(&dir, branch)?,
+            _ => {}
+        }
         let unlinked = || self.git_dir().ok().filter(|dir| !self.is_linked(dir));
         if unlinked().is_none() {
             return Ok(());
@@ -149,7 +159,7 @@ impl Worktree {
 
     /// Whether this setup has passed since the worktree was made.
     pub fn is_set_up(&self, by: &str) -> Result<bool, GitError> {
-        let text = fs::read_to_string(self.git_dir()?.join(SET_UP));
+        let text = file::text(self.git_dir()?.join(SET_UP));
         Ok(text.is_ok_and(|text| text == by))
     }
 
@@ -261,7 +271,7 @@ pub(crate) fn is_unfinished(entry: &Path) -> bool {
 
 /// The reason of a lock that a person has put on a worktree, which may be empty.
 pub(super) fn persons_lock(entry: &Path) -> Option<String> {
-    let reason = fs::read_to_string(entry.join(LOCKED)).ok()?;
+    let reason = file::text(entry.join(LOCKED)).ok()?;
     let ours = reason.starts_with(BEING_MADE) || reason.starts_with(AT_WORK);
     (!ours).then(|| reason.trim().to_owned())
 }
@@ -271,12 +281,12 @@ fn is_locked(entry: &Path) -> bool {
 }
 
 fn is_at_work(entry: &Path, by: &str) -> bool {
-    let reason = fs::read_to_string(entry.join(LOCKED)).unwrap_or_default();
+    let reason = file::text(entry.join(LOCKED)).unwrap_or_default();
     reason.strip_prefix(AT_WORK).is_some_and(|who| by.is_empty() || who == by)
 }
 
 fn is_being_made(entry: &Path) -> bool {
-    fs::read_to_string(entry.join(LOCKED)).is_ok_and(|reason| reason.starts_with(BEING_MADE))
+    file::text(entry.join(LOCKED)).is_ok_and(|reason| reason.starts_with(BEING_MADE))
 }
 
 /// A lock that somebody else has put on the worktree stays.
@@ -300,7 +310,7 @@ fn lock(path: &Path) -> Result<File, GitError> {
 }
 
 fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), GitError> {
-    fs::write(path, text).map_err(|source| GitError::io("write", path, source))
+    file::write(path, text).map_err(|source| GitError::io("write", path, source))
 }
 
 fn remove(path: &Path) -> Result<(), GitError> {

@@ -10,6 +10,7 @@ use piton_core::ids::Oid;
 use serde::{Deserialize, Serialize};
 
 use super::Worktree;
+use crate::file;
 use crate::repo::{GitError, locks};
 
 /// States of an operation that git would go on with. Folders and files of a worktree's git directory.
@@ -105,7 +106,7 @@ impl std::fmt::Display for InProgress {
 /// What git is in the middle of in a worktree, by its git directory. A rebase stands before what it does on its way.
 pub(crate) fn in_progress(dir: &Path) -> Option<InProgress> {
     let has = |name: &str| fs::symlink_metadata(dir.join(name)).is_ok();
-    let number = |name: &str| fs::read_to_string(dir.join(name)).ok()?.trim().parse().ok();
+    let number = |name: &str| file::text(dir.join(name)).ok()?.trim().parse().ok();
     let progress = |at: &str, of: &str| Some((number(at)?, number(of)?));
     let plain = |operation| Some(InProgress { operation, at: None });
     if has("rebase-merge") {
@@ -121,7 +122,7 @@ pub(crate) fn in_progress(dir: &Path) -> Option<InProgress> {
     if has("MERGE_HEAD") {
         return plain(Operation::Merge);
     }
-    let todo = fs::read_to_string(dir.join("sequencer/todo")).unwrap_or_default();
+    let todo = file::text(dir.join("sequencer/todo")).unwrap_or_default();
     if has("REVERT_HEAD") || todo.trim_start().starts_with("revert") {
         return plain(Operation::Revert);
     }
@@ -140,7 +141,7 @@ impl Worktree {
     /// Whether one of these files has the marks that a conflict leaves.
     pub fn has_conflict_marks(&self, paths: &[String]) -> bool {
         let marked = |path: &String| {
-            let bytes = fs::read(self.path.join(path)).unwrap_or_default();
+            let bytes = file::read(self.path.join(path)).unwrap_or_default();
             bytes.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"<<<<<<< "))
         };
         paths.iter().any(marked)
@@ -214,7 +215,7 @@ fn commits_in(path: &Path, found: &mut BTreeSet<Oid>) {
     if !seen.is_file() || seen.len() > NAMING_MAX {
         return;
     }
-    let bytes = fs::read(path).unwrap_or_default();
+    let bytes = file::read(path).unwrap_or_default();
     let words = bytes.split(|byte| !byte.is_ascii_hexdigit());
     let full = words.filter(|word| word.len() == 40 || word.len() == 64);
     found.extend(full.filter_map(|word| Oid::new(str::from_utf8(word).ok()?).ok()));

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::Worktree;
 use super::create::is_unfinished;
-use super::state::{TreeState, place_of, pointed_to};
+use super::state::{TreeState, pointed_to};
+use crate::repo::plain::place_of;
 
 /// A folder with more in it is no place where somebody would look, either.
 const LOOKED_AT_MAX: usize = 2000;

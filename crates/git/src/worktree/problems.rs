@@ -13,6 +13,7 @@ use super::create::persons_lock;
 use super::git_operation::{InProgress, MERGES, Operation, in_progress};
 use super::state::TreeState;
 use super::{Head, Worktree, branch};
+use crate::file;
 use crate::repo::{GitError, is_missing, locks};
 
 /// Something that is not as whoever works in a worktree would expect it.
@@ -34,6 +35,8 @@ pub enum TreeProblem {
     },
     /// Folder and repository do not name each other.
     Unlinked { place: String },
+    /// Files of its git directory are damaged.
+    Damaged { place: String, why: String },
     /// HEAD names its branch, and there is none; it was at this commit.
     BranchDeleted { branch: String, was: Option<Oid> },
     /// Somebody has moved its branch; files and index are those of the former commit.
@@ -76,6 +79,7 @@ impl fmt::Display for TreeProblem {
                 f,
                 "{place} and the repository do not name each other: one of them was moved, or its .git file is damaged"
             ),
+            TreeProblem::Damaged { place, why } => write!(f, "git cannot use {place}: {why}"),
             TreeProblem::BranchDeleted { branch, .. } => {
                 write!(f, "its branch {branch} was deleted")
             }
@@ -122,6 +126,7 @@ impl Worktree {
         Ok(match self.state()? {
             TreeState::Missing => self.missing(branch),
             TreeState::HalfMade { .. } => vec![TreeProblem::HalfMade],
+            TreeState::Damaged { why, .. } => vec![TreeProblem::Damaged { place, why }],
             TreeState::Foreign { why } => {
                 let listed = self.path.is_dir() && self.listed_entry().is_some();
                 vec![TreeProblem::Foreign { place, why, listed }]
@@ -180,7 +185,7 @@ impl Worktree {
     pub(super) fn branch_problem(&self, branch: &str) -> Result<Option<TreeProblem>, GitError> {
         let dir = self.git_dir()?;
         let refname = format!("refs/heads/{branch}");
-        let head = fs::read_to_string(dir.join("HEAD")).unwrap_or_default();
+        let head = file::text(dir.join("HEAD")).unwrap_or_default();
         if head.trim_end().strip_prefix("ref: ") != Some(refname.as_str()) {
             return Ok(None);
         }

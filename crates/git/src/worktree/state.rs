@@ -6,10 +6,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use piton_core::ids::Oid;
-
 use super::Worktree;
 use super::create::{is_unfinished, is_whole};
+use crate::file;
+use crate::repo::plain::{place_of, real};
 use crate::repo::{GitError, is_missing, names};
 
 /// What is at a worktree's path.
@@ -24,7 +24,9 @@ pub enum TreeState {
     Present { dir: PathBuf },
     /// The same, but folder and list do not name each other: one of them was moved or damaged.
     Unlinked { dir: PathBuf },
-    /// Something that is not a worktree of this repository, or one that git cannot use.
+    /// The same, but files of its git directory are damaged, and git cannot use it before they are mended.
+    Damaged { dir: PathBuf, why: String },
+    /// Something that is not a worktree of this repository.
     Foreign { why: String },
 }
 
@@ -33,7 +35,10 @@ impl TreeState {
     pub fn dir(&self) -> Option<&Path> {
         match self {
             TreeState::Present { dir } | TreeState::Unlinked { dir } => Some(dir),
-            TreeState::Missing | TreeState::HalfMade { .. } | TreeState::Foreign { .. } => None,
+            TreeState::Missing
+            | TreeState::HalfMade { .. }
+            | TreeState::Damaged { .. }
+            | TreeState::Foreign { .. } => None,
         }
     }
 }
@@ -50,15 +55,15 @@ impl Worktree {
     /// Looks; writes nothing, and asks no git.
     pub fn state(&self) -> Result<TreeState, GitError> {
         let found = self.find().map_err(|source| GitError::io("look at", &self.path, source))?;
-        let foreign = |why: &str| TreeState::Foreign { why: why.to_owned() };
         Ok(match found {
             Found::Nothing => TreeState::Missing,
             Found::Foreign(why) => TreeState::Foreign { why },
             Found::Dir(dir) if is_unfinished(&dir) => TreeState::HalfMade { dir },
-            Found::Dir(dir) if !is_whole(&dir) => foreign("its entry in git's list is incomplete"),
-            Found::Dir(dir) if !has_head(&dir) => foreign("its HEAD is nothing that git knows"),
-            Found::Dir(dir) if self.is_linked(&dir) => TreeState::Present { dir },
-            Found::Dir(dir) => TreeState::Unlinked { dir },
+            Found::Dir(dir) => match self.damage(&dir) {
+                Some(why) => TreeState::Damaged { dir, why },
+                None if self.is_linked(&dir) => TreeState::Present { dir },
+                None => TreeState::Unlinked { dir },
+            },
         })
     }
 
@@ -66,7 +71,7 @@ impl Worktree {
     /// until the last one it looks like somebody else's.
     pub fn settled(&self) -> Result<TreeState, GitError> {
         match self.state()? {
-            TreeState::Foreign { .. } => {
+            TreeState::Foreign { .. } | TreeState::Damaged { .. } => {
                 let _alone = self.lock_list()?;
                 self.state()
             }
@@ -93,6 +98,9 @@ impl Worktree {
             Err(error) if is_missing(&error) => return Ok(Found::Nothing),
             Err(error) => return Err(error),
         };
+        if self.path == self.git.common_dir() {
+            return foreign("it is its git directory; go to the main worktree, and try again");
+        }
         if found.is_symlink() {
             let target = fs::read_link(&self.path)?;
             return Ok(Found::Foreign(format!("it is a link to {}", target.display())));
@@ -184,12 +192,6 @@ impl Worktree {
     }
 }
 
-/// Whether a git directory's HEAD is one.
-fn has_head(dir: &Path) -> bool {
-    let text = fs::read_to_string(dir.join("HEAD")).unwrap_or_default();
-    text.starts_with("ref: ") || Oid::new(text.trim_end()).is_ok()
-}
-
 /// Whether an entry names a path, or a folder where no worktree is any more.
 fn is_lost(entry: &Path, path: &Path) -> bool {
     place_of(entry).is_none_or(|place| place == path || !place.join(".git").exists())
@@ -201,28 +203,7 @@ pub(super) fn pointed_to(folder: &Path) -> io::Result<Option<PathBuf>> {
     if !fs::symlink_metadata(folder)?.is_dir() || !fs::symlink_metadata(&pointer)?.is_file() {
         return Ok(None);
     }
-    let text = fs::read(pointer)?;
+    let text = file::read(pointer)?;
     let target = text.strip_prefix(b"gitdir: ").map(<[u8]>::trim_ascii_end);
     Ok(target.filter(|target| !target.is_empty()).map(|target| folder.join(names::path(target))))
-}
-
-/// The folder that an entry of the repository's list names.
-pub(crate) fn place_of(entry: &Path) -> Option<PathBuf> {
-    let text = fs::read(entry.join("gitdir")).ok().filter(|text| !text.is_empty())?;
-    let pointer = entry.join(names::path(text.trim_ascii_end()));
-    Some(real(pointer.parent()?))
-}
-
-/// A path with the links of its existing part resolved.
-pub(super) fn real(path: &Path) -> PathBuf {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let existing = path.ancestors().find_map(|ancestor| {
-        let rest = path.strip_prefix(ancestor).ok()?;
-        ancestor.canonicalize().ok().map(|real| (real, rest))
-    });
-    match existing {
-        Some((real, rest)) if rest.as_os_str().is_empty() => real,
-        Some((real, rest)) => real.join(rest),
-        None => path,
-    }
 }

@@ -15,6 +15,9 @@ fn branch_of(tree: &Worktree) -> Option<String> {
     tree.head().expect("known").expect("a worktree").branch
 }
 
+/// A damage, and what it is called.
+type Damage<'a> = (&'a str, &'a dyn Fn(&Path));
+
 /// Finished: on its branch, with its files, and nothing that differs.
 #[track_caller]
 fn assert_made(lab: &Lab, tree: &Worktree) {
@@ -179,7 +182,7 @@ lab_test! {
         // Back again: this time only mended.
         fs::rename(&new, lab.repo()).expect("movable");
         let back = lab.tree_at("run");
-        back.mend().expect("mended");
+        back.mend(BRANCH).expect("mended");
         assert!(lab.git_in(back.path(), &["status", "--porcelain"]).contains("work"));
     }
 }
@@ -513,5 +516,57 @@ lab_test! {
         assert_eq!(facts.uncommitted, ["README.md", "new/"]);
         let after = fs::metadata(Path::new(&dir).join("index")).expect("there").modified().expect("known");
         assert_eq!(before, after, "looking writes nothing");
+    }
+}
+
+lab_test! {
+    /// What a power cut or somebody's hand does to the files of a worktree's git directory costs nothing of
+    /// the work, and leaves the damaged ones.
+    fn damaged_git_files_of_a_worktree_are_written_anew(lab) {
+        let flipped = |path: &Path| {
+            let mut bytes = fs::read(path).expect("there");
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 0x15;
+            fs::write(path, bytes).expect("writable");
+        };
+        let empty = |path: &Path| put(path, "");
+        let deleted = |path: &Path| fs::remove_file(path).expect("there");
+        let folder = |path: &Path| {
+            fs::remove_file(path).expect("there");
+            fs::create_dir(path).expect("writable");
+        };
+        let looped = |path: &Path| {
+            fs::remove_file(path).expect("there");
+            std::os::unix::fs::symlink(path, path).expect("writable");
+        };
+        let piped = |path: &Path| {
+            fs::remove_file(path).expect("there");
+            lab.sh(&lab.repo(), &format!("mkfifo '{}'", path.display()));
+        };
+        let damages: [Damage<'_>; 6] = [
+            ("flipped", &flipped), ("empty", &empty), ("deleted", &deleted), ("folder", &folder),
+            ("looped", &looped), ("piped", &piped),
+        ];
+        let tree = lab.tree();
+        put(&tree.path().join("work"), "of an agent");
+        let dir = match tree.state().expect("known") {
+            TreeState::Present { dir } => dir,
+            other => panic!("{other:?}"),
+        };
+        for name in ["HEAD", "commondir", "gitdir", "index"] {
+            for (what, damage) in damages {
+                let what = format!("{name} {what}");
+                damage(&dir.join(name));
+                let _looking_does_not_wait = tree.state().expect("known");
+                tree.mend(BRANCH).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_eq!(tree.state().expect("known"), TreeState::Present { dir: dir.clone() }, "{what}");
+                assert_eq!(branch_of(&tree).as_deref(), Some(BRANCH), "{what}");
+                assert_eq!(lab.git_in(tree.path(), &["status", "--porcelain"]), "?? work", "{what}");
+                assert_eq!(lab.found().checked_out(&format!("refs/heads/{BRANCH}")).as_deref(), Some(tree.path()));
+            }
+        }
+        let aside = lab.path(".git/piton/aside");
+        let left = fs::read_dir(aside).expect("a folder").count();
+        assert!(left >= 16, "the damaged ones are kept: {left}");
     }
 }

@@ -109,7 +109,7 @@ fn row(agent: &ListedAgent, version: Option<String>) -> Value {
     json!({
         "agent": agent.name,
         "from": from,
-        "program": agent.program,
+        "program": agent.program.as_deref().map(piton_engine::git::repo::names::text),
         "version": version,
         "resumes": agent.agent.rung(Rung::Resume) != Rung::Start,
     })

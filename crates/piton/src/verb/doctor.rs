@@ -1,6 +1,7 @@
-//! `piton doctor`: looks at everything piton relies on and says what is wrong. Repairs nothing.
+//! `piton doctor`: looks at everything piton relies on and says what is wrong. Told to, it mends the files of
+//! piton's own first.
 
-use piton_engine::doctor::{State, Symptom, examine};
+use piton_engine::doctor::{GiveUp, Repaired, State, Symptom, examine, repair};
 use serde_json::json;
 
 use crate::describe::done_about;
@@ -11,16 +12,36 @@ use crate::text::{green, plain, red, table, yellow};
 use crate::ui::Ui;
 use crate::verb::{self, Answer};
 
-/// Check git, the store, records and processes; change nothing
+/// Check git, the store, records and processes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Example:
-  piton doctor
+Examples:
+  piton doctor                      look; change nothing
+  piton doctor --repair             mend rights, and files that are none
+  piton doctor --repair --yes       also go on without a damaged store
+
+What is in the way is moved aside, never deleted.
 
 Exit status: 0 when all is well, 74 when something kept is damaged, 1 otherwise.")]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Mend the files of piton's own before looking
+    #[arg(long)]
+    repair: bool,
 
-pub(crate) fn run(_args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    /// Also move a store aside that cannot be read: its records are gone, the work stays in git
+    #[arg(long, requires = "repair")]
+    yes: bool,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
+    let repaired = match (args.repair, args.yes) {
+        (false, _) => Vec::new(),
+        (true, false) => repair(&verb::project()?, GiveUp::Nothing)?,
+        (true, true) => repair(&verb::project()?, GiveUp::Records)?,
+    };
+    for Repaired { what, done } in &repaired {
+        ui.line(format!("mended {}: {}", plain(what), plain(done)))?;
+    }
     let symptoms = examine(&verb::here()?);
     let sign = |state: State| match state {
         State::Good => green("✓ good"),
@@ -55,7 +76,7 @@ pub(crate) fn run(_args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         json!({ "what": what, "state": state, "detail": detail(symptom), "next": next(symptom) })
     };
     let rows: Vec<_> = symptoms.iter().map(row).collect();
-    Ok(Answer::new(json!({ "symptoms": rows })).exiting(exit))
+    Ok(Answer::new(json!({ "repaired": repaired, "symptoms": rows })).exiting(exit))
 }
 
 /// What was found, and what a run that goes on does about it.
@@ -70,5 +91,5 @@ fn detail(Symptom { detail, condition, .. }: &Symptom) -> String {
 fn next(symptom: &Symptom) -> Option<String> {
     let met = || remedy::of(symptom.error.as_ref()?);
     let way = symptom.remedy.as_ref().map(remedy::words).or_else(met);
-    way.filter(|way| !way.contains("piton doctor"))
+    way.filter(|way| !way.contains("`piton doctor`"))
 }

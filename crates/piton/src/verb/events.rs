@@ -142,6 +142,7 @@ fn detail(event: &Event) -> String {
         Event::Under(_, Fact::CheckoutChanged(CheckoutChanges { files, more, .. })) => {
             crate::describe::changed_meanwhile(files, *more)
         }
+        Event::Under(_, Fact::Unkept { why }) => why.clone(),
         Event::Under(_, Fact::Conversed(with)) => crate::describe::conversation(with),
         Event::Under(_, Fact::ItemsMarked { items, mark, .. }) => {
             let items = joined(items);

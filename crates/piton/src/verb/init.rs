@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         ui.line(format!("  {command}"))?;
     }
     Ok(Answer::new(json!({
-        "path": args.file,
+        "path": piton_engine::git::repo::names::text(&args.file),
         "name": plan.name,
         "agent": found.agent,
         "check": found.check,

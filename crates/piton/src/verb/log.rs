@@ -1,7 +1,6 @@
 //! `piton log`: what an agent printed, or its keeper where there was no agent. On a terminal escape
 //! sequences are left out; into a pipe or file it comes as it was kept.
 
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -170,7 +169,7 @@ fn all(ui: &Ui, step: &StepRef, attempt: AttemptId, kept: &Kept) -> Result<Answe
     }
     let text = String::from_utf8_lossy(&bytes);
     let ended = &kept.ended;
-    let step = step.to_string();
+    let (step, path) = (step.to_string(), piton_engine::git::repo::names::text(path));
     let data =
         json!({ "step": step, "attempt": attempt, "path": path, "text": text, "ended": ended });
     Ok(Answer::new(data))
@@ -178,7 +177,7 @@ fn all(ui: &Ui, step: &StepRef, attempt: AttemptId, kept: &Kept) -> Result<Answe
 
 /// A file's bytes; none where there is no file.
 fn read(path: &Path) -> Result<Vec<u8>, Problem> {
-    match std::fs::read(path) {
+    match piton_engine::git::file::read(path) {
         Ok(bytes) => Ok(bytes),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(unreadable(path, &error)),
@@ -267,7 +266,7 @@ struct Tail {
 
 impl Tail {
     fn print(&mut self, ui: &Ui, shown: &mut Option<AttemptId>) -> Result<(), Problem> {
-        let mut file = match File::open(&self.path) {
+        let mut file = match piton_engine::git::file::open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(unreadable(&self.path, &error)),

@@ -99,7 +99,7 @@ fn data(log: &piton_engine::run::log::Log, done: &Merge, args: &Args) -> Value {
             Way::Commit(_) => "merge",
         },
         "merged": !args.dry_run && done.way != Way::NothingLanded,
-        "checkout": done.checkout,
-        "aside": done.aside,
+        "checkout": done.checkout.as_deref().map(piton_engine::git::repo::names::text),
+        "aside": done.aside.as_deref().map(piton_engine::git::repo::names::text),
     })
 }

@@ -226,7 +226,7 @@ fn check(file: &Path, how: &ReadAs, compat: bool, ui: &Ui) -> Result<Answer, Pro
     warn(ui, file, &read);
     check_here(ui, plan, file);
     let data = json!({
-        "path": file,
+        "path": piton_engine::git::repo::names::text(file),
         "format": read.format,
         "counts": counts,
         "name": plan.name,

@@ -51,13 +51,10 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         false => format!("step {step}: pending already"),
     });
     tell_kept(ui, &kept);
-    if kept.kept.is_some() {
+    if let Some(kept) = &kept.kept {
         let handle = &target.log.run().opened.handle;
-        let to = place_for(handle, step);
-        ui.hint(format!(
-            "look: `piton snapshot show {handle}/{step}`; bring it back: `piton snapshot restore \
-             {handle}/{step} --to {to}`"
-        ));
+        let (one, to) = (format!("{handle}/{step} --at {kept}"), place_for(handle, step));
+        ui.hint(format!("bring it back: `piton snapshot restore {one} --to {to}`"));
     }
     if reset && args.force && !dependants.is_empty() {
         let names: Vec<&str> = dependants.iter().map(|step| step.as_str()).collect();

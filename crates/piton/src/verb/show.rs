@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     tell_next(ui, &next)?;
     let data = json!({
         "run": view,
-        "worktree": worktrees,
+        "worktree": piton_engine::git::repo::names::text(&worktrees),
         "worktrees": verb::conditions(&conditions),
         "settings": to_json(&settings),
         "next": next,
@@ -132,6 +132,9 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
         }
         if let Some(with) = &attempt.conversation {
             lines.push(format!("      {}", conversation(with)));
+        }
+        if let Some(why) = &attempt.unkept {
+            lines.push(format!("      its last work is in no snapshot: {}", plain(why)));
         }
         if let Some(changes) = &attempt.checkout_changed {
             let files = changed_meanwhile(&changes.files, changes.more);

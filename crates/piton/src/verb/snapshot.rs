@@ -232,6 +232,9 @@ impl Found {
         let list = format!("`piton snapshot list {}` lists them", self.handle());
         snapshot_history::choose(all, &at).ok_or_else(|| {
             let message = match (all.first(), &one.at) {
+                (Some(_), None) => "there are only copies from before a reset or restore; \
+                    each goes by its id: --at ID"
+                    .to_owned(),
                 (Some(first), Some(text)) => {
                     format!("there is none from before {text}: the first is of {}", shown(first.at))
                 }
@@ -493,6 +496,7 @@ fn export(
     let _ =
         ui.line(format!("{} from {} in {}", count(files, "file"), shown(kept.at), place.display()));
     left_out_lines(&kept.omitted, ui)?;
+    let place = piton_engine::git::repo::names::text(&place);
     Ok(Answer::new(json!({ "snapshot": kept, "to": place, "files": files })))
 }
 

@@ -9,7 +9,7 @@ use piton_engine::Access;
 use piton_engine::attempt::bury::{Burial, bury_dead};
 use piton_engine::project::Project;
 use piton_engine::run::log::Log;
-use piton_engine::run::observe::{Depth, look, observe};
+use piton_engine::run::observe::{Depth, look, observe, refuse_unknown};
 use piton_engine::run::runs;
 use serde_json::{Value, json};
 
@@ -144,6 +144,7 @@ pub(crate) fn await_end(
     let deadline = Instant::now() + at_most;
     loop {
         log.refresh()?;
+        refuse_unknown(project, log, &observe(project, log, Depth::Locks))?;
         let left = left(project, log, &attempts);
         if left.running.is_empty() || Instant::now() >= deadline {
             return Ok(left);
@@ -161,7 +162,9 @@ fn left(project: &Project, log: &Log, attempts: &[(StepRef, AttemptId)]) -> Left
         }
         match observed.of(*attempt) {
             Sighting::Dead(_) => left.dead.push(step.clone()),
-            Sighting::Alive | Sighting::Elsewhere => left.running.push(step.clone()),
+            Sighting::Alive | Sighting::Unknown(_) | Sighting::Elsewhere => {
+                left.running.push(step.clone());
+            }
         }
     }
     left

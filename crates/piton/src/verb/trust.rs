@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let settings = config::load(&layers, &Flags::default())?.settings;
     let read = read.assigned(&settings);
     let list = TrustList::new(&project, &plan, read.plan(), &settings.agents)?;
-    let data = |trusted: bool| json!({ "plan": list.plan, "hash": list.hash, "executables": list.executables, "trusted": trusted });
+    let data = |trusted: bool| json!({ "plan": piton_engine::git::repo::names::text(&list.plan), "hash": list.hash, "executables": list.executables, "trusted": trusted });
     let (new, gone) = match list.look_up()? {
         Trust::Untrusted { new, gone } => (new, gone),
         Trust::Trusted => {

@@ -99,7 +99,7 @@ fn create(new: &NewWorktree, ui: &Ui) -> Result<Answer, Problem> {
         "run": opened.run,
         "handle": opened.handle,
         "step": step.to_string(),
-        "path": path,
+        "path": piton_engine::git::repo::names::text(&path),
         "branch": branch,
         "created": created,
     });
@@ -133,6 +133,7 @@ fn path(which: &WhichWorktree, ui: &Ui) -> Result<Answer, Problem> {
     let path = places::path(&project, &log, step.as_ref())?;
     ui.exact(path.display().to_string())?;
     let (opened, step) = (&log.run().opened, step.map(|step| step.to_string()));
+    let path = piton_engine::git::repo::names::text(&path);
     let data = json!({ "run": opened.run, "handle": opened.handle, "step": step, "path": path });
     Ok(Answer::new(data))
 }

@@ -3,6 +3,7 @@
 //! once, whoever is killed in between.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use piton_testkit::runs::{
     agent_step, all_killed, at_work, command_step, completions, data, events, events_named, keeper,
@@ -366,4 +367,50 @@ fn a_lost_host_is_asked_about() {
     data(&sandbox, &["answer", "work", "restart"]);
     sandbox.piton(&["resume"]).output().success();
     assert_eq!((starts(&sandbox), landed(&sandbox, "log.txt").as_str()), (2, "line"));
+}
+
+/// Stops an agent whose tree has something new, while git dies so many times when it reads a snapshot back.
+fn stopped_with_dying_git(deaths: u32) -> Sandbox {
+    let sandbox = sandbox_of(|sandbox| {
+        let script = "write half.txt work; pid {agent}; touch {ready}; once {hung}: hang";
+        vec![agent_step(sandbox, "work", script, "")]
+    });
+    let left = sandbox.mark("deaths").display().to_string();
+    let text = format!(
+        "#!/bin/sh\ncase \"$*\" in *rev-list*--objects*)\n  n=$(cat {left} 2>/dev/null || echo 0)\n  \
+         if [ \"$n\" -gt 0 ]; then echo $((n - 1)) > {left}; kill -9 $$; fi\nesac\n\
+         PATH=${{PATH#*:}} exec git \"$@\"\n"
+    );
+    let git = sandbox.write(sandbox.bin().join("git"), &text);
+    fs::set_permissions(git, fs::Permissions::from_mode(0o755)).expect("it can be executed");
+    let (worker, _) = at_work(&sandbox, &RUN);
+    sandbox.write(sandbox.mark("deaths"), &deaths.to_string());
+    sandbox.piton(&["stop"]).output().success();
+    worker.wait();
+    let left: u32 =
+        fs::read_to_string(sandbox.mark("deaths")).expect("read").trim().parse().expect("n");
+    assert!(left < deaths, "git has died");
+    fs::remove_file(sandbox.mark("deaths")).expect("it is there");
+    sandbox
+}
+
+#[test]
+fn a_snapshot_whose_git_dies_once_is_kept_all_the_same() {
+    let sandbox = stopped_with_dying_git(1);
+    assert_eq!(events_named(&sandbox, "unkept"), Vec::<Value>::new());
+    assert_eq!(piton_testkit::runs::kept(&sandbox, "work", "half.txt"), "work");
+}
+
+#[test]
+fn work_that_no_snapshot_could_keep_is_gone_on_with() {
+    let sandbox = stopped_with_dying_git(100);
+    let unkept = events_named(&sandbox, "unkept");
+    assert_eq!(unkept.len(), 1, "{unkept:?}");
+    let shown = sandbox.piton(&["show"]).output().success().stdout;
+    assert!(shown.contains("its last work is in no snapshot"), "{shown}");
+    sandbox.piton(&["resume"]).output().success();
+    let entries: Vec<Value> =
+        events_named(&sandbox, "claimed").iter().map(|claimed| claimed["entry"].clone()).collect();
+    assert_eq!(entries, ["fresh", "continue"]);
+    assert_eq!(landed(&sandbox, "half.txt"), "work");
 }

@@ -56,6 +56,8 @@ mod signals;
 mod snapshots;
 mod states;
 mod stopping;
+mod stuck;
+mod sweep;
 mod telling;
 mod tidying;
 mod tour;

@@ -1,7 +1,10 @@
 //! What a run has changed, shown and merged, with the real binary: forward, by a commit, as one commit;
 //! refused where somebody would lose something; killed at every durable action and said again.
 
-use std::fs::File;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use piton_testkit::crash::points_of;
@@ -26,6 +29,73 @@ fn ran() -> Sandbox {
     lay_plan(&sandbox, &plan(&sandbox, &steps));
     sandbox.piton(&["run", "plan.toml", "--trust"]).output().success();
     sandbox
+}
+
+/// A run of one step in a repository of an odd shape: every verb that names paths answers, and the checkout
+/// comes along with its branch.
+#[track_caller]
+fn merges_where(make: impl FnOnce(&Sandbox) -> PathBuf) -> (Sandbox, PathBuf) {
+    let sandbox = crate::sandbox();
+    let step = command_step(&sandbox, "one", "echo 1 > one.txt", "");
+    lay_plan(&sandbox, &plan(&sandbox, &[step]));
+    let repo = make(&sandbox);
+    let said = |args: &[&str]| {
+        sandbox.piton(args).arg("--json").cwd(&repo).output().success().json()["data"].clone()
+    };
+    said(&["run", "plan.toml", "--trust"]);
+    for verb in [&["show"][..], &["worktree", "list"], &["clean"], &["merge", "--dry-run"]] {
+        said(verb);
+    }
+    assert_eq!(said(&["merge"])["way"], "fast_forward");
+    assert_eq!(fs::read_to_string(repo.join("one.txt")).expect("it came along"), "1\n");
+    assert_eq!(sandbox.git_in(&repo, &["status", "--porcelain"]), "");
+    (sandbox, repo)
+}
+
+#[test]
+fn a_git_directory_that_lies_apart_is_merged_in_from_everywhere() {
+    let (sandbox, repo) = merges_where(|sandbox| {
+        sandbox.git(&["init", "-q", "--separate-git-dir", "../apart.git"]);
+        assert!(sandbox.path(".git").is_file(), "the fault");
+        sandbox.repo()
+    });
+    let inner = repo.join(".piton/inner");
+    sandbox.git(&["worktree", "add", "-q", "--detach", inner.to_str().expect("text")]);
+    let seen = sandbox.piton(&["merge", "--dry-run", "--json"]).cwd(&inner).output().success();
+    assert_eq!(seen.json()["data"]["checkout"], json!(repo));
+    // Nothing leads from there to the main worktree: it is named, and nothing is to be moved.
+    let outer = sandbox.root().join("outer");
+    sandbox.git(&["worktree", "remove", "--force", inner.to_str().expect("text")]);
+    sandbox.git(&["worktree", "add", "-q", "--detach", outer.to_str().expect("text")]);
+    sandbox.git(&["reset", "-q", "--hard", "HEAD~1"]);
+    let refused = sandbox.piton(&["merge"]).cwd(&outer).output().expect_code(1);
+    assert!(refused.stderr.contains("go to the main worktree"), "{refused}");
+    assert!(!refused.stderr.contains("`mv "), "{refused}");
+}
+
+#[test]
+fn a_submodule_is_merged_in() {
+    merges_where(|sandbox| {
+        let outer = sandbox.root().join("outer");
+        fs::create_dir(&outer).expect("a folder");
+        sandbox.git_in(&outer, &["init", "-q"]);
+        let allow = ["-c", "protocol.file.allow=always"];
+        let add = ["submodule", "--quiet", "add", "../repo", "sub"];
+        sandbox.git_in(&outer, &[&allow[..], &add].concat());
+        fs::copy(sandbox.path("plan.toml"), outer.join("sub/plan.toml")).expect("a plan");
+        outer.join("sub")
+    });
+}
+
+#[test]
+fn a_path_with_a_line_break_or_without_text_is_merged_in() {
+    for name in [&b"new\nline"[..], b"caf\xe9"] {
+        merges_where(|sandbox| {
+            let odd = sandbox.root().join(OsStr::from_bytes(name));
+            fs::rename(sandbox.repo(), &odd).expect("it can be moved");
+            odd
+        });
+    }
 }
 
 fn tip(sandbox: &Sandbox, branch: &str) -> String {

@@ -121,14 +121,19 @@ fn purging_deletes_the_records_and_keeps_the_work() {
     assert!(rows.iter().all(|row| row["step"] == "second"), "{listed:#}");
     let step = format!("{handle}/second");
     let to = sandbox.root().join("brought-back");
-    data(sandbox, &["snapshot", "restore", &step, "--to", to.to_str().expect("text")]);
+    // The copy from before the purge goes by its id.
+    let last = rows[rows.len() - 1]["commit"].as_str().expect("an id");
+    let to = to.to_str().expect("text");
+    data(sandbox, &["snapshot", "restore", &step, "--at", last, "--to", to]);
+    let to = PathBuf::from(to);
     assert_eq!(sandbox.read(to.join("half.txt")), "half\n");
     assert_eq!(sandbox.read(to.join("late.txt")), "late\n");
     assert_eq!(rows[0]["changed"], 2, "on top of what is checked out: {listed:#}");
     let first = rows[0]["commit"].as_str().expect("an id");
     let shown = data(sandbox, &["snapshot", "show", &step, "--at", first]);
     assert_eq!(shown["contents"]["files"][1]["path"], "half.txt", "{shown:#}");
-    let patch = sandbox.piton(&["snapshot", "diff", &step]).output().success().stdout;
+    let diff = ["snapshot", "diff", &step, "--at", last];
+    let patch = sandbox.piton(&diff).output().success().stdout;
     assert!(patch.contains("+late"), "{patch}");
     let (code, error, message) = refused(sandbox, &["snapshot", "restore", &step]);
     assert_eq!((code, error.as_str()), (1, "E097"), "{message}");

@@ -123,7 +123,7 @@ fn probe(sandbox: &Sandbox, end: &AtomicBool) -> Seen {
             match sighting {
                 Sighting::Alive => drop(seen.alive.insert(attempt)),
                 Sighting::Dead(_) => seen.dead.push(attempt),
-                Sighting::Elsewhere => panic!("it is on this host"),
+                Sighting::Unknown(_) | Sighting::Elsewhere => panic!("it is on this host"),
             }
         }
         seen.looks += 1;

@@ -331,6 +331,49 @@ fn a_worktree_that_is_gone_is_made_again() {
     lab.assert_first_state();
 }
 
+/// The copy that a restore makes first is newer than everything else, and not what is meant.
+#[test]
+fn the_newest_is_of_the_work_however_often_it_is_restored() {
+    let lab = Lab::new();
+    lab.write("one", "broken\n");
+    for _ in 0..3 {
+        lab.restore(&["--yes"]);
+        lab.assert_second_state();
+    }
+    let is_copy = |kept: &&Value| kept["reason"] == "reset";
+    let all = lab.list();
+    let first = all.iter().find(is_copy).expect("the copy is listed");
+    assert!(all.iter().rev().take(1).all(|kept| is_copy(&kept)), "it is the last one");
+    let id = first["commit"].as_str().expect("an id");
+    lab.restore(&["--yes", "--at", id]);
+    assert_eq!(lab.read("one").as_deref(), Some("broken\n"), "by its id");
+    assert_ne!(
+        data(&lab.sandbox, &["snapshot", "show", &lab.step()])["snapshot"]["reason"],
+        "reset"
+    );
+    assert_ne!(
+        data(&lab.sandbox, &["snapshot", "show", &lab.step(), "--at", "0s"])["snapshot"]["reason"],
+        "reset"
+    );
+}
+
+#[test]
+fn a_killed_restore_of_the_newest_said_again_is_finished() {
+    for point in ["restore.kept", "restore.file"] {
+        let lab = Lab::new();
+        lab.write("one", "broken\n");
+        lab.write("new", "broken\n");
+        let crash = lab.sandbox.crash_point(point, 1);
+        let step = lab.step();
+        let whole = ["snapshot", "restore", &step, "--yes"];
+        let restore = lab.sandbox.piton(&whole).crash_at(&crash).spawn();
+        crash.wait_hit();
+        restore.kill9();
+        lab.restore(&["--yes"]);
+        lab.assert_second_state();
+    }
+}
+
 /// What could not be read is only met after the first files were written.
 #[test]
 fn a_restore_that_fails_is_taken_back() {

@@ -172,7 +172,8 @@ fn looks(command: &str) -> bool {
         command.strip_prefix(*verb).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     };
     let dry = command.ends_with("--help") || command.ends_with("--dry-run");
-    dry || LOOKS.iter().any(is) && !command.contains("--apply") || command.ends_with(" status")
+    let acts = command.contains("--apply") || command.contains("--repair");
+    dry || LOOKS.iter().any(is) && !acts || command.ends_with(" status")
 }
 
 /// How a look ends at something bad.

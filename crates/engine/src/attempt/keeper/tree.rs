@@ -35,7 +35,9 @@ impl Keeper {
         }
         self.take_place()?;
         match self.tree.settled()? {
-            TreeState::Foreign { why } => return Err(self.foreign(&why)),
+            TreeState::Damaged { why, .. } | TreeState::Foreign { why } => {
+                return Err(self.foreign(&why));
+            }
             TreeState::Missing | TreeState::HalfMade { .. } => {
                 self.keep_moved(SnapshotReason::Cadence)?;
                 let (start, kept) = self.start_of(&branch)?;
@@ -61,7 +63,7 @@ impl Keeper {
         self.take_place()?;
         self.take_branch()?;
         match self.tree.settled()? {
-            TreeState::Foreign { why } => Err(self.foreign(&why)),
+            TreeState::Damaged { why, .. } | TreeState::Foreign { why } => Err(self.foreign(&why)),
             TreeState::Missing | TreeState::HalfMade { .. } => {
                 self.keep_moved(SnapshotReason::Reset)
             }
@@ -96,7 +98,7 @@ impl Keeper {
     fn take_place(&self) -> Result<(), Instead> {
         match self.tree.moved_from() {
             Some(other) => Err(self.foreign(&format!("it is the worktree of {}", other.display()))),
-            None => Ok(self.tree.mend()?),
+            None => Ok(self.tree.mend(&self.branch())?),
         }
     }
 
@@ -158,9 +160,10 @@ impl Keeper {
 
     fn foreign(&self, why: &str) -> Instead {
         let path = self.tree.path();
-        let (shown, away) = (path.display(), shell::mv_aside(path));
+        let way = shell::mv_aside(path).map_or_else(String::new, |away| format!(": `{away}`"));
+        let shown = path.display();
         Instead::obstacle(format!(
-            "{shown} is not this step's worktree ({why}); it is left alone: `{away}`"
+            "{shown} is not this step's worktree ({why}); it is left alone{way}"
         ))
     }
 }

@@ -256,7 +256,7 @@ fn drop_branch(git: &Git, removed: &RemovedTree) -> Result<(), GitError> {
     let name = format!("refs/heads/{}", removed.branch);
     match git.ref_target(&name)? {
         None => git.clear_left_locks(&name),
-        Some(tip) if tip == removed.head && git.checked_out(&name)?.is_none() => {
+        Some(tip) if tip == removed.head && git.checked_out(&name).is_none() => {
             git.delete_ref(&name, &tip)?;
         }
         Some(_) => {}
@@ -318,7 +318,7 @@ fn in_the_way(git: &Git, tree: &RemovedTree) -> Result<Vec<String>, EngineError>
             what.push(format!("the branch {} is at {} by now", tree.branch, tip.short()));
         }
         Some(_) if left == Left::Gone => {
-            if let Some(place) = git.checked_out(&name)? {
+            if let Some(place) = git.checked_out(&name) {
                 what.push(format!("{} is checked out in {}", tree.branch, place.display()));
             }
         }

@@ -15,10 +15,11 @@ use piton_core::observed::{Observed, Sighting};
 use piton_core::run::Attempt;
 use piton_core::time::{Millis, Moment};
 use piton_core::view::{RunStatus, RunView, StepStatus};
+use piton_git::repo::listed::{Listed, listed};
 use piton_git::repo::names;
 use piton_git::repo::status::StatusDepth;
 use piton_git::shell;
-use piton_git::worktree::{Listed, TreeProblem, TreeState, Worktree, listed};
+use piton_git::worktree::{TreeProblem, TreeState, Worktree};
 use piton_store::{Runs, Store};
 
 use super::removal::step_on;
@@ -313,6 +314,10 @@ impl Survey<'_> {
             Ok(TreeState::Missing) => {
                 row.status = TreeStatus::Foreign;
                 row.obstacle = Some("it is an empty folder".into());
+            }
+            Ok(TreeState::Damaged { why, .. }) => {
+                let remedy = row.handle.clone().map(|run| Remedy::Resume { run });
+                row.obstacle = Some(Reason { why: format!("git cannot use it: {why}"), remedy });
             }
             Ok(TreeState::Foreign { why }) => {
                 row.status = TreeStatus::Foreign;

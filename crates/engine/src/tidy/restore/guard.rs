@@ -12,7 +12,7 @@ use crate::attempt::bury::bury_dead;
 use crate::error::EngineError;
 use crate::project::Project;
 use crate::run::log::Log;
-use crate::run::observe::{Depth, observe};
+use crate::run::observe::{Depth, observe, refuse_unknown};
 use crate::run::snapshot_history::{KnownSnapshot, attempt_place};
 
 /// Whoever works there is not disturbed; what is dead is buried first.
@@ -33,10 +33,12 @@ pub(super) fn refuse_in_use(
         if Worktree::at(&project.git, &place).path() != tree.path() {
             continue;
         }
-        match observe(project, log, Depth::Locks).of(attempt.id) {
+        let observed = observe(project, log, Depth::Locks);
+        refuse_unknown(project, log, &observed)?;
+        match observed.of(attempt.id) {
             Sighting::Dead(_) => dead.push(step),
             Sighting::Elsewhere if is_lapsed(log, &step, &attempt)? => {}
-            Sighting::Alive | Sighting::Elsewhere => {
+            Sighting::Alive | Sighting::Unknown(_) | Sighting::Elsewhere => {
                 let (handle, path) = (log.run().opened.handle.clone(), tree.path().to_owned());
                 return Err(EngineError::TreeInUse { handle, step, path });
             }

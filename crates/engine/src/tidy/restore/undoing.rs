@@ -24,6 +24,7 @@ use crate::tidy::undo::{Act, ActStage, Deed, Journal};
 pub struct RestoredFrom {
     pub run: RunId,
     pub step: StepRef,
+    #[serde(with = "piton_git::repo::names::as_text")]
     pub path: PathBuf,
     /// The snapshot of what was there.
     pub before: String,
