@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::event::{About, Entry, Mark, Report};
-use crate::ids::{QuestionId, StepRef};
+use crate::ids::{QuestionId, StepId, StepRef};
 use crate::limits::OUTPUTS_TOLD_MAX;
 use crate::plan::PlanStep;
 use crate::run::{Ending, GivenOutput, Run, Step};
@@ -37,6 +37,7 @@ pub fn prompt(run: &Run, step: &StepRef, entry: Entry, facts: &TreeFacts) -> Opt
     let (plan, before) = run.step(step)?;
     let mut text = plan.work.prompt()?.trim_end().to_owned();
     let _ = write!(text, "\n\n---\n{}", offers(plan));
+    in_loop(&mut text, run, step);
     given(&mut text, &run.given_outputs(step));
     if let Some(brief) = brief((plan, before), entry, facts) {
         let _ = write!(text, "\n---\n{brief}");
@@ -81,6 +82,28 @@ fn given(text: &mut String, outputs: &[GivenOutput<'_>]) {
             }
         };
         left -= json.map_or(0, str::len);
+    }
+}
+
+/// Which iteration of its loop it is, and how the last one ended.
+fn in_loop(text: &mut String, run: &Run, step: &StepRef) {
+    let Some((id, plan, state)) = run.loop_of(&step.step) else { return };
+    let names: Vec<&str> = plan.steps.iter().map(StepId::as_str).collect();
+    let (iteration, max) = (step.iteration, run.bound(plan, state));
+    let names = names.join(", ");
+    let _ = writeln!(
+        text,
+        "This is iteration {iteration} of at most {max} of the loop {id} ({names})."
+    );
+    let before = iteration.saturating_sub(1);
+    let last = plan.steps.last().map(|last| StepRef { step: last.clone(), iteration: before });
+    let seen = last.and_then(|last| run.step(&last)).and_then(|(_, last)| last.iteration.as_ref());
+    if let Some((check, seen)) = seen.and_then(|seen| Some((seen.until.as_ref()?, seen))) {
+        let _ =
+            writeln!(text, "The last iteration ended with `{}`: {}.", check.command, check.exit);
+        if !seen.tail.trim().is_empty() {
+            let _ = writeln!(text, "The end of its output:\n{}", indented(seen.tail.trim_end()));
+        }
     }
 }
 

@@ -171,6 +171,8 @@ fn grant(
 pub fn claimable(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<Granted, Refusal> {
     match run.index_of(step) {
         Some(index) => claimable_at(run, index, step, asker),
+        // Of an iteration that is over.
+        None if run.step(step).is_some() => Err(Refusal::Completed(step.clone())),
         None => Err(Refusal::UnknownStep(step.clone())),
     }
 }

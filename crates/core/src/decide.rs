@@ -4,8 +4,8 @@
 use crate::claim::{Asker, Chosen, Claim, believed_until, choose, lease_key, renewable};
 use crate::decided::{Decided, Lease};
 use crate::event::{
-    Claimed, Entry, Event, Fact, Failure, Found, Holder, Interruption, ReleasedBy, RunOpened,
-    Stage, Truth, Under,
+    Claimed, Entry, Event, Fact, Failure, Found, Holder, Interruption, IterationCheck, ReleasedBy,
+    RunOpened, Stage, Truth, Under,
 };
 use crate::ids::{Fence, ItemRef, Oid, QuestionId, StepRef, SubstepId, TreeNo};
 use crate::limits::EVIDENCE_BYTES_MAX;
@@ -31,6 +31,7 @@ mod ask;
 mod command;
 mod complete;
 mod end;
+mod loops;
 mod mend;
 mod outputs;
 mod steer;
@@ -181,7 +182,7 @@ fn decide_under(
             Ok(nothing())
         }
         Request::Converse(with) => Ok(held.fact(Fact::Conversed(with.clone()))),
-        Request::Verify { commit, tree, check, commits, omitted } => {
+        Request::Verify { commit, tree, check, commits, omitted, iteration } => {
             verifiable(&held)?;
             // A plain command that piton has run to its end is checked by its own exit.
             let is_own_check = held.is_kept() && matches!(held.plan.work, Work::Run(_));
@@ -194,6 +195,10 @@ fn decide_under(
                 commits: *commits,
                 answers: held.state.directions().map(|question| question.id).collect(),
                 omitted: omitted.clone(),
+                iteration: iteration.clone().map(|seen| {
+                    let tail = clipped(&seen.tail);
+                    Box::new(IterationCheck { tail, ..*seen })
+                }),
             }))
         }
         Request::Land(intent) => {

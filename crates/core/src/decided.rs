@@ -54,6 +54,13 @@ impl Decided {
         self
     }
 
+    /// With more events behind these.
+    pub(crate) fn and(mut self, more: Vec<Event>) -> Decided {
+        self.bodies.extend(more.iter().map(Event::to_body));
+        self.events.extend(more);
+        self
+    }
+
     pub(crate) fn with_lease(mut self, lease: Lease) -> Decided {
         self.leases.push(lease);
         self

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::Rung;
 use crate::ids::{
-    AgentName, AttemptId, BootId, Fence, Handle, Hash, HostId, ItemRef, Oid, OutputName,
+    AgentName, AttemptId, BootId, Fence, Handle, Hash, HostId, ItemRef, LoopId, Oid, OutputName,
     QuestionId, RunId, StepRef, SubstepId, TreeNo,
 };
 use crate::output::{Bound, OutputRef, OutputValue};
@@ -109,6 +109,9 @@ pub struct Terms {
     /// The progress in percent, as reported, from which an agent goes on in its tree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold: Option<u8>,
+    /// The most iterations of a loop, instead of what the plan says. It stays until another number is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_iterations: Option<u32>,
 }
 
 impl Terms {
@@ -116,9 +119,9 @@ impl Terms {
         *self == Terms::default()
     }
 
-    /// Whether a step is started under them.
+    /// Whether a step is started under them, in whichever iteration.
     pub fn has(&self, step: &StepRef) -> bool {
-        self.steps.is_empty() || self.steps.contains(step)
+        self.steps.is_empty() || self.steps.iter().any(|chosen| chosen.step == step.step)
     }
 }
 
@@ -198,6 +201,9 @@ pub enum Fact {
         /// What was in the worktree and is not in the commit, and why; at most a fixed number is listed.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         omitted: Vec<Omission>,
+        /// Of the last step of a loop.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        iteration: Option<Box<IterationCheck>>,
     },
     /// The run's branch is about to be moved.
     LandingIntended(LandingIntent),
@@ -588,6 +594,22 @@ pub enum About {
         steps: Vec<StepRef>,
         why: Failure,
     },
+    /// A loop has come to one of its bounds, and is not done.
+    Loop {
+        name: LoopId,
+        iteration: u32,
+        halt: Halt,
+    },
+}
+
+/// The bound at which a loop waits for a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Halt {
+    /// It had as many iterations as it may have.
+    Max,
+    /// So many iterations in a row changed nothing.
+    Stale { iterations: u32 },
 }
 
 /// A verified commit and the run's branch have changed the same; both are as they were.
@@ -675,6 +697,17 @@ pub struct Check {
     pub exit: Exit,
     pub output: Hash,
     pub ms: u64,
+}
+
+/// What was seen at the end of an iteration of a loop, on the commit of its last step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IterationCheck {
+    /// The loop's `until` command: its zero exit ends the loop.
+    pub until: Option<Check>,
+    /// The end of what that printed, where it did not pass.
+    pub tail: String,
+    /// Paths that steps of the iteration touched and that are not as they were at its start.
+    pub changed: u64,
 }
 
 /// How a process ended.

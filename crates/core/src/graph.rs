@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{GroupId, Hash, LockName, OutputName, StepId};
+use crate::ids::{GroupId, Hash, LockName, LoopId, OutputName, StepId};
 use crate::packing::{Pack, PackedList};
-use crate::plan::{Need, Plan};
+use crate::plan::{Need, Plan, PlanLoop};
 
 /// What a run is folded over. Nodes are the steps, then the groups: a group is done when its steps are,
-/// so that a need on a large group is one edge.
+/// so that a need on a large group is one edge. Then the loops: from outside, a need on a step of a loop is
+/// one on the loop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Graph {
     #[serde(with = "crate::plan::packed")]
@@ -21,6 +22,20 @@ pub struct Graph {
     /// The indices of the steps, in the order of their ids.
     by_id: Vec<u32>,
     locks: BTreeMap<LockName, Vec<u32>>,
+    /// For every loop of the plan, in its order, the steps of its chain.
+    loops: Vec<Vec<u32>>,
+    /// The loop of every step that is in one.
+    in_loop: BTreeMap<u32, u32>,
+}
+
+/// What a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NodeKind {
+    Step,
+    /// By its number among the groups.
+    Group(usize),
+    /// By its number among the plan's loops.
+    Loop(usize),
 }
 
 /// What a step or group needs, and what needs it, in order.
@@ -41,7 +56,14 @@ impl Graph {
         let hash = plan.hash();
         let ids: BTreeMap<&StepId, usize> =
             plan.steps.iter().enumerate().map(|(index, step)| (&step.id, index)).collect();
-        let nodes = nodes(&plan, &ids).into_iter().collect();
+        let known = |id: &StepId| ids.get(id).copied().map(number);
+        let chain = |all: &PlanLoop| all.steps.iter().filter_map(known).collect();
+        let loops: Vec<Vec<u32>> = plan.loops.values().map(chain).collect();
+        let members = |(at, chain): (usize, &Vec<u32>)| {
+            chain.iter().map(|step| (*step, number(at))).collect::<Vec<_>>()
+        };
+        let in_loop = loops.iter().enumerate().flat_map(members).collect();
+        let nodes = nodes(&plan, &ids, (&loops, &in_loop)).into_iter().collect();
         let by_id = ids.into_values().map(number).collect();
         let mut locks: BTreeMap<LockName, Vec<u32>> = BTreeMap::new();
         for (index, step) in plan.steps.iter().enumerate() {
@@ -49,7 +71,7 @@ impl Graph {
                 locks.entry(lock.clone()).or_default().push(number(index));
             }
         }
-        Graph { plan, hash, nodes, by_id, locks }
+        Graph { plan, hash, nodes, by_id, locks, loops, in_loop }
     }
 
     pub fn plan(&self) -> &Plan {
@@ -67,17 +89,40 @@ impl Graph {
         found.ok().map(|at| self.by_id[at] as usize)
     }
 
-    pub(crate) fn nodes(&self) -> usize {
-        self.nodes.len()
+    pub(crate) fn kind(&self, node: usize) -> NodeKind {
+        let Some(behind) = node.checked_sub(self.plan.steps.len()) else { return NodeKind::Step };
+        match behind.checked_sub(self.groups().len()) {
+            None => NodeKind::Group(behind),
+            Some(at) => NodeKind::Loop(at),
+        }
     }
 
-    /// Which of the groups a node is; none where it is a step.
-    pub(crate) fn group(&self, node: usize) -> Option<usize> {
-        node.checked_sub(self.plan.steps.len())
+    /// The nodes of the groups.
+    pub(crate) fn groups(&self) -> std::ops::Range<usize> {
+        self.plan.steps.len()..self.nodes.len() - self.loops.len()
     }
 
-    pub(crate) fn is_step(&self, node: usize) -> bool {
-        self.group(node).is_none()
+    /// The node of a loop.
+    pub(crate) fn loop_node(&self, at: usize) -> usize {
+        self.groups().end + at
+    }
+
+    /// Which loop a step is in.
+    pub(crate) fn loop_of(&self, step: usize) -> Option<usize> {
+        let step = u32::try_from(step).ok()?;
+        self.in_loop.get(&step).map(|at| *at as usize)
+    }
+
+    /// The steps of a loop, in their order.
+    pub(crate) fn chain(
+        &self,
+        at: usize,
+    ) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator {
+        self.loops[at].iter().map(|step| *step as usize)
+    }
+
+    pub(crate) fn loop_at(&self, id: &LoopId) -> Option<usize> {
+        self.plan.loops.keys().position(|known| known == id)
     }
 
     /// The nodes that must be done before this one.
@@ -90,13 +135,24 @@ impl Graph {
         self.nodes[node].dependants.iter().map(|dependant| *dependant as usize)
     }
 
-    /// The steps that must be completed before this one, groups spelled out.
+    /// The steps that must be completed before this one, groups and loops spelled out.
     pub(crate) fn needed_steps(&self, step: usize) -> Vec<usize> {
+        self.steps_beyond(step, |node| self.nodes[node].needs.as_slice())
+    }
+
+    /// The steps that need this one, groups and loops spelled out.
+    pub(crate) fn dependent_steps(&self, step: usize) -> Vec<usize> {
+        self.steps_beyond(step, |node| self.nodes[node].dependants.as_slice())
+    }
+
+    /// The steps next to a node; what is no step leads to those behind it.
+    fn steps_beyond<'a>(&'a self, node: usize, next: impl Fn(usize) -> &'a [u32]) -> Vec<usize> {
         let mut steps = Vec::new();
-        for node in self.needs(step) {
-            match self.is_step(node) {
-                true => steps.push(node),
-                false => steps.extend(self.needs(node)),
+        let mut left: Vec<usize> = next(node).iter().map(|node| *node as usize).collect();
+        while let Some(node) = left.pop() {
+            match self.kind(node) {
+                NodeKind::Step => steps.push(node),
+                _ => left.extend(next(node).iter().map(|node| *node as usize)),
             }
         }
         steps.sort_unstable();
@@ -120,26 +176,45 @@ impl Graph {
     }
 }
 
-/// For every step what it needs, then for every group its steps; and the other way round.
-fn nodes(plan: &Plan, ids: &BTreeMap<&StepId, usize>) -> Vec<Node> {
+/// For every step what it needs, then for every group its steps, then for every loop its steps; and the other
+/// way round.
+fn nodes(
+    plan: &Plan,
+    ids: &BTreeMap<&StepId, usize>,
+    (loops, in_loop): (&[Vec<u32>], &BTreeMap<u32, u32>),
+) -> Vec<Node> {
     let steps = plan.steps.len();
     let named = plan.steps.iter().filter_map(|step| step.group.as_ref());
     let names: BTreeSet<&GroupId> = plan.groups.keys().chain(named).collect();
     let groups: BTreeMap<&GroupId, usize> = names.into_iter().zip(steps..).collect();
-    let mut needs = vec![BTreeSet::new(); steps + groups.len()];
+    let first_loop = steps + groups.len();
+    let mut needs = vec![BTreeSet::new(); first_loop + loops.len()];
+    let loop_of = |step: usize| in_loop.get(&number(step)).copied();
+    let whole = |step: usize| loop_of(step).map_or(step, |at| first_loop + at as usize);
     for (index, step) in plan.steps.iter().enumerate() {
         needs[index] = step
             .needs
             .iter()
             .filter_map(|need| match need {
-                Need::Step(id) => ids.get(id).copied(),
+                Need::Step(id) => {
+                    ids.get(id).map(|other| match loop_of(*other) == loop_of(index) {
+                        true => *other,
+                        false => whole(*other),
+                    })
+                }
                 Need::Group(group) => groups.get(group).copied(),
                 Need::Output(..) => None,
+                Need::Loop(id) => {
+                    plan.loops.keys().position(|known| known == id).map(|at| first_loop + at)
+                }
             })
             .collect();
         if let Some(group) = &step.group {
-            needs[groups[group]].insert(index);
+            needs[groups[group]].insert(whole(index));
         }
+    }
+    for (at, chain) in loops.iter().enumerate() {
+        needs[first_loop + at] = chain.iter().map(|step| *step as usize).collect();
     }
     let mut nodes = vec![Node::default(); needs.len()];
     for (node, needed) in needs.into_iter().enumerate() {
@@ -216,7 +291,7 @@ mod tests {
                     prop_assert_eq!(graph.index_of(&step.id), Some(index));
                     let waiting = |node: &usize| graph.needs(*node).any(|need| need == index);
                     let dependants: Vec<usize> = graph.dependants(index).collect();
-                    let expected: Vec<usize> = (0..graph.nodes()).filter(waiting).collect();
+                    let expected: Vec<usize> = (0..graph.nodes.len()).filter(waiting).collect();
                     prop_assert_eq!(dependants, expected);
                 }
                 let unknown = StepId::new("unknown").expect("a name");

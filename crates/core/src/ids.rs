@@ -88,6 +88,16 @@ name!(
     "substep id"
 );
 name!(
+    /// A loop's id within its plan.
+    LoopId,
+    "loop id"
+);
+name!(
+    /// What a step is for, in the plan's own word.
+    KindName,
+    "kind"
+);
+name!(
     /// The name of a lock.
     LockName,
     "lock name"

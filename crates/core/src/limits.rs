@@ -10,6 +10,8 @@ pub const PLAN_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const PLAN_STEPS_MAX: usize = 20_000;
 /// The most retries a step may ask for: nothing loops for ever.
 pub const RETRIES_MAX: u32 = 100;
+/// The most iterations a loop may ask for: nothing loops for ever.
+pub const ITERATIONS_MAX: u32 = 1_000;
 /// Interruptions in a row without new progress after which piton stops and asks.
 pub const IDLE_INTERRUPTIONS_MAX: u32 = 3;
 /// Steps in a row that fail alike after which piton starts nothing new and asks.

@@ -57,6 +57,10 @@ impl<T: Pack> PackedList<T> {
         self.items[index].get_or_init(|| Arc::new(T::unpack(self.packed.item(index))))
     }
 
+    pub(crate) fn push(&mut self, item: Arc<T>) {
+        self.items.push(OnceLock::from(item));
+    }
+
     /// The item for changing it. Copies of the list keep theirs.
     pub(crate) fn make_mut(&mut self, index: usize) -> &mut T {
         self.shared(index);

@@ -8,16 +8,20 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Agent;
-use crate::ids::{AgentName, GroupId, Hash, LockName, OutputName, StepId, SubstepId};
+use crate::ids::{
+    AgentName, GroupId, Hash, KindName, LockName, LoopId, OutputName, StepId, SubstepId,
+};
 use crate::output::Bound;
 use crate::packing::PackedList;
 
 pub use diff::differences;
+pub use loops::PlanLoop;
 pub use shown::shown;
 pub use suggest::nearest;
 pub use trust::{agent_of, executables, trust_hash};
 
 mod diff;
+mod loops;
 pub(crate) mod packed;
 mod shown;
 mod suggest;
@@ -57,6 +61,9 @@ pub struct Plan {
     /// Named resources with the number of claims that may hold each at a time.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub locks: BTreeMap<LockName, u32>,
+    /// Chains of steps that are repeated.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub loops: BTreeMap<LoopId, PlanLoop>,
     pub steps: PackedList<PlanStep>,
     /// What it takes to read its file again, where that is another tool's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -174,12 +181,18 @@ pub struct Group {
     pub title: String,
 }
 
+/// The kind of steps whose work is what they publish.
+pub const REVIEW: &str = "review";
+
 /// The unit that is claimed, attempted and verified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanStep {
     pub id: StepId,
     pub title: String,
+    /// What it is for, where the plan has a word for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<KindName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -214,6 +227,16 @@ pub struct PlanStep {
 }
 
 impl PlanStep {
+    /// What it is for: the plan's own word, else what does it.
+    pub fn kind(&self) -> &str {
+        match (&self.kind, &self.work) {
+            (Some(kind), _) => kind.as_str(),
+            (None, Work::Run(_)) => "command",
+            (None, Work::Agent { .. }) => "agent",
+            (None, Work::ByHand | Work::Told(_)) => "by_hand",
+        }
+    }
+
     /// Whether doing both is the same: how one goes on after an interruption is no part of what is done.
     pub(crate) fn same_work(&self, other: &PlanStep) -> bool {
         PlanStep { on_interrupt: other.on_interrupt, ..self.clone() } == *other
@@ -297,6 +320,8 @@ pub enum Need {
     Step(StepId),
     /// All steps of the group.
     Group(GroupId),
+    /// The loop is over.
+    Loop(LoopId),
     /// What the step publishes: data, not code, and perhaps long before the step is done.
     Output(StepId, OutputName),
 }
@@ -306,7 +331,7 @@ impl Need {
     pub fn step(&self) -> Option<&StepId> {
         match self {
             Need::Step(id) | Need::Output(id, _) => Some(id),
-            Need::Group(_) => None,
+            Need::Group(_) | Need::Loop(_) => None,
         }
     }
 }
@@ -317,6 +342,7 @@ impl fmt::Display for Need {
         match self {
             Need::Step(id) => id.fmt(f),
             Need::Group(id) => id.fmt(f),
+            Need::Loop(id) => id.fmt(f),
             Need::Output(id, name) => write!(f, "{id}:{name}"),
         }
     }
@@ -366,19 +392,12 @@ impl Plan {
         self.steps.iter().position(|candidate| candidate.id == *step)
     }
 
-    /// The indices of the steps that must be completed before this one, groups spelled out. For many
-    /// steps a graph is much faster.
+    /// The indices of the steps that must be completed before this one, groups and loops spelled out. For
+    /// many steps a graph is much faster.
     pub fn needs_of(&self, index: usize) -> Vec<usize> {
-        let mut all: Vec<usize> = Vec::new();
-        for need in &self.steps[index].needs {
-            match need {
-                Need::Step(id) => all.extend(self.index_of(id)),
-                Need::Group(group) => all.extend(
-                    (0..self.steps.len()).filter(|i| self.steps[*i].group.as_ref() == Some(group)),
-                ),
-                Need::Output(..) => {}
-            }
-        }
+        let step = &self.steps[index];
+        let mut all: Vec<usize> =
+            step.needs.iter().flat_map(|need| self.needed(&step.id, need)).collect();
         all.sort_unstable();
         all.dedup();
         all

@@ -39,6 +39,9 @@ pub const TRY_AGAIN: &str = "try again";
 pub const GO_ON: &str = "go on";
 pub const SKIP: &str = "skip";
 
+/// The answer to a question about a loop, beside [`TRY_AGAIN`] and [`STOP`]: the loop is done as it is.
+pub const ACCEPT: &str = "accept";
+
 /// What became of a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -83,6 +86,10 @@ impl Question {
 
     pub(crate) fn is_about_landing(&self) -> bool {
         matches!(self.about.as_deref(), Some(About::Conflict(_)))
+    }
+
+    pub(crate) fn is_about_loop(&self) -> bool {
+        matches!(self.about.as_deref(), Some(About::Loop { .. }))
     }
 
     /// Whether nothing new is started before it is answered.

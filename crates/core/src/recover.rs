@@ -107,7 +107,7 @@ pub fn recover(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -
     for (index, (step, _, state)) in run.steps().enumerate() {
         // Most of a long run is behind it or far ahead, and nothing can be done about that.
         let action = match state.phase {
-            Phase::Completed { .. } | Phase::Skipped { .. } => Action::Skip,
+            Phase::Completed { .. } | Phase::Skipped { .. } => done(run, &step, state),
             _ if awaits_needs_alone(run, index) => Action::AwaitNeeds,
             _ => action_for(run, index, &step, &asker),
         };
@@ -115,6 +115,15 @@ pub fn recover(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -
     }
     limit_to_jobs(run, &asker, &mut recoveries);
     recoveries
+}
+
+/// A step that is done, at the end of a loop's iteration perhaps.
+fn done(run: &Run, step: &StepRef, state: &Step) -> Action {
+    match state.open_question() {
+        Some(asked) => Action::AwaitAnswer { question: asked.id, text: asked.text.clone() },
+        None if run.is_halted_at(step) => Action::StayStopped,
+        None => Action::Skip,
+    }
 }
 
 /// Whoever looks, as a holder of claims.

@@ -11,7 +11,7 @@ use crate::event::{
     BadEvent, Cause, Claimed, Event, Fact, Haste, Holder, MergeIntent, RunOpened, Scope, Snapshot,
     SnapshotReason, Terms,
 };
-use crate::graph::Graph;
+use crate::graph::{Graph, NodeKind};
 use crate::ids::{Hash, LockName, Oid, Position, StepId, StepRef};
 use crate::limits::CONTINUE_PERCENT_MIN;
 use crate::packing::{PackedList, as_json, shared};
@@ -22,6 +22,7 @@ use crate::time::Millis;
 
 pub(crate) use entry::{Ground, WorkIs, asks_first, entry_of};
 pub(crate) use failures::Rest;
+pub use loops::{Loop, LoopEnd, LoopPhase};
 pub(crate) use outputs::Lacks;
 pub use outputs::{AwaitedOutput, GivenOutput, Outputs, Published};
 pub use step::{
@@ -31,6 +32,7 @@ pub use trees::Trees;
 
 mod entry;
 mod failures;
+mod loops;
 mod outputs;
 mod questions;
 mod step;
@@ -61,8 +63,10 @@ pub struct Run {
     #[serde(with = "shared")]
     graph: Arc<Graph>,
     steps: PackedList<Step>,
+    /// In the order of the plan's.
+    loops: Vec<Loop>,
     sets: Sets,
-    /// For every group, how many of its steps are not done.
+    /// For every group, how many of its steps and loops are not done.
     open: Vec<u32>,
     /// The steps that failed alike last, one after the other, and do not go on by themselves. A completed
     /// step, or an answer, ends the row.
@@ -198,7 +202,7 @@ impl Run {
             let (recorded, given) = (opened.plan.short(), graph.hash().short());
             return Err(illegal(Illegal::OtherPlan { recorded, given }));
         }
-        let steps = graph.plan().steps.len();
+        let (steps, loops) = (graph.plan().steps.len(), graph.plan().loops.len());
         let mut run = Run {
             opened,
             opened_at: first.at,
@@ -211,7 +215,8 @@ impl Run {
             merged: None,
             cursor: first.cursor(),
             trees: Trees::default(),
-            open: open(&graph, &FixedBitSet::with_capacity(steps)),
+            open: open(&graph, |_| false),
+            loops: vec![Loop::default(); loops],
             graph: Arc::new(graph),
             steps: std::iter::repeat_n(Arc::default(), steps).collect(),
             sets: Sets::none_of(steps),
@@ -246,13 +251,17 @@ impl Run {
         (0..self.steps.len()).map(|index| self.at(index))
     }
 
-    /// A step in an iteration that exists: outside loops that is the first.
+    /// A step in an iteration that exists, or existed: outside loops that is the first.
     pub fn step(&self, step: &StepRef) -> Option<(&PlanStep, &Step)> {
-        self.index_of(step).map(|index| (&self.plan().steps[index], &self.steps[index]))
+        let present = self.index_of(step).map(|index| (index, &self.steps[index]));
+        let (index, state) = present.or_else(|| self.past(step))?;
+        Some((&self.plan().steps[index], state))
     }
 
+    /// The place of a step in its present iteration.
     pub fn index_of(&self, step: &StepRef) -> Option<usize> {
-        self.graph.index_of(&step.step).filter(|_| step.iteration == 1)
+        let index = self.graph.index_of(&step.step)?;
+        (step.iteration == self.iteration_at(index)).then_some(index)
     }
 
     /// Whether this step of another plan is done there, too: a skipped one that changed begins again.
@@ -275,13 +284,30 @@ impl Run {
         if self.has_needs_met(index) {
             return Vec::new();
         }
-        let needed = self.graph.needed_steps(index).into_iter();
-        let open = needed.filter(|need| !self.sets.done[*need]);
-        let open = open.map(|need| Need::Step(self.id_at(need)));
-        open.chain(self.unmet_outputs(index)).collect()
+        let mut unmet = Vec::new();
+        let mut left: Vec<usize> = self.graph.needs(index).collect();
+        while let Some(node) = left.pop() {
+            match self.graph.kind(node) {
+                NodeKind::Step if self.sets.done[node] => {}
+                NodeKind::Step => unmet.push(node),
+                NodeKind::Group(_) => left.extend(self.graph.needs(node)),
+                NodeKind::Loop(at) if self.loops[at].is_over() => {}
+                NodeKind::Loop(at) => {
+                    let open = self.graph.chain(at).filter(|step| !self.sets.done[*step]);
+                    let open: Vec<usize> = open.collect();
+                    // What waits for a person, or for its next iteration, is known by its last step.
+                    let last = self.graph.chain(at).next_back().filter(|_| open.is_empty());
+                    unmet.extend(open.into_iter().chain(last));
+                }
+            }
+        }
+        unmet.sort_unstable();
+        unmet.dedup();
+        let steps = unmet.into_iter().map(|need| Need::Step(self.id_at(need)));
+        steps.chain(self.unmet_outputs(index)).collect()
     }
 
-    /// The steps and outputs that this one needs, groups spelled out.
+    /// The steps and outputs that this one needs, groups and loops spelled out.
     pub fn needs_of(&self, index: usize) -> Vec<Need> {
         let steps =
             self.graph.needed_steps(index).into_iter().map(|need| Need::Step(self.id_at(need)));
@@ -296,11 +322,7 @@ impl Run {
 
     /// The steps that need this one.
     pub fn dependants_of(&self, index: usize) -> Vec<StepId> {
-        let steps = |node: usize| match self.graph.is_step(node) {
-            true => vec![node],
-            false => self.graph.dependants(node).collect(),
-        };
-        let mut all: Vec<usize> = self.graph.dependants(index).flat_map(steps).collect();
+        let mut all = self.graph.dependent_steps(index);
         all.extend(self.graph.readers(index));
         all.sort_unstable();
         all.dedup();
@@ -312,7 +334,7 @@ impl Run {
     }
 
     pub(crate) fn ref_at(&self, index: usize) -> StepRef {
-        StepRef::first(self.id_at(index))
+        StepRef { step: self.id_at(index), iteration: self.iteration_at(index) }
     }
 
     /// Attempts whose claim is open.
@@ -360,9 +382,9 @@ impl Run {
         Free { run: self, steps }
     }
 
-    /// Whether every step is completed or skipped.
+    /// Whether every step is completed or skipped, and every loop over.
     pub fn is_completed(&self) -> bool {
-        self.count_remaining() == 0
+        self.count_remaining() == 0 && self.loops.iter().all(Loop::is_over)
     }
 
     /// Whether every step but this one is done.
@@ -371,11 +393,11 @@ impl Run {
         open && self.count_remaining() == 1
     }
 
-    /// Everything that was asked, by step in plan order.
+    /// Everything that was asked, by step in plan order; then what was asked in past iterations.
     pub fn questions(&self) -> impl Iterator<Item = (StepRef, &Question)> {
-        self.sets.asked.ones().flat_map(|index| {
-            let step = self.ref_at(index);
-            self.steps[index].questions.iter().map(move |question| (step.clone(), question))
+        let present = self.sets.asked.ones().map(|index| (self.ref_at(index), &self.steps[index]));
+        present.chain(self.past_steps()).flat_map(|(step, state)| {
+            state.questions.iter().map(move |question| (step.clone(), question))
         })
     }
 
@@ -407,7 +429,9 @@ impl Run {
             }
             Event::Resumed { confirmed, terms, .. } => {
                 self.lift(*confirmed);
-                self.terms = Terms { restart: false, ..terms.clone() };
+                let max_iterations = terms.max_iterations.or(self.terms.max_iterations);
+                self.terms = Terms { restart: false, max_iterations, ..terms.clone() };
+                self.lift_loops();
             }
             Event::Abandoned { keep_until, .. } => {
                 if self.held().next().is_some() || self.abandoned.is_some() {
@@ -446,6 +470,7 @@ impl Run {
                 self.alike = alike;
                 self.count(index);
                 self.count_trees(about_step, step, held);
+                self.count_loop(index, about_step);
                 if let Event::Under(_, Fact::Completed { commit: Some(commit), .. }) = about_step {
                     self.landed = Some(commit.clone());
                     // What was merged is not all of it any more.
@@ -508,7 +533,11 @@ impl Run {
             let same = |after: &PlanStep| after == before || (done && after.same_work(before));
             after.get(&before.id).is_some_and(|after| same(after))
         };
-        used.ones().filter(|index| !kept(index)).map(|index| self.ref_at(index)).collect()
+        let changed = used.ones().filter(|index| !kept(index)).map(|index| self.ref_at(index));
+        let mut all: Vec<StepRef> = changed.chain(self.steps_blocking_loops(plan)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// Goes on over another plan: steps are known by their ids, and one that is otherwise begins anew.
@@ -534,7 +563,12 @@ impl Run {
         let steps: PackedList<Step> = graph.plan().steps.iter().map(carried).collect();
         self.sets = Sets::none_of(steps.len());
         self.sets.done.extend((0..steps.len()).filter(|step| steps[*step].is_done()));
-        self.open = open(&graph, &self.sets.done);
+        self.loops = self.carried_loops(&graph);
+        let is_done = |node: usize| match graph.kind(node) {
+            NodeKind::Loop(at) => self.loops[at].is_over(),
+            _ => self.sets.done[node],
+        };
+        self.open = open(&graph, is_done);
         self.graph = Arc::new(graph);
         self.steps = steps;
         let graph = Arc::clone(&self.graph);
@@ -542,6 +576,7 @@ impl Run {
         for index in 0..self.steps.len() {
             self.count(index);
         }
+        self.lift_loops();
         Ok(())
     }
 
@@ -584,13 +619,18 @@ impl Run {
         self.count_free_again(index);
     }
 
-    /// A step or group is done, or no longer.
+    /// A step, group or loop is done, or no longer.
     fn tell_dependants(&mut self, node: usize, done: bool) {
         let graph = Arc::clone(&self.graph);
         for dependant in graph.dependants(node) {
-            let Some(group) = graph.group(dependant) else {
-                self.count_free_again(dependant);
-                continue;
+            let group = match graph.kind(dependant) {
+                NodeKind::Step => {
+                    self.count_free_again(dependant);
+                    continue;
+                }
+                // It is over when more than its steps is done.
+                NodeKind::Loop(_) => continue,
+                NodeKind::Group(group) => group,
             };
             let before = self.open[group];
             self.open[group] = if done { before - 1 } else { before + 1 };
@@ -603,9 +643,10 @@ impl Run {
     /// Whether everything that a step needs is done. What comes late in the plan is done late, so that
     /// asking from the end is over soon.
     pub(crate) fn has_needs_met(&self, index: usize) -> bool {
-        self.graph.needs(index).rev().all(|need| match self.graph.group(need) {
-            None => self.sets.done[need],
-            Some(group) => self.open[group] == 0,
+        self.graph.needs(index).rev().all(|need| match self.graph.kind(need) {
+            NodeKind::Step => self.sets.done[need],
+            NodeKind::Group(group) => self.open[group] == 0,
+            NodeKind::Loop(at) => self.loops[at].is_over(),
         }) && self.graph.needed_outputs(index).all(|(step, name)| self.gives(step, name))
     }
 
@@ -655,11 +696,10 @@ impl Run {
     }
 }
 
-/// How many steps of each group are not done.
-fn open(graph: &Graph, done: &FixedBitSet) -> Vec<u32> {
-    let groups = graph.plan().steps.len()..graph.nodes();
-    let open = |group: usize| graph.needs(group).filter(|step| !done[*step]).count();
-    groups.map(|group| u32::try_from(open(group)).unwrap_or(u32::MAX)).collect()
+/// How many steps and loops of each group are not done.
+fn open(graph: &Graph, is_done: impl Fn(usize) -> bool) -> Vec<u32> {
+    let open = |group: usize| graph.needs(group).filter(|node| !is_done(*node)).count();
+    graph.groups().map(|group| u32::try_from(open(group)).unwrap_or(u32::MAX)).collect()
 }
 
 fn stronger(run: Option<Stop>, own: Option<Stop>) -> Option<Stop> {

@@ -26,6 +26,10 @@ use crate::refusal::Refusal;
 use crate::run::{Abandonment, Attempt, Ending, KeptSnapshot, Phase, Published, Run, Step};
 use crate::time::{Millis, Moment, timestamp};
 
+pub use loops::{LoopView, PastStepView};
+
+mod loops;
+
 /// A run, for showing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunView {
@@ -58,6 +62,8 @@ pub struct RunView {
     pub total: usize,
     pub groups: Vec<GroupView>,
     pub steps: Vec<StepView>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub loops: Vec<LoopView>,
     /// What somebody changed in the plan's file since piton last read or wrote it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changed_by_hand: Vec<HandChange>,
@@ -524,6 +530,7 @@ pub fn view(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -> R
         total: steps.len(),
         groups: groups(run, &steps),
         steps,
+        loops: loops::loops(&seen),
         changed_by_hand: Vec::new(),
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod bury;
 pub(crate) mod child;
+pub(crate) mod iteration;
 pub mod keeper;
 pub mod land;
 pub(crate) mod lease;

@@ -88,6 +88,11 @@ impl Folder {
         self.0.join("setup.log")
     }
 
+    /// What the `until` command of a loop printed.
+    pub fn until_log(&self) -> PathBuf {
+        self.path().join("until.log")
+    }
+
     pub fn verify_log(&self) -> PathBuf {
         self.0.join("verify.log")
     }

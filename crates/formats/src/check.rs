@@ -8,8 +8,11 @@ use crate::draft::{Draft, DraftStep, DraftSubstep};
 use crate::fields::did_you_mean;
 use crate::source::{Findings, Source};
 use crate::value::Located;
-use piton_core::ids::{GroupId, LockName, OutputName, SubstepId};
+use loops::Members;
+use piton_core::ids::{GroupId, LockName, LoopId, OutputName, StepId, SubstepId};
 use piton_core::plan::{Need, Plan, PlanStep, PlanSubstep, nearest, shown};
+
+mod loops;
 
 /// How many unknown names are compared with all known ones; the others get a plain hint.
 const SUGGESTIONS_MAX: usize = 20;
@@ -18,8 +21,11 @@ const CYCLE_SHOWN_MAX: usize = 30;
 
 /// The plan that a draft describes; `None` only together with findings.
 pub(crate) fn plan(draft: Draft, source: &Source, findings: &mut Findings) -> Option<Plan> {
-    let needs = Names::new(&draft, source, findings).needs(&draft, findings);
-    find_cycles(&draft, &needs, findings);
+    let mut names = Names::new(&draft, source, findings);
+    let members = loops::members(&mut names, &draft, findings);
+    let mut needs = names.needs(&draft, findings);
+    loops::add_chains(&draft, &mut needs);
+    find_cycles(&draft, &needs, &members, findings);
     find_double_substeps(&draft, source, findings);
     find_unknown_locks(&draft, findings);
     let steps = draft.steps.into_iter().zip(needs);
@@ -36,6 +42,11 @@ pub(crate) fn plan(draft: Draft, source: &Source, findings: &mut Findings) -> Op
         groups: draft.groups,
         agents: draft.agents,
         locks: draft.locks,
+        loops: draft
+            .loops
+            .into_iter()
+            .map(|(id, of)| Some((id, of.finish()?)))
+            .collect::<Option<_>>()?,
         steps: steps.map(|(step, needs)| step.finish(needs)).collect::<Option<_>>()?,
         source: None,
     })
@@ -46,6 +57,7 @@ impl DraftStep {
         Some(PlanStep {
             id: self.id?,
             title: self.title?,
+            kind: self.kind,
             group: self.group.map(|group| group.value),
             needs,
             work: self.work?,
@@ -74,6 +86,7 @@ struct Names<'a> {
     steps: BTreeMap<&'a str, &'a DraftStep>,
     /// With how many steps each has.
     groups: BTreeMap<&'a str, (&'a GroupId, usize)>,
+    loops: BTreeMap<&'a str, &'a LoopId>,
     suggestions_left: usize,
 }
 
@@ -83,6 +96,7 @@ impl<'a> Names<'a> {
         let mut names = Names {
             steps: BTreeMap::new(),
             groups: draft.groups.keys().map(|id| (id.as_str(), (id, 0))).collect(),
+            loops: draft.loops.keys().map(|id| (id.as_str(), id)).collect(),
             suggestions_left: SUGGESTIONS_MAX,
         };
         for step in &draft.steps {
@@ -140,6 +154,14 @@ impl<'a> Names<'a> {
         let (at, name) = (need.at, need.value.as_str());
         if let Some((of, output)) = name.split_once(':') {
             return self.need_output(step, (at, of, output), findings);
+        }
+        if let Some(of) = self.loops.get(name) {
+            if self.steps.contains_key(name) || self.groups.contains_key(name) {
+                let message = format!("the need `{name}` is a loop and something else, too");
+                findings.add(at, message, "rename one of them");
+                return None;
+            }
+            return Some(Need::Loop((*of).clone()));
         }
         match (self.steps.get(name), self.groups.get(name)) {
             (Some(_), Some(_)) => {
@@ -200,9 +222,10 @@ impl<'a> Names<'a> {
     }
 
     fn find_unknown(&mut self, at: usize, name: &str, findings: &mut Findings) {
-        let names = self.steps.keys().chain(self.groups.keys()).copied();
+        let names = self.steps.keys().chain(self.groups.keys()).chain(self.loops.keys()).copied();
         let meant = suggestion(&mut self.suggestions_left, name, names);
-        let hint = meant.unwrap_or_else(|| "name a step or a group of this plan".to_owned());
+        let hint =
+            meant.unwrap_or_else(|| "name a step, a group or a loop of this plan".to_owned());
         findings.add(at, format!("unknown need {}", shown(name)), hint);
     }
 }
@@ -245,17 +268,20 @@ fn find_unknown_locks(draft: &Draft, findings: &mut Findings) {
     }
 }
 
-/// In the graph the groups are nodes behind the steps, so that a need on a large group is one edge.
-fn find_cycles(draft: &Draft, needs: &[Vec<Need>], findings: &mut Findings) {
+/// In the graph the groups are nodes behind the steps, so that a need on a large group is one edge. Then the
+/// loops: a need on a step of one is a need on the loop, but for its own steps.
+fn find_cycles(draft: &Draft, needs: &[Vec<Need>], members: &Members, findings: &mut Findings) {
     let steps = draft.steps.len();
-    let groups: Vec<&GroupId> = draft.groups.keys().collect();
+    let groups = draft.groups.keys().map(|group| format!("group {group}"));
+    let behind: Vec<String> =
+        groups.chain(draft.loops.keys().map(|id| format!("loop {id}"))).collect();
     let show = |node: usize| match draft.steps.get(node) {
         Some(step) => step.id.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string),
-        None => format!("group {}", groups[node - steps]),
+        None => behind[node - steps].clone(),
     };
-    each_cycle(&edges(draft, needs), |cycle| {
-        // A group leads to steps only, so that the second node is one if the first is none.
-        let from = usize::from(cycle[0] >= steps);
+    each_cycle(&edges(draft, needs, members), |cycle| {
+        // A loop leads to steps only: there is one.
+        let from = cycle.iter().position(|node| *node < steps).unwrap_or_default();
         let node = |place: usize| cycle[(from + place) % cycle.len()];
         let shown = shown_places(cycle.len())
             .map(|place| place.map_or("…".to_owned(), |p| show(node(p))));
@@ -276,24 +302,40 @@ fn shown_places(length: usize) -> impl Iterator<Item = Option<usize>> {
     head.map(Some).chain(gap).chain(tail.map(Some))
 }
 
-/// For every step what it needs; then for every group its steps.
-fn edges(draft: &Draft, needs: &[Vec<Need>]) -> Vec<Vec<usize>> {
+/// For every step what it needs; then for every group its steps; then for every loop its own.
+fn edges(draft: &Draft, needs: &[Vec<Need>], members: &Members) -> Vec<Vec<usize>> {
     let mut step_nodes = BTreeMap::new();
     for (node, step) in draft.steps.iter().enumerate() {
         step_nodes.entry(step.id.as_ref()).or_insert(node);
     }
     let group_nodes: BTreeMap<_, usize> = draft.groups.keys().zip(draft.steps.len()..).collect();
-    let node = |need: &Need| match need {
-        Need::Step(id) | Need::Output(id, _) => step_nodes.get(&Some(id)).copied(),
+    let first_loop = draft.steps.len() + draft.groups.len();
+    let loop_nodes: BTreeMap<_, usize> = draft.loops.keys().zip(first_loop..).collect();
+    let loop_of = |id: &StepId| members.get(id).and_then(|of| loop_nodes.get(of)).copied();
+    let node = |own: Option<usize>, need: &Need| match need {
+        // Data may be read while the loop goes on; steps that wait for each other's still do.
+        Need::Output(id, _) => step_nodes.get(&Some(id)).copied(),
+        Need::Step(id) => match loop_of(id) {
+            of if of == own => step_nodes.get(&Some(id)).copied(),
+            of => of.or_else(|| step_nodes.get(&Some(id)).copied()),
+        },
         Need::Group(id) => group_nodes.get(id).copied(),
+        Need::Loop(id) => loop_nodes.get(id).copied(),
     };
-    let mut edges: Vec<Vec<usize>> =
-        needs.iter().map(|needs| needs.iter().filter_map(node).collect()).collect();
-    edges.resize(draft.steps.len() + draft.groups.len(), Vec::new());
+    let mut edges: Vec<Vec<usize>> = Vec::with_capacity(first_loop + draft.loops.len());
+    for (step, needs) in draft.steps.iter().zip(needs) {
+        let own = step.id.as_ref().and_then(loop_of);
+        edges.push(needs.iter().filter_map(|need| node(own, need)).collect());
+    }
+    edges.resize(first_loop + draft.loops.len(), Vec::new());
     for (index, step) in draft.steps.iter().enumerate() {
+        let of = step.id.as_ref().and_then(loop_of);
         let group = step.group.as_ref().and_then(|group| group_nodes.get(&group.value));
         if let Some(group) = group {
-            edges[*group].push(index);
+            edges[*group].push(of.unwrap_or(index));
+        }
+        if let Some(of) = of {
+            edges[of].push(index);
         }
     }
     edges

@@ -69,6 +69,7 @@ fn native(plan: &Plan) -> Value {
         "group": groups,
         "agent": plan.agents,
         "locks": plan.locks,
+        "loop": plan.loops,
         "step": steps,
     }))
 }
@@ -86,6 +87,7 @@ fn native_step(step: &PlanStep) -> Value {
     without_empty(json!({
         "id": step.id,
         "title": step.title,
+        "kind": step.kind,
         "group": step.group,
         "needs": needs(step),
         "run": run,

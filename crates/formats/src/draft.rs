@@ -8,7 +8,7 @@ use std::time::Duration;
 use piton_core::agent::Agent;
 use piton_core::event::{Found, FoundState};
 use piton_core::ids::{
-    AgentName, GroupId, ItemRef, LockName, OutputName, StepId, StepRef, SubstepId,
+    AgentName, GroupId, ItemRef, KindName, LockName, LoopId, OutputName, StepId, StepRef, SubstepId,
 };
 use piton_core::limits::{ITEM_CHARS_MAX, NAME_MAX, PLAN_NAME_MAX};
 use piton_core::output::Bound;
@@ -31,7 +31,17 @@ pub(crate) struct Draft {
     pub(crate) groups: BTreeMap<GroupId, Group>,
     pub(crate) agents: BTreeMap<AgentName, Agent>,
     pub(crate) locks: BTreeMap<LockName, u32>,
+    pub(crate) loops: BTreeMap<LoopId, DraftLoop>,
     pub(crate) steps: Vec<DraftStep>,
+}
+
+/// A loop whose steps are still words.
+pub(crate) struct DraftLoop {
+    pub(crate) steps: Vec<Located<String>>,
+    pub(crate) max: Option<u32>,
+    pub(crate) until: Option<String>,
+    pub(crate) stale_limit: Option<u32>,
+    pub(crate) until_items: bool,
 }
 
 /// A step whose needs, group and locks are still words.
@@ -40,6 +50,7 @@ pub(crate) struct DraftStep {
     pub(crate) at: usize,
     pub(crate) id: Option<StepId>,
     pub(crate) title: Option<String>,
+    pub(crate) kind: Option<KindName>,
     pub(crate) group: Option<Located<GroupId>>,
     pub(crate) needs: Vec<Located<String>>,
     pub(crate) work: Option<Work>,
@@ -139,6 +150,7 @@ impl DraftStep {
             at,
             id: None,
             title: Some(label(title, "untitled")),
+            kind: None,
             group: None,
             needs: Vec::new(),
             work: Some(work),

@@ -18,6 +18,7 @@ use piton_core::plan::{Group, Isolation, OnFailure, OnInterrupt, Work, shown};
 
 mod checklist;
 mod interruption;
+mod loops;
 mod outputs;
 
 #[cfg(test)]
@@ -38,7 +39,7 @@ enum DefaultAgent {
 }
 
 const FILE: Keys =
-    Keys { known: &["plan", "inputs", "group", "agent", "locks", "step"], later: LATER };
+    Keys { known: &["plan", "inputs", "group", "agent", "locks", "loop", "step"], later: LATER };
 const PLAN: Keys = Keys {
     known: &[
         "name",
@@ -63,6 +64,7 @@ const STEP: Keys = Keys {
     known: &[
         "id",
         "title",
+        "kind",
         "group",
         "needs",
         "run",
@@ -84,17 +86,8 @@ const STEP: Keys = Keys {
 };
 
 /// Keys of the format that this version does not read, wherever they stand.
-const LATER: &[&str] = &[
-    "labels",
-    "loop",
-    "max_attempts",
-    "max_cost",
-    "max_wall",
-    "on_limit",
-    "plan_from",
-    "skip_if",
-    "until_items",
-];
+const LATER: &[&str] =
+    &["labels", "max_attempts", "max_cost", "max_wall", "on_limit", "plan_from", "skip_if"];
 
 /// Reads the whole file.
 pub(crate) fn draft(file: &mut Fields<'_, '_>) -> Draft {
@@ -104,6 +97,7 @@ pub(crate) fn draft(file: &mut Fields<'_, '_>) -> Draft {
     draft.groups = named_tables(file, "group", group);
     draft.agents = agents(file);
     draft.locks = locks(file);
+    draft.loops = named_tables(file, "loop", loops::read);
     draft.steps = steps(file, &defaults);
     draft
 }
@@ -361,6 +355,7 @@ fn step(fields: &mut Fields<'_, '_>, defaults: &Defaults) -> DraftStep {
         at: fields.place_of("id"),
         title: fields.label("title").or_else(|| id.as_ref().map(StepId::to_string)),
         id,
+        kind: fields.name("kind").map(|kind| kind.value),
         group: fields.name("group"),
         needs: needs(fields),
         work,

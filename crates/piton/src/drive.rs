@@ -3,7 +3,7 @@
 
 use piton_core::event::{Cause, Haste, Terms};
 use piton_core::ids::{Position, StepRef};
-use piton_core::limits::JOBS_MAX;
+use piton_core::limits::{ITERATIONS_MAX, JOBS_MAX};
 use piton_core::observed::Sighting;
 use piton_core::plan::{Isolation, Plan};
 use piton_core::view::{QuestionView, RunView, StepStatus};
@@ -54,12 +54,22 @@ pub(crate) struct Work {
     /// How many steps at once, at most [default: the plan's `jobs`]
     #[arg(long, value_name = "N", value_parser = jobs)]
     pub(crate) jobs: Option<u32>,
+
+    /// How many iterations a loop has at most [default: its `max`]
+    #[arg(long, value_name = "N", value_parser = iterations)]
+    pub(crate) max_iterations: Option<u32>,
 }
 
 impl Work {
+    /// What is asked for when a run goes on.
+    pub(crate) fn terms(&self) -> Terms {
+        let Work { jobs, max_iterations, .. } = *self;
+        Terms { jobs, max_iterations, ..Terms::default() }
+    }
+
     /// How a run is driven that is asked for so, and for nothing else.
     pub(crate) fn drive(&self) -> Drive {
-        let terms = Terms { jobs: self.jobs, ..Terms::default() };
+        let terms = self.terms();
         Drive { go_on: GoOn { confirmed: false, terms }, watched: !self.detach }
     }
 }
@@ -128,6 +138,12 @@ pub(crate) fn check_jobs(plan: &Plan, jobs: Option<u32>) -> Result<(), Problem> 
         }
         (Isolation::Run | Isolation::Step, _) => Ok(()),
     }
+}
+
+/// `--max-iterations`, as it is typed.
+fn iterations(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=ITERATIONS_MAX).contains(number));
+    number.ok_or_else(|| format!("a whole number from 1 to {ITERATIONS_MAX}"))
 }
 
 /// `--jobs`, as it is typed.

@@ -15,6 +15,7 @@ mod cli;
 mod describe;
 mod drive;
 mod hints;
+mod loops;
 mod next;
 mod page;
 mod plan_drift;

@@ -6,6 +6,7 @@ use piton_core::time::Millis;
 use piton_core::view::{GroupView, ItemState, RunView, StepStatus, StepView};
 
 use crate::describe::{Prefixes, REPORT_MAX, TITLE_MAX, is_asking, run_head, step_row};
+use crate::loops;
 use crate::text::{ago, clipped, dim, green, plain, table, yellow};
 
 /// The most steps that need attention of one run among several.
@@ -34,6 +35,7 @@ pub(crate) fn run_page(
     now: Millis,
 ) -> Vec<String> {
     let mut lines = run_head(view, prefixes, now);
+    lines.extend(loops::lines(view));
     if extent == Extent::Full && !view.groups.is_empty() {
         lines.push(String::new());
         lines.extend(group_rows(&view.groups));

@@ -26,6 +26,7 @@ use piton_engine::worker::Notice;
 use crate::describe::{changed_meanwhile, done_about, omission};
 use crate::error::Kind;
 use crate::hints;
+use crate::loops;
 use crate::page::bar;
 use crate::text::{self, ago, bold, clipped, count, dim, green, now, plain, red, span, yellow};
 use crate::ui::Ui;
@@ -198,6 +199,9 @@ impl<'a> Progress<'a> {
                 let took = took(run, step).map(|took| format!(" in {}", span(took)));
                 let text = format!("completed{}", took.unwrap_or_default());
                 self.finish(step, &green("✓"), &text);
+                if let Some(turned) = loops::turned(run, step) {
+                    self.ui.talk(turned);
+                }
             }
             Event::Under(Under { step, .. }, Fact::Failed { why, .. }) => {
                 self.failed(run, step, why)

@@ -495,9 +495,14 @@ fn before_last(words: &[String]) -> (Which, String) {
     (Which { run, step }, last)
 }
 
-/// A step of the run by its id.
+/// A step of the run by its id: in its present iteration, or in the one behind `#`.
 pub(crate) fn step_of(log: &Log, text: &str) -> Result<StepRef, Problem> {
-    let known = text.parse::<StepRef>().ok().filter(|id| log.run().index_of(id).is_some());
+    let run = log.run();
+    let typed = text.parse::<StepRef>().ok();
+    let known = match text.contains('#') {
+        true => typed.filter(|step| run.step(step).is_some()),
+        false => typed.and_then(|step| run.present(&step.step)),
+    };
     match known {
         Some(step) => Ok(step),
         None => {

@@ -89,6 +89,7 @@ pub const POINTS: &[(&str, Who)] = &[
     ("keeper.leftovers-committed", Who::Keeper),
     ("verify.spawned", Who::Keeper),
     ("keeper.verify-ran", Who::Keeper),
+    ("keeper.until-ran", Who::Repeater),
     ("keeper.verified", Who::Keeper),
     ("land.intended", Who::Keeper),
     ("land.ref-moved", Who::Keeper),
@@ -141,6 +142,8 @@ pub enum Who {
     Worker,
     /// Landing is also what a holder outside does.
     Keeper,
+    /// A keeper at the end of a loop's iteration.
+    Repeater,
     /// A keeper that gets a worktree which another attempt has left.
     Successor,
     /// The same, of one that holds what no snapshot can.

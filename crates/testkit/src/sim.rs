@@ -27,6 +27,7 @@ mod keeper;
 mod referee;
 mod repository;
 mod rng;
+mod rounds;
 mod tampered;
 mod worker;
 mod world;
@@ -79,6 +80,8 @@ counts!(
     interruption_questions,
     failure_questions,
     retried,
+    iterations,
+    loop_questions,
     questions_asked_again,
     refusals,
     worker_crashes,

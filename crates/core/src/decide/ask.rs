@@ -2,6 +2,7 @@
 //! and applied once. Who may claim a step that waits is decided elsewhere.
 
 use super::complete::verified;
+use super::loops::settled;
 use super::mend::{decide_skip, retryable};
 use super::{Held, lease, nothing};
 use crate::decided::Decided;
@@ -261,8 +262,12 @@ pub(super) fn decide_answer(
         }
         (_, None) => {
             let follows = following(run, (&step, question), &answer, host)?;
+            let is_about_loop = question.is_about_loop();
             let (question, host) = (question.id, host.clone());
-            Ok(follows.after(Event::Answered { step, question, answer, host }))
+            let of = step.clone();
+            let decided = follows.after(Event::Answered { step, question, answer, host });
+            // The loop may have been all that was left.
+            Ok(if is_about_loop { settled(run, &of, decided) } else { decided })
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::claim::Claim;
 use crate::event::Check;
 use crate::event::{
-    Cause, CheckoutChanges, Conflict, Conversation, Failure, Haste, Interruption, LandingIntent,
-    Mark, MergeIntent, Omission, Priority, Report, Scope, Snapshot, Terms, Under,
+    Cause, CheckoutChanges, Conflict, Conversation, Failure, Haste, Interruption, IterationCheck,
+    LandingIntent, Mark, MergeIntent, Omission, Priority, Report, Scope, Snapshot, Terms, Under,
 };
 use crate::ids::{HostId, ItemRef, Oid, OutputName, QuestionId, StepRef, SubstepId, TreeNo};
 use crate::observed::Corpse;
@@ -139,6 +139,8 @@ pub enum Request {
         check: Option<Check>,
         commits: u64,
         omitted: Vec<Omission>,
+        /// Of the last step of a loop.
+        iteration: Option<Box<IterationCheck>>,
     },
     Land(LandingIntent),
     Complete {

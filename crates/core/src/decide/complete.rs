@@ -1,5 +1,6 @@
 //! When a step is done: nothing open, nothing awaited, and a commit that landed where there is one.
 
+use super::loops::settled;
 use super::{Held, clipped, is_unaware, own};
 use crate::decided::Decided;
 use crate::event::{Fact, Under, Waived};
@@ -58,20 +59,20 @@ pub(super) fn decide_complete(
         None if held.is_kept() => return Err(Refusal::NotVerified { step: held.id() }),
         None => {}
     }
-    let settled = match held.is_kept() {
+    let awaited = match held.is_kept() {
         // Looked at before it was verified.
         true => Ok(()),
         // What else piton asked is settled by a commit that lands.
         false => nothing_awaited(held, |asked| asked.about.is_none() || asked.is_to_restart()),
     };
-    let waived = match (settled.and_then(|()| nothing_open(held)), waive) {
+    let waived = match (awaited.and_then(|()| nothing_open(held)), waive) {
         (Ok(()), _) => None,
         (Err(_), Some(reason)) => Some(waived(held, reason)),
         (Err(_), None) if is_unaware(held) => Some(waived(held, UNMARKED)),
         (Err(open), None) => return Err(open),
     };
     let decided = held.last_word(Fact::Completed { commit: commit.cloned(), waived }, now);
-    Ok(if held.run.lacks_only(&held.under.step) { decided.freeing_key() } else { decided })
+    Ok(settled(held.run, &held.under.step, decided))
 }
 
 fn landed(held: &Held<'_>, commit: &Oid) -> Result<(), Refusal> {

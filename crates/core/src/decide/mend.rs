@@ -1,6 +1,7 @@
 //! What a person asks of a step that does not go on by itself: to be tried again in its tree, to be left
 //! out, or to begin again from its base.
 
+use super::loops::settled;
 use super::{clipped, nothing, one};
 use crate::decided::Decided;
 use crate::event::{Event, Found, FoundState};
@@ -60,8 +61,7 @@ pub(super) fn decide_find(run: &Run, step: &StepRef) -> Result<Decided, Refusal>
     }
     let state = FoundState::Completed { commit: None };
     let (items, substeps) = (Vec::new(), Vec::new());
-    let decided = one(Event::Found(Found { step: id(), state, items, substeps }));
-    Ok(if run.lacks_only(step) { decided.freeing_key() } else { decided })
+    Ok(settled(run, step, one(Event::Found(Found { step: id(), state, items, substeps }))))
 }
 
 pub(super) fn decide_skip(
@@ -82,8 +82,7 @@ pub(super) fn decide_skip(
         | Phase::Suspended { .. } => {}
     }
     let (reason, host) = (clipped(reason), host.clone());
-    let decided = one(Event::Skipped { step: id(), reason, host });
-    Ok(if run.lacks_only(step) { decided.freeing_key() } else { decided })
+    Ok(settled(run, step, one(Event::Skipped { step: id(), reason, host })))
 }
 
 pub(super) fn decide_reset(
@@ -96,6 +95,7 @@ pub(super) fn decide_reset(
     match &state.phase {
         Phase::Pending { .. } if state.is_at_base() => return Ok(nothing()),
         Phase::Held { .. } => return Err(Refusal::StillHeld(id())),
+        _ if run.index_of(step).is_none() => return Err(Refusal::Completed(id())),
         Phase::Completed { .. } if reason.is_none() => return Err(Refusal::ResetNeedsReason(id())),
         // Its key is free: another run of the plan may have it.
         _ if state.is_done() && run.is_completed() => return Err(Refusal::RunCompleted),

@@ -1,10 +1,11 @@
 //! What is asked of a whole run: to stop, to go on, to be given up, to follow a changed plan.
 
 use super::ask::{asked_again, tried_again};
+use super::loops::loops_asked_again;
 use super::{nothing, one, own};
 use crate::decided::Decided;
 use crate::event::{Cause, Event, Haste, Scope, Terms};
-use crate::ids::{HostId, StepRef};
+use crate::ids::{HostId, LoopId, StepRef};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 use crate::run::{Phase, Run, Step, Stop};
@@ -40,7 +41,9 @@ pub(super) fn decide_resume(
     confirmed: bool,
     terms: &Terms,
 ) -> Result<Decided, Refusal> {
-    if let Some(unknown) = terms.steps.iter().find(|step| run.index_of(step).is_none()) {
+    if let Some(unknown) =
+        terms.steps.iter().find(|step| run.graph().index_of(&step.step).is_none())
+    {
         return Err(Refusal::UnknownStep(unknown.clone()));
     }
     let stopping = run.held().any(|(_, held)| held.unlifted_stop().is_some());
@@ -48,7 +51,9 @@ pub(super) fn decide_resume(
     let asked = confirmed && run.steps().any(|(_, _, step)| step.idle() > 0);
     let obstructed = run.interrupted().any(|(_, _, step)| step.is_obstructed());
     let restarted = if terms.restart { to_restart(run, terms) } else { Vec::new() };
-    let same = *terms == Terms { restart: terms.restart, ..run.terms.clone() };
+    // Without another number the one in force stays.
+    let max_iterations = terms.max_iterations.and(run.terms.max_iterations);
+    let same = *terms == Terms { restart: terms.restart, max_iterations, ..run.terms.clone() };
     let lifts = run.stop.is_some() || held_back || asked || obstructed;
     if same && !lifts && restarted.is_empty() {
         return Ok(nothing());
@@ -57,7 +62,8 @@ pub(super) fn decide_resume(
     // What begins again from its base needs no other answer.
     let stays = |event: &Event| event.step().is_none_or(|step| !restarted.contains(step));
     let yes = if confirmed { tried_again(run, host) } else { Vec::new() };
-    let said = asked_again(run).into_iter().chain(yes).filter(stays);
+    let again = asked_again(run).into_iter().chain(loops_asked_again(run, terms.max_iterations));
+    let said = again.chain(yes).filter(stays);
     let reset = |step: &StepRef| Event::Reset { step: step.clone(), reason: None };
     let events = [resumed].into_iter().chain(said).chain(restarted.iter().map(reset));
     Ok(Decided::new(events.collect()))
@@ -132,9 +138,7 @@ pub(super) fn decide_accept(run: &Run, plan: &Plan) -> Result<Decided, Refusal> 
     let bytes = plan.to_bytes();
     let text = String::from_utf8(bytes.clone()).expect("a normalised plan is JSON");
     let decided = one(Event::PlanAccepted { plan: plan.hash(), text }).with_text(bytes);
-    Ok(if plan.steps.iter().all(|step| run.stays_done(step)) {
-        decided.freeing_key()
-    } else {
-        decided
-    })
+    let is_over = |id: &LoopId| run.loops().any(|(known, _, state)| known == id && state.is_over());
+    let stays = plan.steps.iter().all(|step| run.stays_done(step));
+    Ok(if stays && plan.loops.keys().all(is_over) { decided.freeing_key() } else { decided })
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use jiff::SignedDuration;
 
 use crate::agent::Agent;
-use crate::plan::{Group, Isolation, OnInterrupt, Plan, PlanStep, PlanSubstep, Work, shown};
+use crate::plan::{
+    Group, Isolation, OnInterrupt, Plan, PlanLoop, PlanStep, PlanSubstep, Work, shown,
+};
 
 /// One line for each change, such as `step jwt: verify changed`.
 pub fn differences(old: &Plan, new: &Plan) -> Vec<String> {
@@ -32,6 +34,7 @@ pub fn differences(old: &Plan, new: &Plan) -> Vec<String> {
             lines.say(format_args!("{old} → {new}"));
         }
     });
+    lines.tables("loop", (&old.loops, &new.loops), compare_loops);
     steps(old, new, &mut lines);
     lines.lines
 }
@@ -96,6 +99,14 @@ fn agent(lines: &mut Lines, old: &Agent, new: &Agent) {
     lines.texts("env", &old.env, &new.env);
 }
 
+fn compare_loops(lines: &mut Lines, old: &PlanLoop, new: &PlanLoop) {
+    lines.texts("steps", &old.steps, &new.steps);
+    lines.values("max", Some(old.max), Some(new.max));
+    lines.texts("until", &old.until, &new.until);
+    lines.values("stale_limit", old.stale_limit, new.stale_limit);
+    lines.values("until_items", Some(old.until_items), Some(new.until_items));
+}
+
 fn isolation(plan: &Plan) -> &'static str {
     match plan.isolation {
         Isolation::Run => "run",
@@ -132,6 +143,7 @@ fn steps(old: &Plan, new: &Plan, lines: &mut Lines) {
 
 fn compare_steps(lines: &mut Lines, old: &PlanStep, new: &PlanStep) {
     lines.texts("title", &old.title, &new.title);
+    lines.values("kind", old.kind.as_ref(), new.kind.as_ref());
     lines.values("group", old.group.as_ref(), new.group.as_ref());
     lines.texts("needs", &old.needs, &new.needs);
     match (&old.work, &new.work) {

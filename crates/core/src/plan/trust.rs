@@ -33,6 +33,9 @@ pub fn executables(
     all.extend(plan.copy.iter().map(|path| format!("plan: copy: {path}")));
     all.extend(plan.link.iter().map(|path| format!("plan: link: {path}")));
     all.extend(plan.steps.iter().flat_map(step_executables));
+    all.extend(plan.loops.iter().filter_map(|(id, all)| {
+        all.until.as_ref().map(|command| format!("loop {id}: until: {command}"))
+    }));
     let used: BTreeSet<&AgentName> =
         plan.steps.iter().filter_map(|step| step.work.agent()).collect();
     for name in used {

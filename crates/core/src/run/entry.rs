@@ -4,7 +4,7 @@
 use super::{Phase, Step};
 use crate::event::{Entry, Stage};
 use crate::ids::StepRef;
-use crate::plan::{OnInterrupt, PlanStep, Work};
+use crate::plan::{OnInterrupt, PlanStep, REVIEW, Work};
 use crate::question::Question;
 use crate::refusal::Refusal;
 
@@ -92,6 +92,7 @@ fn entry_after((plan, state): (&PlanStep, &Step), stage: Stage, ground: Ground) 
         _ if !told => state.work_entry(plan, ground.enough),
         Stage::Land if state.checklist.is_done(plan) && state.lacks(plan).is_none() => Entry::Land,
         Stage::Verify => Entry::Verify,
+        Stage::Agent if ground.work == WorkIs::Here && has_said_all(plan, state) => Entry::Verify,
         Stage::Land | Stage::Agent | Stage::Unstarted => state.work_entry(plan, ground.enough),
     }
 }
@@ -100,4 +101,13 @@ fn entry_after((plan, state): (&PlanStep, &Step), stage: Stage, ground: Ground) 
 pub(crate) fn asks_first(plan: &PlanStep, state: &Step) -> bool {
     let told = state.directions().next().is_some();
     plan.on_interrupt == Some(OnInterrupt::Ask) && state.died_mid_work() && !told
+}
+
+/// Whether a review that was cut off had published all that it is for: it is not repeated.
+fn has_said_all(plan: &PlanStep, state: &Step) -> bool {
+    plan.kind() == REVIEW
+        && plan.on_interrupt.is_none()
+        && !plan.outputs.is_empty()
+        && state.lacks(plan).is_none()
+        && state.checklist.is_done(plan)
 }

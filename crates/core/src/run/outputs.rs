@@ -93,7 +93,7 @@ impl Run {
         let whole = self.graph.needed_steps(index);
         let mut given = Vec::new();
         for (other, name) in self.graph.needed_outputs(index) {
-            let published = self.steps[other].outputs.get_key_value(name);
+            let published = self.newest_output(other, name).map(|published| (name, published));
             given.extend(published.filter(|_| !whole.contains(&other)).map(|own| (other, own)));
         }
         let all = whole
@@ -109,12 +109,22 @@ impl Run {
     /// The outputs that a step needs, as far as they were published.
     pub(crate) fn outputs_needed_by(&self, index: usize) -> impl Iterator<Item = &Published> {
         let needed = self.graph.needed_outputs(index);
-        needed.filter_map(|(step, name)| self.steps[step].outputs.get(name))
+        needed.filter_map(|(step, name)| self.newest_output(step, name))
+    }
+
+    /// What a step published last under a name: in its present iteration, else in the last one that did.
+    fn newest_output(&self, index: usize, name: &OutputName) -> Option<&Published> {
+        let (id, iteration) = (self.id_at(index), self.iteration_at(index));
+        let past = || {
+            let refs = (1..iteration).rev().map(|n| StepRef { step: id.clone(), iteration: n });
+            refs.filter_map(|step| self.past(&step)).find_map(|(_, past)| past.outputs.get(name))
+        };
+        self.steps[index].outputs.get(name).or_else(past)
     }
 
     /// Whether a need on an output is met: it was published, or its step is done without it.
     pub(super) fn gives(&self, step: usize, name: &OutputName) -> bool {
-        self.sets.done[step] || self.steps[step].outputs.contains_key(name)
+        self.sets.done[step] || self.newest_output(step, name).is_some()
     }
 
     /// The outputs that a step needs and that nothing gives yet.

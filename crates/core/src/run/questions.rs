@@ -54,7 +54,10 @@ impl Step {
             }
             // What was answered is done with the answer.
             Some(
-                About::NoProgress { .. } | About::Repetition { .. } | About::FailedAlike { .. },
+                About::NoProgress { .. }
+                | About::Repetition { .. }
+                | About::FailedAlike { .. }
+                | About::Loop { .. },
             ) => QuestionState::Applied { answer, at, by },
             _ => QuestionState::Answered { answer, at },
         };

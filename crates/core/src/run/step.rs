@@ -8,8 +8,8 @@ use super::{Stop, stronger, trees};
 use crate::checklist::{Checklist, Gap};
 use crate::event::{
     About, Cause, CheckoutChanges, Claimed, Conversation, Entry, Event, Fact, Failure, Found,
-    FoundState, Grounds, Holder, Interruption, LandingIntent, Mark, Omission, Report, Scope,
-    Snapshot, SnapshotReason, Stage, Truth, Waived,
+    FoundState, Grounds, Holder, Interruption, IterationCheck, LandingIntent, Mark, Omission,
+    Report, Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
 };
 use crate::ids::{AgentName, AttemptId, Fence, Oid, QuestionId, TreeNo};
 use crate::limits::{CHECKOUT_FILES_MAX, IDLE_INTERRUPTIONS_MAX};
@@ -46,6 +46,8 @@ pub struct Step {
     /// What its attempts asked, oldest first.
     pub questions: Vec<Question>,
     pub history: Vec<PastAttempt>,
+    /// Of the last step of a loop, once it was verified.
+    pub iteration: Option<Box<IterationCheck>>,
 }
 
 /// Where a step stands. `held_back` is the stop that the last attempt ended under: nothing goes on before
@@ -419,6 +421,18 @@ impl Step {
         }
     }
 
+    /// The step in the next iteration of its loop. What was done of its checklist stays where that ends the
+    /// loop.
+    pub(super) fn next_iteration(&self, keeps_items: bool) -> Step {
+        let mut checklist = Checklist::default();
+        if keeps_items {
+            let done = self.checklist.marks.iter().filter(|(_, mark)| **mark == Mark::Done);
+            checklist.marks = done.map(|(item, mark)| (item.clone(), mark.clone())).collect();
+            checklist.added.clone_from(&self.checklist.added);
+        }
+        Step { checklist, ..Step::default() }
+    }
+
     /// The step under another recipe: pending, with its history; its checklist is another one.
     pub(super) fn replanned(&self) -> Step {
         let (phase, checklist) = (Phase::default(), Checklist::default());
@@ -713,9 +727,11 @@ impl Step {
     }
 
     fn was_verified(&mut self, fact: &Fact) -> Option<()> {
-        let Fact::Verified { commit, tree, truth, commits, answers, omitted, .. } = fact else {
+        let Fact::Verified { commit, tree, truth, commits, answers, omitted, iteration, .. } = fact
+        else {
             return None;
         };
+        self.iteration.clone_from(iteration);
         self.apply_answers(answers)?;
         self.void_asked_by_piton();
         self.in_tree = false;
@@ -847,6 +863,7 @@ impl Step {
             | (Some(About::Repetition { .. } | About::FailedAlike { .. }), Phase::Failed { .. }) => {
                 &self.history.last()?.attempt
             }
+            (Some(About::Loop { .. }), _) if self.is_done() => &self.history.last()?.attempt,
             (Some(_), _) => return None,
         };
         (asker.fence == fence).then_some(())

@@ -12,17 +12,18 @@ use piton_core::decide::{Command, Request, decide, open};
 use piton_core::decided::{KeyChange, Lease};
 use piton_core::event::{
     About, Cause, Check, CheckoutChanges, Conflict, Entry, Event, Exit, Fact, Failure, Grounds,
-    Haste, Holder, Interruption, LandingIntent, Mark, MergeIntent, Priority, ReleasedBy, Report,
-    Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Terms, Under,
+    Haste, Holder, Interruption, IterationCheck, LandingIntent, Mark, MergeIntent, Priority,
+    ReleasedBy, Report, Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Terms,
+    Under,
 };
 use piton_core::exit::{AgentExit, StopRequest};
 use piton_core::ids::{
-    AgentName, AttemptId, BootId, Fence, GroupId, Handle, Hash, HostId, ItemRef, LockName, Oid,
-    OutputName, QuestionId, RunId, StepId, StepRef, SubstepId, TreeNo,
+    AgentName, AttemptId, BootId, Fence, GroupId, Handle, Hash, HostId, ItemRef, LockName, LoopId,
+    Oid, OutputName, QuestionId, RunId, StepId, StepRef, SubstepId, TreeNo,
 };
 use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::plan::{
-    Group, Isolation, Need, OnFailure, OnInterrupt, Plan, PlanStep, PlanSubstep, Work,
+    Group, Isolation, Need, OnFailure, OnInterrupt, Plan, PlanLoop, PlanStep, PlanSubstep, Work,
 };
 use piton_core::question::WhichQuestion;
 use piton_core::record::{Cursor, Record};
@@ -265,9 +266,10 @@ impl History {
                 let (exit, output) = (Exit::Code(0), Hash::of(b"ok"));
                 let check = Some(Check { command: "true".to_owned(), exit, output, ms: 1 });
                 let (commits, omitted) = (0, Vec::new());
+                let iteration = iteration_check(rest);
                 Command::Under(
                     Under { step, fence },
-                    Request::Verify { commit, tree, check, commits, omitted },
+                    Request::Verify { commit, tree, check, commits, omitted, iteration },
                 )
             }
             "park" => Command::Under(Under { step, fence }, Request::RaiseConflict(conflict())),
@@ -345,6 +347,7 @@ impl History {
                     jobs: value("jobs=").map(|number| number.parse().unwrap()),
                     restart: words.contains(&"restart"),
                     threshold: value("threshold=").map(|number| number.parse().unwrap()),
+                    max_iterations: value("iterations=").map(|number| number.parse().unwrap()),
                 };
                 Command::Resume {
                     host: host("here"),
@@ -747,9 +750,8 @@ pub(crate) fn plan(lines: &str) -> Plan {
         .map(|line| line.split_whitespace().collect())
         .filter(|row: &Vec<&str>| !row.is_empty())
         .partition(|row: &Vec<&str>| row[0] == "lock");
-    let value = |row: &[&str], key: &str| {
-        row.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
-    };
+    let (loops, rows): (Vec<Vec<&str>>, Vec<Vec<&str>>) =
+        rows.into_iter().partition(|row| row[0] == "loop");
     let groups: BTreeMap<GroupId, Group> = rows
         .iter()
         .filter_map(|row| value(row, "in"))
@@ -774,6 +776,7 @@ pub(crate) fn plan(lines: &str) -> Plan {
         .map(|row| PlanStep {
             id: id(row[0]),
             title: row[0].to_owned(),
+            kind: None,
             group: value(row, "in").map(|group| GroupId::new(group).unwrap()),
             needs: value(row, "needs").map_or(Vec::new(), |all| all.split(',').map(need).collect()),
             work: match row[1] {
@@ -821,9 +824,40 @@ pub(crate) fn plan(lines: &str) -> Plan {
         groups,
         agents: BTreeMap::new(),
         locks: locks.iter().map(|row| (lock(row[1]), row[2].parse().unwrap())).collect(),
+        loops: loops.iter().map(|row| plan_loop(row)).collect(),
         steps,
         source: None,
     }
+}
+
+/// What stands behind `key=` in a row.
+fn value(row: &[&str], key: &str) -> Option<String> {
+    row.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
+}
+
+/// `loop NAME a,b max=3 until stale=2 items`.
+fn plan_loop(row: &[&str]) -> (LoopId, PlanLoop) {
+    let number = |key| value(row, key).map(|text| text.parse().unwrap());
+    let plan = PlanLoop {
+        steps: row[2].split(',').map(id).collect(),
+        max: number("max").unwrap(),
+        until: row.contains(&"until").then(|| "make test".to_owned()),
+        stale_limit: number("stale"),
+        until_items: row.contains(&"items"),
+    };
+    (LoopId::new(row[1]).unwrap(), plan)
+}
+
+/// `until=1 changed=0`: what was seen at the end of an iteration.
+fn iteration_check(words: &[&str]) -> Option<Box<IterationCheck>> {
+    let changed = value(words, "changed")?.parse().unwrap();
+    let until = value(words, "until").map(|code| Check {
+        command: "make test".to_owned(),
+        exit: Exit::Code(code.parse().unwrap()),
+        output: Hash::of(b"out"),
+        ms: 1,
+    });
+    Some(Box::new(IterationCheck { until, tail: "2 tests failed".to_owned(), changed }))
 }
 
 /// The tree of the pool that a worktree is, by its name.

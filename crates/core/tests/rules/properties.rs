@@ -218,7 +218,7 @@ fn terms() -> impl Strategy<Value = Terms> {
     let threshold = prop::option::of(0..=100_u8);
     (steps, jobs, any::<bool>(), threshold).prop_map(|(steps, jobs, restart, threshold)| {
         let steps = steps.into_iter().map(at).collect();
-        Terms { steps, jobs, restart, threshold }
+        Terms { steps, jobs, restart, threshold, max_iterations: None }
     })
 }
 
@@ -354,7 +354,7 @@ fn command(history: &History, made: &Move, number: usize) -> Option<Command> {
             let (commit, tree, commits, omitted) = (oid(4), oid(5), 0, Vec::new());
             Command::Under(
                 Under { step, fence },
-                Request::Verify { commit, tree, check, commits, omitted },
+                Request::Verify { commit, tree, check, commits, omitted, iteration: None },
             )
         }
         Try::Land => Command::Under(

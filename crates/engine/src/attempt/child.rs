@@ -92,6 +92,10 @@ pub(crate) fn variables(
     if let Some((plan, _)) = run.step(step) {
         variables.extend(plan.env.clone());
     }
+    if let Some((id, _, _)) = run.loop_of(&step.step) {
+        variables.insert("PITON_LOOP".into(), id.to_string());
+        variables.insert("PITON_ITERATION".into(), step.iteration.to_string());
+    }
     variables.insert("PITON_RUN".into(), opened.run.to_string());
     variables.insert("PITON_STEP".into(), step.to_string());
     variables.insert("PITON_FENCE".into(), fence.to_string());

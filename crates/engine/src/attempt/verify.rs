@@ -16,7 +16,7 @@ use crate::trust::Trusted;
 /// What came of it.
 pub(crate) enum Verdict {
     Passed(Check),
-    Failed { why: Failure, tail: String },
+    Failed { why: Failure, tail: String, check: Check },
     Interrupted { cause: Cause, exit: Exit },
 }
 
@@ -32,14 +32,13 @@ pub(crate) fn run(
     crash::point("verify.spawned");
     let Finished { ended, tail, .. } = supervisor.watch(log, child)?;
     let exit = ended.exit;
+    let printed = std::fs::read(&output);
+    let printed = printed.map_err(EngineError::io("verify.log cannot be read"))?;
+    let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let check = Check { command, exit, output: Hash::of(&printed), ms };
     Ok(match judge_exit(Stage::Verify, ended, tail.clone()) {
-        Judged::Ended => {
-            let printed = std::fs::read(&output);
-            let printed = printed.map_err(EngineError::io("verify.log cannot be read"))?;
-            let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            Verdict::Passed(Check { command, exit, output: Hash::of(&printed), ms })
-        }
-        Judged::Failed(why) => Verdict::Failed { why, tail },
+        Judged::Ended => Verdict::Passed(check),
+        Judged::Failed(why) => Verdict::Failed { why, tail, check },
         Judged::Interrupted(cause) => Verdict::Interrupted { cause, exit },
     })
 }

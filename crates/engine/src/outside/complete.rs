@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use piton_core::decide::{Command, Request, completable, completed_with};
-use piton_core::event::{Check, Conflict, Holder, Omission, Truth, Under};
+use piton_core::event::{Cause, Conflict, Holder, Omission, Truth, Under};
 use piton_core::ids::{Oid, StepRef};
 use piton_core::run::{Attempt, Phase};
 use piton_core::view::run_branch;
@@ -17,6 +17,7 @@ use piton_git::snapshot;
 use piton_git::worktree::{Bench, Worktree};
 
 use crate::attempt::child::{self, Spec};
+use crate::attempt::iteration;
 use crate::attempt::land::{self};
 use crate::attempt::lease;
 use crate::attempt::places;
@@ -159,26 +160,43 @@ fn verify(
         let branch = run_branch(&log.run().opened.handle);
         return Err(Unlanded::Unrelated { branch, commit: commit.clone() }.into());
     }
-    let check = match verify {
-        Some(command) => {
-            let trusted = trusted(project, log)?;
-            let folder = bench.lay_out(&step.step, commit)?;
-            crash::point("complete.scratch-made");
-            let check = check(project, log, (step, attempt), (&trusted, command, folder))?;
-            crash::point("complete.verify-ran");
-            bench.clear()?;
-            crash::point("complete.scratch-removed");
-            Some(check)
+    let mut iteration = iteration::seen(&project.git, log.run(), step, commit)?;
+    let until = iteration::until(log.run(), step).filter(|_| iteration.is_some());
+    let mut check = None;
+    if verify.is_some() || until.is_some() {
+        let trusted = trusted(project, log)?;
+        let folder = bench.lay_out(&step.step, commit)?;
+        crash::point("complete.scratch-made");
+        let of = (step, attempt);
+        if let Some(command) = verify {
+            check = match checked(project, log, of, (&trusted, command, &folder))? {
+                Verdict::Passed(check) => Some(check),
+                Verdict::Failed { why, tail, .. } => {
+                    return Err(EngineError::Unverified { step: step.clone(), why, tail });
+                }
+                Verdict::Interrupted { cause, .. } => return Err(cut_off(step, cause)),
+            };
         }
-        None => None,
-    };
+        if let Some(command) = until {
+            let (check, tail) = match checked(project, log, of, (&trusted, command, &folder))? {
+                Verdict::Passed(check) => (check, String::new()),
+                Verdict::Failed { check, tail, .. } => (check, tail),
+                Verdict::Interrupted { cause, .. } => return Err(cut_off(step, cause)),
+            };
+            iteration = iteration.map(|seen| iteration::with_until(seen, check, tail));
+        }
+        crash::point("complete.verify-ran");
+        bench.clear()?;
+        crash::point("complete.scratch-removed");
+    }
+    let iteration = iteration.map(Box::new);
     let commits = project.git.count_commits(&tip, commit)?;
     let (tree, commit) = (project.git.tree_of(commit)?, commit.clone());
     let (step, fence) = (step.clone(), attempt.fence);
     let omitted = apart(project, attempt);
     log.submit(&Command::Under(
         Under { step, fence },
-        Request::Verify { commit, tree, check, commits, omitted },
+        Request::Verify { commit, tree, check, commits, omitted, iteration },
     ))?;
     crash::point("complete.verified");
     Ok(())
@@ -207,27 +225,26 @@ fn sweep(project: &Project) {
     }
 }
 
-/// Runs the verify command and renews the claim's lease meanwhile.
-fn check(
+fn cut_off(step: &StepRef, cause: Cause) -> EngineError {
+    EngineError::VerifyEnded { step: step.clone(), cause }
+}
+
+/// Runs a command on the commit and renews the claim's lease meanwhile.
+fn checked(
     project: &Project,
     log: &mut Log,
     (step, attempt): (&StepRef, &Attempt),
-    (trusted, command, folder): (&Trusted, String, PathBuf),
-) -> Result<Check, EngineError> {
+    (trusted, command, folder): (&Trusted, String, &Path),
+) -> Result<Verdict, EngineError> {
     let own = project.folder(attempt.id);
     std::fs::create_dir_all(own.path()).map_err(EngineError::io("the attempt's folder"))?;
     let settings = settings_of(log)?;
     let variables = child::variables(log.run(), step, attempt.fence, attempt.id);
-    let spec = Spec::shell(&command, folder, own.verify_log(), settings.transcript_max);
+    let spec = Spec::shell(&command, folder.to_owned(), own.verify_log(), settings.transcript_max);
     let spec = Spec { variables, ..spec };
     // It may be about to end.
     let under = Under { step: step.clone(), fence: attempt.fence };
     lease::renew(&**log.store(), log.run().opened.run, &under, lease::length(attempt))?;
     let mut supervisor = Supervisor::start(log, step, attempt, settings.grace)?;
-    let step = step.clone();
-    match verify::run(&mut supervisor, log, trusted, (command, spec))? {
-        Verdict::Passed(check) => Ok(check),
-        Verdict::Failed { why, tail } => Err(EngineError::Unverified { step, why, tail }),
-        Verdict::Interrupted { cause, .. } => Err(EngineError::VerifyEnded { step, cause }),
-    }
+    verify::run(&mut supervisor, log, trusted, (command, spec))
 }

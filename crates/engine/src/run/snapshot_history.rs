@@ -164,7 +164,7 @@ pub fn refuse_log_behind(project: &Project, log: &Log) -> Result<(), EngineError
 
 /// A step as refs spell it: with its iteration at the end, where that is not the first.
 fn step_named(log: &Log, name: &str) -> Option<StepRef> {
-    let known = |step: &StepRef| log.run().index_of(step).is_some();
+    let known = |step: &StepRef| log.run().step(step).is_some();
     if let Some(step) = name.parse::<StepRef>().ok().filter(known) {
         return Some(step);
     }

@@ -59,7 +59,7 @@ pub struct AbandonedRun {
 pub fn belongings(project: &Project, log: &Log) -> Result<Belongings, EngineError> {
     let run = log.run();
     let (handle, root) = (&run.opened.handle, settings_of(log)?.worktree_root);
-    let steps = run.plan().steps.iter().map(|step| StepRef::first(step.id.clone()));
+    let steps = run.steps().map(|(step, _, _)| step).chain(run.past_steps().map(|(step, _)| step));
     let places = steps.map(|step| project.step_worktree(&root, handle, &step));
     let pool = run.trees().on_host(&project.host).map(|(tree, _)| tree);
     let places = pool.map(|tree| project.tree(&root, handle, tree)).chain(places);

@@ -16,6 +16,7 @@ use piton_core::plan::{Plan, differences, executables, trust_hash};
 mod any;
 mod claims;
 mod interruptions;
+mod loops;
 mod mistakes;
 
 /// Every key but those that concern claims; `claims::CLAIMED` has these.

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use piton_core::ids::StepId;
 use piton_core::plan::{Need, Plan, PlanFormat};
 use piton_engine::config::{self, Flags, Layers};
 use piton_engine::formats;
@@ -13,6 +14,7 @@ use piton_engine::run::preflight::preflight;
 use serde_json::json;
 
 use crate::error::{Kind, Problem, finding};
+use crate::loops;
 use crate::preflight;
 use crate::remedy;
 use crate::start;
@@ -146,12 +148,20 @@ fn edges(plan: &Plan) -> Vec<Edge> {
         let needs = needs.map(|need| (plan.steps[need].id.to_string(), None));
         let outputs = plan.steps[index].needs.iter().filter_map(|need| match need {
             Need::Output(of, name) => Some((of.to_string(), Some(name.to_string()))),
-            Need::Step(_) | Need::Group(_) => None,
+            Need::Step(_) | Need::Group(_) | Need::Loop(_) => None,
         });
         let all = needs.chain(outputs);
         all.map(|(from, output)| Edge { from, to: to.clone(), output }).collect::<Vec<_>>()
     };
     (0..plan.steps.len()).flat_map(edge).collect()
+}
+
+/// What closes each loop: its last step comes before its first, and how often at most.
+fn loop_edges(plan: &Plan) -> impl Iterator<Item = (&StepId, &StepId, String)> {
+    plan.loops.iter().filter_map(|(id, of)| {
+        let (first, last) = (of.steps.first()?, of.steps.last()?);
+        Some((last, first, format!("{id}, at most {}", of.max)))
+    })
 }
 
 fn tree(plan: &Plan) -> String {
@@ -175,6 +185,7 @@ fn tree(plan: &Plan) -> String {
             text.push_str(&format!("    {}  {}\n", substep.id, plain(&substep.title)));
         }
     }
+    text.push_str(&loops::planned(plan));
     text
 }
 
@@ -189,7 +200,11 @@ fn dot_graph(plan: &Plan) -> String {
         let label = output.as_ref().map(|output| format!(" [label={}]", quoted(output)));
         format!("  {} -> {}{};\n", quoted(from), quoted(to), label.unwrap_or_default())
     });
-    format!("digraph plan {{\n{}}}\n", nodes.chain(edges).collect::<String>())
+    let loops = loop_edges(plan).map(|(last, first, label)| {
+        let (last, first) = (quoted(last.as_str()), quoted(first.as_str()));
+        format!("  {last} -> {first} [label={}, style=dashed];\n", quoted(&label))
+    });
+    format!("digraph plan {{\n{}}}\n", nodes.chain(edges).chain(loops).collect::<String>())
 }
 
 fn mermaid_graph(plan: &Plan) -> String {
@@ -201,7 +216,9 @@ fn mermaid_graph(plan: &Plan) -> String {
         Some(output) => format!("  {from} -->|{output}| {to}\n"),
         None => format!("  {from} --> {to}\n"),
     });
-    format!("flowchart TD\n{}", nodes.chain(edges).collect::<String>())
+    let loops = loop_edges(plan)
+        .map(|(last, first, label)| format!("  {last} -. \"{label}\" .-> {first}\n"));
+    format!("flowchart TD\n{}", nodes.chain(edges).chain(loops).collect::<String>())
 }
 
 fn check(file: &Path, how: &ReadAs, compat: bool, ui: &Ui) -> Result<Answer, Problem> {

@@ -87,8 +87,8 @@ pub(crate) struct Args {
 impl Args {
     fn terms(&self, project: &Project, log: &Log) -> Result<Terms, Problem> {
         let steps = chosen(project, log, &self.steps)?;
-        let (jobs, restart, threshold) = (self.work.jobs, self.restart, self.threshold);
-        Ok(Terms { steps, jobs, restart, threshold })
+        let (restart, threshold) = (self.restart, self.threshold);
+        Ok(Terms { steps, restart, threshold, ..self.work.terms() })
     }
 
     fn access(&self) -> Access {
@@ -282,7 +282,7 @@ fn chosen(project: &Project, log: &Log, typed: &[String]) -> Result<BTreeSet<Ste
         let ids = |meant: &dyn Fn(usize, &PlanStep) -> bool| {
             let all = log.run().plan().steps.iter().enumerate();
             let all = all.filter(|(n, step)| meant(*n, step));
-            all.map(|(_, step)| StepRef::first(step.id.clone())).collect::<Vec<_>>()
+            all.filter_map(|(_, step)| log.run().present(&step.id)).collect::<Vec<_>>()
         };
         let mut found = ids(&|_, step| step.id.as_str() == text);
         if found.is_empty() {
@@ -315,7 +315,7 @@ fn with_needs(
         let index =
             run.index_of(step).filter(|_| run.step(step).is_some_and(|(_, s)| !s.is_done()));
         let needs = index.map(|index| run.unmet(index)).unwrap_or_default();
-        let needs = needs.iter().filter_map(|need| need.step().cloned()).map(StepRef::first);
+        let needs = needs.iter().filter_map(|need| run.present(need.step()?));
         needs.filter(|need| !held(need)).collect::<Vec<_>>()
     };
     let mut all = steps.clone();

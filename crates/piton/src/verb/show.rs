@@ -16,6 +16,7 @@ use crate::describe::{
     question_lines, reported, run_head, step_phrase, waived,
 };
 use crate::error::Problem;
+use crate::loops;
 use crate::next::tell_next;
 use crate::text::{bold, count, dim, now, plain, span};
 use crate::ui::Ui;
@@ -83,6 +84,12 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         let own = conditions.iter().filter(|(of, _)| *of == step.step);
         for line in own.flat_map(|(_, conditions)| condition_lines(conditions)) {
             ui.line(format!("    {line}"))?;
+        }
+    }
+    for of in view.loops.iter().filter(|_| args.step.is_none()) {
+        ui.line("")?;
+        for line in loops::history(of, now) {
+            ui.line(line)?;
         }
     }
     tell_next(ui, &next)?;

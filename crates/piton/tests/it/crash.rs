@@ -192,7 +192,8 @@ fn seeded(name: &str) -> Vec<(&'static str, Kill)> {
         let kill = match who {
             Who::Starter | Who::Worker => Kill { worker: true, ..kill },
             Who::Keeper => Kill { keeper: true, ..kill },
-            Who::Successor
+            Who::Repeater
+            | Who::Successor
             | Who::Mover
             | Who::Loser
             | Who::Holder

@@ -390,3 +390,18 @@ fn the_hello_example_runs() {
     assert_eq!(sandbox.git(&["status", "--porcelain"]), "", "the user's own tree is as it was");
     sandbox.wait_no_processes();
 }
+
+#[test]
+fn the_loop_example_runs() {
+    let sandbox = sandbox();
+    sandbox.write("loop.toml", &read("examples/loop/plan.toml"));
+    sandbox.commit("the plan");
+    let shown = sandbox.piton(&["plan", "show", "loop.toml"]).output().success().stdout;
+    assert!(shown.contains("loop improve: review → implement → lint, at most 10 times"), "{shown}");
+    let out = sandbox.piton(&["run", "loop.toml", "--trust", "--json"]).output().success().json();
+    let view = &out["data"]["run"];
+    assert_eq!((&view["status"], &view["loops"][0]["iteration"]), (&"completed".into(), &3.into()));
+    let branch = view["branch"].as_str().expect("the run's branch");
+    assert_eq!(sandbox.git(&["show", &format!("{branch}:report.txt")]), "3");
+    sandbox.wait_no_processes();
+}

@@ -348,7 +348,8 @@ impl External {
         });
         let tree = named(world.repository.files(&commit), &[]);
         let (commits, omitted) = (0, Vec::new());
-        let verify = Request::Verify { commit, tree, check, commits, omitted };
+        let iteration = world.iteration_check(&held.step);
+        let verify = Request::Verify { commit, tree, check, commits, omitted, iteration };
         self.request(world, log, held, verify, Next::Intend)
     }
 

@@ -393,7 +393,9 @@ impl Keeper {
         });
         let tree = named(world.repository.files(&commit), &[]);
         let (commits, omitted) = (0, Vec::new());
-        if self.submit(world, Request::Verify { commit, tree, check, commits, omitted }) {
+        let iteration = world.iteration_check(&self.step);
+        let verify = Request::Verify { commit, tree, check, commits, omitted, iteration };
+        if self.submit(world, verify) {
             self.happened(world, Happened::Done);
         }
     }

@@ -8,13 +8,14 @@ use piton_core::claim::Takeover;
 use piton_core::event::{
     About, Claimed, Entry, Event, Fact, Failure, Grounds, Holder, ReleasedBy, Under,
 };
-use piton_core::ids::{AttemptId, Fence, HostId, LockName, QuestionId, StepId, TreeNo};
+use piton_core::ids::{AttemptId, Fence, HostId, LockName, QuestionId, StepId, StepRef, TreeNo};
 use piton_core::plan::{Isolation, OnInterrupt, Plan, Work};
 use piton_core::question::STOP;
 use piton_core::record::Record;
 use piton_core::time::Moment;
 
 use super::Counts;
+use super::rounds::Ring;
 use super::world::ActorId;
 
 /// What must hold whatever happens.
@@ -24,6 +25,9 @@ pub enum Invariant {
     /// that was displaced.
     OneOwner,
     CompletedOnce,
+    /// An iteration of a loop begins once the one before it is completed, within the loop's bounds, and none
+    /// after its end.
+    IterationsInOrder,
     /// A step is claimed only when all it needs is completed.
     NeedsMet,
     /// No more keepers have claims than there are jobs.
@@ -138,6 +142,8 @@ struct Asked {
     by_piton: bool,
     /// How it goes on after an interruption.
     going_on: bool,
+    /// Whether a loop goes on.
+    about_loop: Option<About>,
     /// Whether the run goes on: nothing new is started meanwhile.
     about_run: bool,
     fate: Fate,
@@ -172,6 +178,7 @@ struct Step {
 
 pub(super) struct Referee {
     steps: Vec<Step>,
+    rings: Vec<Ring>,
     asked: Vec<Asked>,
     slots: Vec<(LockName, usize)>,
     last_fence: u64,
@@ -200,6 +207,7 @@ impl Referee {
         let slots = plan.locks.iter().map(|(lock, slots)| (lock.clone(), *slots as usize));
         Referee {
             steps: (0..plan.steps.len()).map(step).collect(),
+            rings: Ring::all(plan),
             asked: Vec::new(),
             slots: slots.collect(),
             last_fence: 0,
@@ -250,7 +258,7 @@ impl Referee {
     }
 
     pub(super) fn all_completed(&self) -> bool {
-        self.steps.iter().all(|step| step.completed)
+        self.steps.iter().all(|step| step.completed) && self.rings.iter().all(|ring| ring.over)
     }
 
     /// Checks one record and takes it in.
@@ -264,7 +272,16 @@ impl Referee {
         let Some(step) = event.step() else { return Ok(()) };
         let index = self.steps.iter().position(|known| known.id == step.step);
         let index = index.ok_or_else(|| violation(Invariant::Lawful, "unknown step".to_owned()))?;
-        if self.steps[index].completed {
+        self.turn(index, step)?;
+        let about_loop = match &event {
+            Event::Under(_, Fact::Asked { about, .. }) => is_about_loop(about.as_deref()),
+            Event::Answered { question, .. } => {
+                let asked = self.asked.iter().find(|asked| asked.id == *question);
+                asked.is_some_and(|asked| asked.about_loop.is_some())
+            }
+            _ => false,
+        };
+        if self.steps[index].completed && !about_loop {
             let detail = format!("{} was completed before {event:?}", step.step);
             return Err(violation(Invariant::CompletedOnce, detail));
         }
@@ -275,6 +292,10 @@ impl Referee {
                 if is_about_going_on(about.as_deref()) =>
             {
                 self.asks_how(index, *fence)?;
+                self.about_questions(index, &event, record)
+            }
+            Event::Under(_, Fact::Asked { .. }) if about_loop => {
+                self.counts.loop_questions += 1;
                 self.about_questions(index, &event, record)
             }
             Event::Under(_, Fact::Asked { about, .. }) if is_about_failure(about.as_deref()) => {
@@ -311,9 +332,37 @@ impl Referee {
             },
             _ => {
                 self.under_claim(index, &event, at)?;
+                let is_done = self.steps[index].completed;
+                if let Some(ring) = self.rings.iter_mut().find(|ring| ring.has(index)) {
+                    ring.take_in(index, &event, is_done);
+                }
                 self.about_questions(index, &event, record)
             }
         }
+    }
+
+    /// A step of a loop may be in another iteration than before.
+    fn turn(&mut self, index: usize, step: &StepRef) -> Result<(), Violation> {
+        let Some(ring) = self.rings.iter_mut().find(|ring| ring.has(index)) else {
+            return Ok(());
+        };
+        if step.iteration == ring.iteration {
+            return Ok(());
+        }
+        let asks = |asked: &Asked| asked.about_loop.is_some() && asked.fate == Fate::Open;
+        if self.asked.iter().any(|asked| ring.has(asked.step) && asks(asked)) {
+            let detail = format!("{step} begins while its loop waits for an answer");
+            return Err(violation(Invariant::IterationsInOrder, detail));
+        }
+        let turned = ring.turn((index, step), |step| self.steps[step].completed);
+        turned.map_err(|detail| violation(Invariant::IterationsInOrder, detail))?;
+        self.counts.iterations += 1;
+        for again in ring.steps().to_vec() {
+            let step = &mut self.steps[again];
+            (step.completed, step.agent_ended) = (false, false);
+            (step.began, step.died_mid_work) = (false, false);
+        }
+        Ok(())
     }
 
     /// After the interruption, or, where the answer was to stop, once more.
@@ -339,6 +388,12 @@ impl Referee {
         let how = self.asked.iter().any(|asked| asked.id == question && asked.going_on);
         if how && answer != STOP {
             self.steps[index].died_mid_work = false;
+        }
+        let asked = self.asked.iter().find(|asked| asked.id == question);
+        if let Some(about) = asked.and_then(|asked| asked.about_loop.clone())
+            && let Some(ring) = self.rings.iter_mut().find(|ring| ring.has(index))
+        {
+            ring.answered(&about, answer);
         }
         self.change(index, question, Fate::Open, Fate::Answered)
     }
@@ -398,8 +453,12 @@ impl Referee {
                 let by_piton = about.is_some();
                 let going_on = is_about_going_on(about.as_deref());
                 let about_run = matches!(about.as_deref(), Some(About::FailedAlike { .. }));
+                let about_loop = about.as_deref().filter(|about| is_about_loop(Some(about)));
+                let about_loop = about_loop.cloned();
                 let (step, fence) = (index, *fence);
-                self.asked.push(Asked { id, step, fence, by_piton, going_on, about_run, fate });
+                let asked =
+                    Asked { id, step, fence, by_piton, going_on, about_loop, about_run, fate };
+                self.asked.push(asked);
                 &[]
             }
             Event::Under(Under { fence, .. }, Fact::Suspended { .. })
@@ -472,6 +531,13 @@ impl Referee {
         let unmet = self.steps[index].needs.iter().find(|need| !self.steps[**need].completed);
         if let Some(need) = unmet {
             let detail = format!("{id} is claimed before {} is completed", self.steps[*need].id);
+            return Err(violation(Invariant::NeedsMet, detail));
+        }
+        let needs = |ring: &&Ring| {
+            !ring.has(index) && self.steps[index].needs.iter().any(|need| ring.has(*need))
+        };
+        if self.rings.iter().filter(needs).any(|ring| !ring.over) {
+            let detail = format!("{id} is claimed before a loop that it needs is over");
             return Err(violation(Invariant::NeedsMet, detail));
         }
         let open = |asked: &&Asked| asked.step == index && asked.fate == Fate::Open;
@@ -721,6 +787,10 @@ fn buried_dead(id: &StepId, open: &Open, at: &Circumstances<'_>) -> Result<(), V
 
 fn is_about_going_on(about: Option<&About>) -> bool {
     matches!(about, Some(About::Interruption { .. }))
+}
+
+fn is_about_loop(about: Option<&About>) -> bool {
+    matches!(about, Some(About::Loop { .. }))
 }
 
 fn is_about_failure(about: Option<&About>) -> bool {

@@ -11,7 +11,7 @@ use piton_core::event::{About, Cause, Haste, Holder, Scope, SnapshotReason, Term
 use piton_core::ids::{AttemptId, Fence, StepRef};
 use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::question::{
-    CONTINUE, GO_ON, LAND_AGAIN, Question, RESTART, STOP, TRY_AGAIN, WhichQuestion,
+    ACCEPT, CONTINUE, GO_ON, LAND_AGAIN, Question, RESTART, STOP, TRY_AGAIN, WhichQuestion,
 };
 use piton_core::recover::{Action, recover};
 use piton_core::refusal::Refusal;
@@ -305,9 +305,15 @@ fn answer(world: &mut World, log: &Log, to: impl Fn(&Question) -> bool) -> Optio
         (Some(_), 0) if world.faulty => STOP,
         (Some(About::Conflict(_) | About::Interruption { .. }), 1) => RESTART,
         (Some(About::Conflict(_)), _) => LAND_AGAIN,
+        (Some(About::Loop { .. }), 1) => ACCEPT,
         (Some(About::FailedAlike { .. }), 2) => GO_ON,
         (
-            Some(About::NoProgress { .. } | About::Repetition { .. } | About::FailedAlike { .. }),
+            Some(
+                About::NoProgress { .. }
+                | About::Repetition { .. }
+                | About::FailedAlike { .. }
+                | About::Loop { .. },
+            ),
             _,
         ) => TRY_AGAIN,
         (Some(About::Interruption { .. }), 2) => RESTART,

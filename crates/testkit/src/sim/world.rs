@@ -9,15 +9,17 @@ use std::time::Duration;
 use piton_core::claim::lease_key;
 use piton_core::decide::Command;
 use piton_core::decided::Lease;
-use piton_core::event::{Cause, Exit, Holder, Repository as RepositoryId, RunOpened};
+use piton_core::event::{
+    Cause, Check, Exit, Holder, IterationCheck, Repository as RepositoryId, RunOpened,
+};
 use piton_core::exit::AgentExit;
 use piton_core::ids::{
-    AgentName, AttemptId, BootId, Fence, Handle, Hash, HostId, LockName, Oid, RunId, StepId,
-    StepRef, SubstepId, TreeNo,
+    AgentName, AttemptId, BootId, Fence, Handle, Hash, HostId, LockName, LoopId, Oid, RunId,
+    StepId, StepRef, SubstepId, TreeNo,
 };
 use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::plan::{
-    Isolation, Need, OnFailure, OnInterrupt, Plan, PlanStep, PlanSubstep, Work,
+    Isolation, Need, OnFailure, OnInterrupt, Plan, PlanLoop, PlanStep, PlanSubstep, Work,
 };
 use piton_core::record::Cursor;
 use piton_core::refusal::Refusal;
@@ -108,6 +110,8 @@ pub(super) struct World {
     pub(super) plan: Arc<Plan>,
     /// What each step writes.
     sizes: Vec<Size>,
+    /// The iteration in which a loop's command passes.
+    passes_in: u32,
     pub(super) repository: Repository,
     pub(super) hosts: Vec<Host>,
     pub(super) worktrees: Vec<Worktree>,
@@ -140,6 +144,7 @@ impl World {
     /// As many hosts, and worktrees outside on these of them.
     pub(super) fn new(on: On, mut rng: Rng, hosts: usize, outside: &[usize]) -> World {
         let (plan, sizes) = random_plan(&mut rng, outside.len());
+        let passes_in = 1 + u32::try_from(rng.index(3)).unwrap_or_default();
         let plan = Arc::new(plan);
         let repository = Repository::new();
         let clock = 1_000_000;
@@ -163,6 +168,7 @@ impl World {
             lost: Lost::default(),
             run,
             sizes,
+            passes_in,
             hosts: (0..hosts).map(host).collect(),
             worktrees: outside.iter().map(|host| Worktree { host: *host, tree: tree() }).collect(),
             repository,
@@ -384,6 +390,23 @@ impl World {
         if let Some(agent) = folder.and_then(|folder| folder.agent.as_mut()) {
             agent.checked = true;
         }
+    }
+
+    /// What is seen at the end of an iteration: only the first one changes anything.
+    pub(super) fn iteration_check(&self, step: &StepRef) -> Option<Box<IterationCheck>> {
+        let (_, of) = self.plan.loop_of(&step.step)?;
+        if of.steps.last() != Some(&step.step) {
+            return None;
+        }
+        let code = i32::from(step.iteration < self.passes_in);
+        let check = |command: &String| Check {
+            command: command.clone(),
+            exit: Exit::Code(code),
+            output: Hash::of(b"until"),
+            ms: 1,
+        };
+        let (until, changed) = (of.until.as_ref().map(check), u64::from(step.iteration == 1));
+        Some(Box::new(IterationCheck { until, tail: String::new(), changed }))
     }
 
     /// Files of a step that are missing from a tree or differ from what they should be there.
@@ -642,6 +665,7 @@ fn random_plan(rng: &mut Rng, outside: usize) -> (Plan, Vec<Size>) {
         sizes.push(Size { files, shared: rng.one_in(3) });
         steps.push(step);
     }
+    let loops = random_loop(rng, &mut steps);
     let locks = LOCKS.iter().map(|(lock, slots)| (named_lock(lock), *slots));
     let (isolation, jobs) = match rng.one_in(2) {
         true => (Isolation::Run, None),
@@ -663,10 +687,33 @@ fn random_plan(rng: &mut Rng, outside: usize) -> (Plan, Vec<Size>) {
         groups: BTreeMap::new(),
         agents: BTreeMap::new(),
         locks: locks.collect(),
+        loops,
         steps: steps.into_iter().collect(),
         source: None,
     };
     (plan, sizes)
+}
+
+/// Two neighbours that piton starts are repeated, in one plan of three.
+fn random_loop(rng: &mut Rng, steps: &mut [PlanStep]) -> BTreeMap<LoopId, PlanLoop> {
+    let first = rng.index(steps.len() - 1);
+    let is_started = |step: &PlanStep| !step.work.is_by_hand();
+    if !rng.one_in(3) || !steps[first..first + 2].iter().all(is_started) {
+        return BTreeMap::new();
+    }
+    let chain = [steps[first].id.clone(), steps[first + 1].id.clone()];
+    let needs = &mut steps[first + 1].needs;
+    needs.push(Need::Step(chain[0].clone()));
+    needs.sort_unstable();
+    needs.dedup();
+    let of = PlanLoop {
+        steps: chain.to_vec(),
+        max: 1 + u32::from(rng.one_in(2)) + u32::from(rng.one_in(2)),
+        until: rng.one_in(2).then(|| "make test".to_owned()),
+        stale_limit: rng.one_in(2).then_some(1),
+        until_items: false,
+    };
+    BTreeMap::from([(LoopId::new("again").expect("a valid id"), of)])
 }
 
 fn random_step(rng: &mut Rng, number: usize) -> PlanStep {
@@ -696,6 +743,7 @@ fn random_step(rng: &mut Rng, number: usize) -> PlanStep {
     PlanStep {
         id: id(number),
         title: format!("step {number}"),
+        kind: None,
         group: None,
         needs,
         work,

@@ -13,9 +13,9 @@ use piton_core::attempt::{Exited, Happened, Next, Stages};
 use piton_core::brief::{self, Prompt, TreeFacts};
 use piton_core::decide::{Command, Request};
 use piton_core::dialect::Reader;
-use piton_core::event::{Check, Conversation, Entry, SnapshotReason, Stage};
+use piton_core::event::{Check, Conversation, Entry, IterationCheck, SnapshotReason, Stage};
 use piton_core::exit::AgentExit;
-use piton_core::ids::{AgentName, QuestionId};
+use piton_core::ids::{AgentName, Oid, QuestionId};
 use piton_core::plan::Work;
 use piton_core::question::Question;
 use piton_core::run::Stop;
@@ -30,6 +30,7 @@ use super::cadence::Cadence;
 use super::checkout::Checkout;
 use super::{Instead, Keeper};
 use crate::attempt::child::{self, SharedReader, Spec};
+use crate::attempt::iteration;
 use crate::attempt::land;
 use crate::attempt::places;
 use crate::attempt::supervise::Finished;
@@ -389,13 +390,14 @@ impl Keeper {
             None => None,
         };
         crash::point("keeper.verify-ran");
+        let iteration = self.check_iteration(&trusted, &commit)?;
         let tree = self.project.git.tree_of(&commit)?;
         let commits = match &self.state().base {
             Some(base) => self.project.git.count_commits(base, &commit)?,
             None => 0,
         };
         let omitted = snapshot::apart(&self.tree, apart);
-        self.submit(Request::Verify { commit, tree, check, commits, omitted })?;
+        self.submit(Request::Verify { commit, tree, check, commits, omitted, iteration })?;
         crash::point("keeper.verified");
         Ok(Happened::Done)
     }
@@ -439,6 +441,35 @@ impl Keeper {
                 Err(Instead(Happened::Interrupted { cause, evidence }))
             }
         }
+    }
+
+    /// At the end of a loop's iteration: whether the loop is done, and whether anything changed.
+    fn check_iteration(
+        &mut self,
+        trusted: &Trusted,
+        commit: &Oid,
+    ) -> Result<Option<Box<IterationCheck>>, Instead> {
+        let run = self.log.run();
+        let Some(seen) = iteration::seen(&self.project.git, run, &self.step, commit)? else {
+            return Ok(None);
+        };
+        let Some(command) = iteration::until(run, &self.step) else {
+            return Ok(Some(Box::new(seen)));
+        };
+        let (output, max) = (self.folder.until_log(), self.settings.transcript_max);
+        let (folder, variables) = (self.tree.path().to_owned(), self.variables(None)?);
+        let spec = Spec { variables, ..Spec::shell(&command, folder, output, max) };
+        let (check, tail) =
+            match verify::run(&mut self.supervisor, &mut self.log, trusted, (command, spec))? {
+                Verdict::Passed(check) => (check, String::new()),
+                Verdict::Failed { check, tail, .. } => (check, tail),
+                Verdict::Interrupted { cause, exit } => {
+                    let evidence = format!("until: {exit}");
+                    return Err(Instead(Happened::Interrupted { cause, evidence }));
+                }
+            };
+        crash::point("keeper.until-ran");
+        Ok(Some(Box::new(iteration::with_until(seen, check, tail))))
     }
 
     /// Brings the verified commit onto the run's branch, one step at a time.

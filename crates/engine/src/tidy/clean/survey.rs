@@ -202,12 +202,11 @@ impl Owner {
     /// When something last happened to a step, or to the run.
     fn changed_at(&self, step: Option<&StepId>) -> Millis {
         let run = self.log.run();
-        let of_step =
-            step.and_then(|step| run.step(&StepRef::first(step.clone()))).map(|(_, state)| {
-                let ended = state.history.last().map(|past| past.ended_at);
-                let kept = state.snapshot.as_ref().map(|kept| kept.at);
-                ended.into_iter().chain(kept).max().unwrap_or(run.opened_at)
-            });
+        let of_step = step.and_then(|step| run.step(&run.present(step)?)).map(|(_, state)| {
+            let ended = state.history.last().map(|past| past.ended_at);
+            let kept = state.snapshot.as_ref().map(|kept| kept.at);
+            ended.into_iter().chain(kept).max().unwrap_or(run.opened_at)
+        });
         of_step.unwrap_or(run.changed_at)
     }
 

@@ -109,13 +109,13 @@ fn unknown_keys() {
     7:1 unknown key `Title`
         did you mean `title`?
     8:1 unknown key `owner`
-        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
+        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
     9:1 unknown key `\u{1b}[31m`
-        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
+        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
     ");
     assert_snapshot!(found("name = 'x'\n[plan]\nnmae = 'x'\n[[steps]]\nid = 'a'\n"), @r#"
     1:1 unknown key `name`
-        the keys here are: plan, inputs, group, agent, locks, step
+        the keys here are: plan, inputs, group, agent, locks, loop, step
     1:1 the plan has no steps
         add a [[step]] with an id and a run or a prompt
     2:1 the plan has no name
@@ -133,7 +133,7 @@ fn unknown_keys() {
     ");
     assert_snapshot!(found(step_with(&format!("{} = 1", "k".repeat(1000)))), @"
     6:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…`
-        the keys here are: id, title, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
+        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
     ");
 }
 
@@ -149,12 +149,12 @@ fn keys_of_later_versions() {
     9:1 unknown key `plan_form`
         did you mean `plan_from`?
     ");
-    assert_snapshot!(found("[plan]\nname = 'x'\njobs = 3\nisolation = 'step'\n[loop.improve]\nmax = 1\n[labels]\nx = 1\n[[step]]\nid = 'a'\nrun = 'x'"), @"
-    5:2 `loop` is not supported by this version of piton
-        remove it
+    assert_snapshot!(found("[plan]\nname = 'x'\njobs = 3\nisolation = 'step'\n[loop.improve]\nmax = 1\n[labels]\nx = 1\n[[step]]\nid = 'a'\nrun = 'x'"), @r#"
+    5:1 loop `improve` has no steps
+        write steps = ["review", "implement"], in the order of the chain
     7:2 `labels` is not supported by this version of piton
         remove it
-    ");
+    "#);
 }
 
 #[test]
@@ -374,9 +374,9 @@ fn unknown_needs() {
     10:17 unknown need `JWT`
         did you mean `jwt`?
     10:24 unknown need `database`
-        name a step or a group of this plan
+        name a step, a group or a loop of this plan
     10:36 unknown need ``
-        name a step or a group of this plan
+        name a step, a group or a loop of this plan
     10:40 step `jwt` declares no output `x`
         add outputs = ["x"] to step `jwt`
     "#);

@@ -170,7 +170,7 @@ impl Lab {
         let (step_ref, check, commits, omitted) = (step(), None, 0, Vec::new());
         let verify = Command::Under(
             Under { step: step_ref, fence },
-            Request::Verify { commit, tree, check, commits, omitted },
+            Request::Verify { commit, tree, check, commits, omitted, iteration: None },
         );
         tell(log, verify);
         let (onto, to) = (self.base.clone(), self.base.clone());
