@@ -26,7 +26,7 @@ pub(crate) fn record(
     secrets: &Secrets,
 ) -> io::Result<String> {
     let mut sink = TranscriptSink::open(path, cap)?;
-    let mut redactor = Redactor { secrets, swallowing: false };
+    let mut redactor = Redactor { secrets, swallowing: None };
     // What was read and not written: the beginning of what may be a secret, or the end of it all.
     let mut pending: Vec<u8> = Vec::new();
     let mut clean: Vec<u8> = Vec::new();
@@ -108,16 +108,59 @@ pub(crate) struct Secrets {
     first: [bool; 256],
 }
 
-/// Beginnings of credentials that are recognised without knowing their value.
-const PREFIXES: &[&str] =
-    &["sk-ant-", "sk-proj-", "ghp_", "gho_", "github_pat_", "AKIA", "xoxb-", "glpat-"];
+/// Credentials that are recognised without knowing their value: how they begin, and which bytes they have
+/// beside letters, digits, `_` and `-`.
+const PREFIXES: &[(&str, &[u8])] = &[
+    ("sk-ant-", b""),
+    ("sk-proj-", b""),
+    ("sk_live_", b""),
+    ("sk_test_", b""),
+    ("rk_live_", b""),
+    ("whsec_", b""),
+    ("ghp_", b""),
+    ("gho_", b""),
+    ("github_pat_", b""),
+    ("AKIA", b""),
+    ("xoxb-", b""),
+    ("xoxp-", b""),
+    ("glpat-", b""),
+    // A JSON Web Token: `{"` and what follows, three times.
+    ("eyJ", b"."),
+    ("https://hooks.slack.com/services/", b"/"),
+    ("https://discord.com/api/webhooks/", b"/"),
+];
 const PREFIXED_BYTES: usize = 16;
+
+/// Addresses that may have a password before the host.
+const SCHEMES: &[&str] = &[
+    "postgres://",
+    "postgresql://",
+    "mysql://",
+    "redis://",
+    "rediss://",
+    "mongodb://",
+    "mongodb+srv://",
+    "amqp://",
+    "amqps://",
+];
+/// A longer one has no password that anybody typed.
+const AUTHORITY_BYTES: usize = 1024;
 
 impl Secrets {
     /// Values of variables whose names say that they are secret.
     pub(crate) fn of_environment(variables: impl Iterator<Item = (String, String)>) -> Secrets {
-        const SECRET_NAMES: [&str; 6] =
-            ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL"];
+        const SECRET_NAMES: [&str; 10] = [
+            "KEY",
+            "TOKEN",
+            "SECRET",
+            "PASSWORD",
+            "PASSWD",
+            "PGPASS",
+            "_PASS",
+            "CREDENTIAL",
+            "DATABASE_URL",
+            "WEBHOOK",
+        ];
         let secret = |(name, value): &(String, String)| {
             let name = name.to_ascii_uppercase();
             value.len() >= SECRET_BYTES && SECRET_NAMES.iter().any(|part| name.contains(part))
@@ -127,7 +170,8 @@ impl Secrets {
         known.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
         let mut first = [false; 256];
         let values = known.iter().map(|(value, _)| value.as_slice());
-        for begin in values.chain(PREFIXES.iter().map(|prefix| prefix.as_bytes())) {
+        let patterns = PREFIXES.iter().map(|(prefix, _)| prefix).chain(SCHEMES);
+        for begin in values.chain(patterns.map(|begin| begin.as_bytes())) {
             first[usize::from(begin[0])] = true;
         }
         Secrets { known, first }
@@ -144,18 +188,34 @@ impl Secrets {
                 return SecretAt::Cut;
             }
         }
-        for prefix in PREFIXES.iter().map(|prefix| prefix.as_bytes()) {
+        for (prefix, also) in PREFIXES.iter().map(|(prefix, also)| (prefix.as_bytes(), *also)) {
             if cut(prefix) {
                 return SecretAt::Cut;
             }
-            if !bytes.starts_with(prefix) {
-                continue;
-            }
-            match token_length(bytes) {
+            let Some(rest) = bytes.strip_prefix(prefix) else { continue };
+            match prefix.len() + token_length(rest, also) {
                 length if length >= prefix.len() + PREFIXED_BYTES => {
-                    return SecretAt::Token { length };
+                    return SecretAt::Token { length, also };
                 }
                 length if length == bytes.len() && more == More::Follows => return SecretAt::Cut,
+                _ => {}
+            }
+        }
+        for scheme in SCHEMES.iter().map(|scheme| scheme.as_bytes()) {
+            if cut(scheme) {
+                return SecretAt::Cut;
+            }
+            let Some(rest) = bytes.strip_prefix(scheme) else { continue };
+            let ends = |byte: &u8| byte.is_ascii_whitespace() || b"/\"'`<>".contains(byte);
+            let end = rest.iter().position(ends);
+            let authority = &rest[..end.unwrap_or(rest.len()).min(AUTHORITY_BYTES)];
+            match authority.iter().rposition(|byte| *byte == b'@') {
+                Some(at) if authority[..at].contains(&b':') => {
+                    return SecretAt::Login { length: scheme.len() + at };
+                }
+                _ if end.is_none() && more == More::Follows && rest.len() < AUTHORITY_BYTES => {
+                    return SecretAt::Cut;
+                }
                 _ => {}
             }
         }
@@ -184,6 +244,11 @@ enum SecretAt<'a> {
     },
     Token {
         length: usize,
+        also: &'static [u8],
+    },
+    /// Everything of an address before its host.
+    Login {
+        length: usize,
     },
     /// What is here may be the beginning of a secret.
     Cut,
@@ -192,8 +257,8 @@ enum SecretAt<'a> {
 /// One pass over an output, piece by piece.
 struct Redactor<'a> {
     secrets: &'a Secrets,
-    /// A token was redacted at the end of the last piece: its rest is part of it.
-    swallowing: bool,
+    /// A token was redacted at the end of the last piece: its rest, of these bytes too, is part of it.
+    swallowing: Option<&'static [u8]>,
 }
 
 impl Redactor<'_> {
@@ -201,13 +266,14 @@ impl Redactor<'_> {
     /// with what may be a secret.
     fn redact(&mut self, piece: &[u8], more: More, clean: &mut Vec<u8>) -> usize {
         let mut at = 0;
-        if self.swallowing {
-            at = token_length(piece);
-            self.swallowing = at == piece.len();
+        if let Some(also) = self.swallowing {
+            at = token_length(piece, also);
+            self.swallowing = Some(also).filter(|_| at == piece.len());
         }
         let mut copied = at;
         while let Some(next) = self.candidate(&piece[at..]) {
             at += next;
+            let mut open = None;
             let (length, shown) = match self.secrets.at(&piece[at..], more) {
                 SecretAt::Nothing => {
                     at += 1;
@@ -218,11 +284,15 @@ impl Redactor<'_> {
                     return at;
                 }
                 SecretAt::Known { length, name } => (length, format!("[redacted {name}]")),
-                SecretAt::Token { length } => (length, "[redacted]".to_owned()),
+                SecretAt::Token { length, also } => {
+                    open = Some(also);
+                    (length, "[redacted]".to_owned())
+                }
+                SecretAt::Login { length } => (length, "[redacted]".to_owned()),
             };
             clean.extend_from_slice(&piece[copied..at]);
             clean.extend_from_slice(shown.as_bytes());
-            self.swallowing = shown == "[redacted]" && at + length == piece.len();
+            self.swallowing = open.filter(|_| at + length == piece.len());
             at += length;
             copied = at;
         }
@@ -236,8 +306,10 @@ impl Redactor<'_> {
     }
 }
 
-fn token_length(bytes: &[u8]) -> usize {
-    let part = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_' || **byte == b'-';
+fn token_length(bytes: &[u8], also: &[u8]) -> usize {
+    let part = |byte: &&u8| {
+        byte.is_ascii_alphanumeric() || matches!(**byte, b'_' | b'-') || also.contains(byte)
+    };
     bytes.iter().take_while(part).count()
 }
 
@@ -282,6 +354,24 @@ mod tests {
             "key [redacted API_KEY], home /home/somebody\ntoken [redacted] ok\nAKIA no\n";
         assert_eq!(String::from_utf8_lossy(&file), expected);
         assert_eq!(tail, expected);
+    }
+
+    #[test]
+    fn well_known_credentials_and_logins_are_redacted() {
+        let check = |text: &str, expected: &str| {
+            let (file, _) = recorded(text.as_bytes(), 1000, &Secrets::default());
+            assert_eq!(String::from_utf8_lossy(&file), expected);
+        };
+        check("k sk_live_51H8abcdefghijklmnop;", "k [redacted];");
+        check("t eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-_123 u", "t [redacted] u");
+        check("curl https://hooks.slack.com/services/T000/B000/abcdefghijk '", "curl [redacted] '");
+        check("psql postgres://me:hunter2@db/x", "psql [redacted]@db/x");
+        check("at redis://cache:6379/0 and eyJ no", "at redis://cache:6379/0 and eyJ no");
+        let variables = [("DATABASE_URL", "postgres://db/secret"), ("PGPASS", "hunter2hunter2")];
+        let secrets =
+            Secrets::of_environment(variables.iter().map(|(n, v)| ((*n).into(), (*v).into())));
+        let (file, _) = recorded(b"postgres://db/secret hunter2hunter2", 1000, &secrets);
+        assert_eq!(String::from_utf8_lossy(&file), "[redacted DATABASE_URL] [redacted PGPASS]");
     }
 
     #[test]
@@ -338,7 +428,7 @@ mod tests {
                 Ok(now.len())
             }
         }
-        let input = b"sk-ghp_AKI hunter2hunter hunter2hunter2hunter2 xoxb-0123456789abcdef-gh\n\
+        let input = b"redis://u:p@h postgres://a/b eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOi.x sk-ghp_AKI hunter2hunter hunter2hunter2hunter2 xoxb-0123456789abcdef-gh\n\
                       AKIAAKIA0123456789abcdef github_pat_ sk-proj-hunter2hunter2hunter2 s";
         let (whole, _) = recorded(input, 1000, &secrets());
         for size in 1..40 {
