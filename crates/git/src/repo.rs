@@ -601,6 +601,9 @@ impl Git {
 
     /// Whether `a` is `b` or in its history.
     pub fn is_ancestor(&self, a: &Oid, b: &Oid) -> Result<bool, GitError> {
+        if a == b {
+            return Ok(true);
+        }
         let asked = self.call().args(&["merge-base", "--is-ancestor", a.as_str(), b.as_str()]);
         Ok(asked.accept(&[0, 1]).run()?.code == 0)
     }

@@ -4,8 +4,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::thread::JoinHandle;
 
 use super::GitError;
@@ -57,6 +59,20 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ("GIT_ADVICE", "0"),
 ];
 
+/// The first git of `PATH`, looked for once: the kernel would try every folder before it for each call.
+fn program() -> &'static Path {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let is_program = |path: &PathBuf| {
+            path.metadata().is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0)
+        };
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&folders).map(|dir| dir.join("git")).find(is_program);
+        // Without one the start fails and says so.
+        found.filter(|path| path.is_absolute()).unwrap_or_else(|| PathBuf::from("git"))
+    })
+}
+
 /// What is handed to a running git at a time.
 const PIPE: usize = 64 * 1024;
 
@@ -79,7 +95,7 @@ pub struct Answer {
 impl Call {
     /// `from` is where the process starts; it must exist.
     pub fn new(from: &Path) -> Call {
-        let mut command = Command::new("git");
+        let mut command = Command::new(program());
         command.current_dir(from);
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"GIT_") {

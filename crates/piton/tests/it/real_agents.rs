@@ -119,9 +119,9 @@ impl Real {
         assert_eq!(landed(&self.sandbox, "b.txt"), "two");
         let requests = self.requests();
         let first = &requests[before];
-        let roles = first["roles"].as_str().expect("roles");
-        assert!(roles.contains('a'), "the old messages are in the new request: {first:#}");
-        assert!(!first["prompts"].as_array().expect("prompts").is_empty(), "{first:#}");
+        // Some agents forget an exchange that was cut off, but none its prompt.
+        let prompts = first["prompts"].as_array().expect("prompts").len();
+        assert!(prompts >= 2, "the old prompt is in the new request: {first:#}");
         let step = step(&view(&self.sandbox), "work").clone();
         assert_eq!(step["status"], "completed", "{step:#}");
         let shown = self.sandbox.piton(&["show"]).output().success().stdout;
