@@ -108,8 +108,16 @@ fn in_loop(text: &mut String, run: &Run, step: &StepRef) {
 }
 
 fn brief((plan, before): (&PlanStep, &Step), entry: Entry, facts: &TreeFacts) -> Option<String> {
-    let last = before.history.last()?;
     let mut text = String::from("Note from piton, which runs this step:\n");
+    for note in &before.notes {
+        let _ = writeln!(text, "- Before this run: {note}");
+    }
+    let Some(last) = before.history.last() else {
+        answered(&mut text, before);
+        let is_known = !before.notes.is_empty() || before.unread_answers().next().is_some();
+        text.push_str("Check what is already done before repeating it.\n");
+        return is_known.then_some(text);
+    };
     match &last.ending {
         Ending::Interrupted { cause, at } => {
             let at = timestamp(*at);

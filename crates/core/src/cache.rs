@@ -9,7 +9,7 @@ use crate::run::Run;
 
 /// The version of everything packed. The number grows with every change of what the fold keeps of a
 /// log: a run packed by other rules must not be continued.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " fold 9");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " fold 10");
 
 /// Loading a run may cost folding this many events.
 const EVERY: u64 = 64;

@@ -8,7 +8,7 @@ use crate::event::{
     RunOpened, Stage, Truth, Under,
 };
 use crate::ids::{Fence, ItemRef, Oid, QuestionId, StepRef, SubstepId, TreeNo};
-use crate::limits::EVIDENCE_BYTES_MAX;
+use crate::limits::{EVIDENCE_BYTES_MAX, NOTES_MAX};
 use crate::observed::Observed;
 use crate::plan::{Plan, PlanStep, Work};
 use crate::refusal::Refusal;
@@ -40,7 +40,13 @@ mod steer;
 pub fn open(plan: &Plan, settings: &[u8], opened: RunOpened, found: &[Found]) -> Decided {
     assert_eq!(opened.plan, plan.hash(), "a run is opened with the plan it names");
     let of_plan = |found: &&Found| plan.index_of(&found.step.step).is_some();
-    let found = found.iter().filter(of_plan).cloned().map(Event::Found);
+    let fitting = |mut found: Found| {
+        found.question = found.question.as_deref().map(clipped);
+        found.notes.truncate(NOTES_MAX);
+        found.notes.iter_mut().for_each(|note| *note = clipped(note));
+        found
+    };
+    let found = found.iter().filter(of_plan).cloned().map(fitting).map(Event::Found);
     let decided =
         Decided::new(std::iter::once(Event::RunOpened(opened)).chain(found.clone()).collect())
             .with_text(plan.to_bytes())

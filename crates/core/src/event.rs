@@ -308,6 +308,19 @@ pub struct Found {
     /// Substeps that were completed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub substeps: Vec<SubstepId>,
+    /// What waits for a person's answer before the step goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// What is known of earlier work on it, a line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+impl Found {
+    /// A step in this state, and nothing else about it.
+    pub fn new(step: StepRef, state: FoundState) -> Found {
+        Found { step, state, items: vec![], substeps: vec![], question: None, notes: vec![] }
+    }
 }
 
 /// How far a file said that a step was.

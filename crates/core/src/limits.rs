@@ -61,6 +61,8 @@ pub const ATTIC: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 pub const ACT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// The longest question: what needs more is a file, and the question names it.
 pub const QUESTION_BYTES_MAX: usize = 8 * 1024;
+/// The most notes of earlier work that a step takes over from its plan's file.
+pub const NOTES_MAX: usize = 20;
 /// The longest answer, as long as a question.
 pub const ANSWER_BYTES_MAX: usize = 8 * 1024;
 /// The most choices of a question: a person reads them all.

@@ -191,6 +191,9 @@ pub struct StepView {
     /// What holders reported last: nobody has checked it.
     #[serde(serialize_with = "as_reported", skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
+    /// What the plan's file knew of earlier work on it: nobody has checked it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub substeps: Vec<SubstepView>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -651,6 +654,7 @@ fn step_view(
         snapshot: state.snapshot.as_ref().map(snapshot_view),
         at_risk: None,
         report: (state.report != Report::default()).then(|| state.report.clone()),
+        notes: state.notes.clone(),
         substeps: substeps(plan, state),
         items: items(plan, state),
         outputs: outputs(state),

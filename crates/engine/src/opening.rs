@@ -2,13 +2,15 @@
 //! or left aside, then the run is recorded.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use piton_core::event::{Repository, RunOpened};
-use piton_core::ids::{Handle, Hash, Oid, RunId};
+use piton_core::event::{FoundState, Repository, RunOpened, SnapshotReason};
+use piton_core::ids::{Handle, Hash, Oid, RunId, StepId};
 use piton_core::plan::Plan;
 use piton_core::view::run_branch;
-use piton_git::repo::Git;
+use piton_git::repo::{Git, Moved, commit_tree};
+use piton_git::snapshot::{self, Ask};
 use piton_git::worktree::Worktree;
 use piton_store::{NewRun, RunRow, Runs, Store};
 
@@ -16,6 +18,7 @@ use crate::config::Settings;
 use crate::error::EngineError;
 use crate::project::Project;
 use crate::registry;
+use crate::run::found_work::{self, FoundWork};
 use crate::run::log::{Log, Opened};
 use crate::run::plan_file::{Changed, PlanRead, canonical, check_agents, key_of, placed};
 use crate::run::runs::{Unreadable, load};
@@ -28,6 +31,19 @@ pub struct OpenAsk {
     /// Values that replace the plan's defaults.
     pub inputs: BTreeMap<String, String>,
     pub settings: Settings,
+    pub start: Start,
+}
+
+/// Where a run begins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Start {
+    /// Where the plan says, else at what is checked out here.
+    #[default]
+    Plan,
+    /// At this branch, tag or commit.
+    Base(String),
+    /// With what this worktree has, uncommitted files included.
+    Tree(PathBuf),
 }
 
 /// A run that can be opened: everything that can be refused without a store has been looked at.
@@ -40,6 +56,8 @@ pub struct Opening {
     repository: Repository,
     base: Oid,
     base_branch: Option<String>,
+    /// A worktree whose uncommitted files the run begins with.
+    adopts: Option<PathBuf>,
 }
 
 /// What to do about an unfinished run of the same plan.
@@ -71,8 +89,7 @@ pub fn prepare(project: &Project, ask: OpenAsk) -> Result<Opening, EngineError> 
     project.check_worktrees(&ask.settings.worktree_root)?;
     let placed = placed(project, &read.path)?;
     let is_main = placed.root == canonical(project.git.main_root());
-    let base = project.git.commit(plan.base.as_deref().unwrap_or("HEAD"))?;
-    let base_branch = base_branch(project, plan)?;
+    let Beginning { base, base_branch, adopts } = beginning(project, plan, &ask.start)?;
     let repository = Repository { root: project.git.root_of(&base)?, remote: project.git.remote() };
     Ok(Opening {
         read,
@@ -83,13 +100,43 @@ pub fn prepare(project: &Project, ask: OpenAsk) -> Result<Opening, EngineError> 
         repository,
         base,
         base_branch,
+        adopts,
     })
 }
 
+/// The commit that a run begins at.
+struct Beginning {
+    base: Oid,
+    base_branch: Option<String>,
+    adopts: Option<PathBuf>,
+}
+
+fn beginning(project: &Project, plan: &Plan, start: &Start) -> Result<Beginning, EngineError> {
+    let at = |rev: Option<&str>| {
+        let base = project.git.commit(rev.unwrap_or("HEAD"))?;
+        let base_branch = base_branch(project, rev.filter(|rev| *rev != "HEAD"))?;
+        Ok(Beginning { base, base_branch, adopts: None })
+    };
+    let path = match start {
+        Start::Plan => return at(plan.base.as_deref()),
+        Start::Base(rev) => return at(Some(rev)),
+        Start::Tree(path) => canonical(path),
+    };
+    let tree = Worktree::at(&project.git, &path);
+    let head = tree.head()?.and_then(|head| Some((head.commit?, head.branch)));
+    let Some((base, base_branch)) = head else {
+        let source = std::io::Error::other("it is not a worktree of this repository");
+        return Err(EngineError::Worktree { path, source });
+    };
+    let adopts = tree.dirty()?.then_some(path);
+    Ok(Beginning { base, base_branch, adopts })
+}
+
 /// The branch that a run of the plan begins from: the one that it names, or what is checked out here.
-fn base_branch(project: &Project, plan: &Plan) -> Result<Option<String>, EngineError> {
-    if let Some(base) = &plan.base {
-        return Ok(project.git.ref_target(&format!("refs/heads/{base}"))?.map(|_| base.clone()));
+fn base_branch(project: &Project, base: Option<&str>) -> Result<Option<String>, EngineError> {
+    if let Some(base) = base {
+        let branch = project.git.ref_target(&format!("refs/heads/{base}"))?;
+        return Ok(branch.map(|_| base.to_owned()));
     }
     let here = Worktree::at(&project.git, project.git.here()).head()?;
     Ok(here.and_then(|head| head.branch).filter(|name| !name.starts_with("piton/")))
@@ -98,6 +145,61 @@ fn base_branch(project: &Project, plan: &Plan) -> Result<Option<String>, EngineE
 impl Opening {
     pub fn plan(&self) -> &Plan {
         self.read.plan()
+    }
+
+    /// What the plan's file says is done, and where that work is.
+    pub fn found_work(&self, project: &Project) -> Result<FoundWork, EngineError> {
+        match &self.plan().source {
+            None => Ok(FoundWork::default()),
+            Some(source) => {
+                let plan = (source.format, self.plan_path.as_str());
+                found_work::look(project, &self.read.found, plan, &self.base)
+            }
+        }
+    }
+
+    /// Lets the run begin elsewhere.
+    pub fn begin_at(&mut self, project: &Project, start: &Start) -> Result<(), EngineError> {
+        let Beginning { base, base_branch, adopts } = beginning(project, self.read.plan(), start)?;
+        (self.base, self.base_branch, self.adopts) = (base, base_branch, adopts);
+        Ok(())
+    }
+
+    /// Decides what a step counts as, whatever its file says.
+    pub fn count_as(&mut self, step: &StepId, state: &FoundState) {
+        for found in self.read.found.iter_mut().filter(|found| found.step.step == *step) {
+            found.state = state.clone();
+        }
+    }
+}
+
+/// The run's first commit with what a worktree has in no commit; nothing is changed there.
+fn adopt(
+    project: &Project,
+    (handle, read): (&Handle, &PlanRead),
+    (path, head): (&Path, &Oid),
+) -> Result<Oid, EngineError> {
+    let begun = read.found.iter().find(|found| found.state == FoundState::InProgress);
+    let first = || read.plan().steps.iter().next().map(|step| &step.id);
+    let step = begun.map(|found| &found.step.step).or_else(first).map_or("", StepId::as_str);
+    let message = format!("Work that was found in {}", path.display());
+    let ask = Ask {
+        folder: format!("refs/piton/{handle}/{step}/0"),
+        base: None,
+        message: message.clone(),
+        reason: SnapshotReason::Recovery,
+        last: None,
+    };
+    let tree = Worktree::at(&project.git, path);
+    let Some(kept) = snapshot::keep(&tree, &ask)? else { return Ok(head.clone()) };
+    snapshot::read_back(&project.git, &kept)?;
+    let base =
+        commit_tree(|| project.git.call(), &kept.tree, std::slice::from_ref(head), &message)?;
+    // The run's branch is what keeps it.
+    let branch = format!("refs/heads/{}", run_branch(handle));
+    match project.git.move_ref(&branch, &base, None, "piton: work that was found")? {
+        Moved::Moved => Ok(base),
+        Moved::Lost { .. } => Ok(head.clone()),
     }
 }
 
@@ -120,14 +222,19 @@ pub fn open(
         (None, _) => None,
     };
     let settings = opening.settings.to_bytes();
+    let handle = free_handle(project, &store)?;
+    let base = match &opening.adopts {
+        Some(path) => adopt(project, (&handle, &read), (path, &opening.base))?,
+        None => opening.base,
+    };
     let opened = RunOpened {
         run,
-        handle: free_handle(project, &store)?,
+        handle,
         plan: plan.hash(),
         plan_path,
         opened_in: opening.opened_in,
         repository,
-        base: opening.base,
+        base,
         base_branch: opening.base_branch,
         inputs: opening.inputs,
         settings: Hash::of(&settings),

@@ -1,6 +1,7 @@
 //! Runs as they are recorded and as they are found: the log, the plan's file, snapshots, what lives.
 
 pub mod condition;
+pub mod found_work;
 pub mod log;
 pub mod observe;
 pub mod plan_file;

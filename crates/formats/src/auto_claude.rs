@@ -9,7 +9,7 @@ use piton_core::ids::{GroupId, ItemRef, StepId};
 use piton_core::limits::JOBS_MAX;
 use piton_core::plan::{Isolation, shown};
 
-use crate::draft::{DraftStep, Foreign, Part, Prompt, Style, item};
+use crate::draft::{DraftStep, Foreign, Part, Prompt, Style, context_of, item};
 use crate::lines::stem;
 use crate::source::Findings;
 use crate::value::{Node, Value};
@@ -143,7 +143,11 @@ fn phase_of(
     let barriers = barriers(phase, phases, findings);
     let is_parallel = phase.node.get("parallel_safe").and_then(Node::as_boolean) == Some(true);
     let mut before: Option<StepId> = None;
+    let about = InCommon::new(phase, root);
     for (index, node) in phase.items.iter().enumerate() {
+        if plan.is_full() {
+            return;
+        }
         let written = node.text(&["id", "subtask_id", "chunk_id"]);
         let name = written.unwrap_or_else(|| format!("subtask-{}-{}", phase.id, index + 1));
         if plan.step_of(&name).is_some() {
@@ -152,7 +156,7 @@ fn phase_of(
         }
         let id = plan.name(&name);
         let title = node.text(&["title", "description"]).unwrap_or_else(|| name.clone());
-        let prompt = prompt(node, phase, root, &title);
+        let prompt = prompt(node, &about, &title);
         let mut step = DraftStep::prompted(node.at(), &title, prompt);
         step.group = phase.group.clone().map(|value| Located { at: node.at(), value });
         step.verify = command(node);
@@ -194,26 +198,43 @@ fn barriers(
     barriers
 }
 
+/// What the prompts of a phase have in common.
+struct InCommon {
+    phase: Option<String>,
+    feature: Option<String>,
+    spec: Option<String>,
+}
+
+impl InCommon {
+    fn new(phase: &Phase<'_>, root: &Node) -> InCommon {
+        let text = |keys: &[&str]| root.text(keys).map(|text| context_of(&text).into_owned());
+        let name = || phase.node.text(&["name", "title"]).unwrap_or_else(|| phase.id.clone());
+        let described = || match phase.node.text(&["description"]) {
+            Some(description) => format!("{}. {description}", name()),
+            None => name(),
+        };
+        InCommon {
+            phase: phase.group.is_some().then(|| context_of(&described()).into_owned()),
+            feature: text(&["feature", "title"]),
+            spec: text(&["spec_file"]),
+        }
+    }
+}
+
 /// All that the file knows about an item.
-fn prompt(node: &Node, phase: &Phase<'_>, root: &Node, title: &str) -> String {
+fn prompt(node: &Node, about: &InCommon, title: &str) -> String {
     let known = ["id", "subtask_id", "title", "description", "status", "verification", "notes"];
     let verification = node.get("verification").map(|check| check.outline(&[]));
-    let about = |node: &Node, keys: &[&str]| node.text(keys);
     let mut rest = known.to_vec();
     rest.extend(["updated_at", "started_at", "completed_at", "session_id"]);
-    let phase_text = (phase.group.is_some()).then(|| {
-        let name = about(phase.node, &["name", "title"]).unwrap_or_else(|| phase.id.clone());
-        let description = about(phase.node, &["description"]);
-        description.map_or(name.clone(), |description| format!("{name}. {description}"))
-    });
     Prompt::new(title)
-        .text("Description", about(node, &["description"]).filter(|text| text != title).as_deref())
+        .text("Description", node.text(&["description"]).filter(|text| text != title).as_deref())
         .text("Details", Some(&node.outline(&rest)))
-        .text("Notes", about(node, &["notes"]).as_deref())
+        .text("Notes", node.text(&["notes"]).as_deref())
         .text("Verification", verification.as_deref())
-        .text("Phase", phase_text.as_deref())
-        .text("Feature", about(root, &["feature", "title"]).as_deref())
-        .text("Specification", about(root, &["spec_file"]).as_deref())
+        .text("Phase", about.phase.as_deref())
+        .text("Feature", about.feature.as_deref())
+        .text("Specification", about.spec.as_deref())
         .finish()
 }
 
@@ -225,12 +246,12 @@ fn command(node: &Node) -> Option<String> {
 }
 
 fn place(plan: &mut Foreign, id: &StepId, node: &Node) {
-    match node.get("status") {
+    match node.raw("status") {
         Some(status) => {
             plan.place(id, Part::Whole, status.span.clone(), Style::Status);
             for key in ["started_at", "completed_at", "updated_at"] {
                 let end = status.span.end;
-                let (span, style) = match node.get(key) {
+                let (span, style) = match node.raw(key) {
                     Some(time) => (time.span.clone(), Style::Time(key)),
                     None => (end..end, Style::NoTime(key)),
                 };
@@ -301,6 +322,17 @@ fn signoff(plan: &mut Foreign, root: &Node, findings: &mut Findings) {
         plan.questions += 1;
         let message = "the review rejected this work: a person has to say what becomes of it";
         findings.warn(signoff.at(), message, "see `issues_found` there");
+        let is_done = |id: &StepId| {
+            plan.found.iter().any(|found| found.step.step == *id && found.state.is_done())
+        };
+        let open =
+            plan.draft.steps.iter().filter_map(|step| step.id.clone()).find(|id| !is_done(id));
+        if let Some(found) = open.and_then(|id| plan.open_found(&id)) {
+            let issues =
+                signoff.get("issues_found").map_or(String::new(), |node| node.outline(&[]));
+            let text = "The review rejected the work on this plan. What becomes of it?";
+            found.question = Some(format!("{text}\n{issues}").trim_end().to_owned());
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::source::{Findings, Source};
 use crate::value::Located;
 use loops::Members;
 use piton_core::ids::{GroupId, LockName, LoopId, OutputName, StepId, SubstepId};
+use piton_core::limits::{STEP_ITEMS_MAX, STEP_SUBSTEPS_MAX};
 use piton_core::plan::{Need, Plan, PlanStep, PlanSubstep, nearest, shown};
 
 mod loops;
@@ -26,6 +27,7 @@ pub(crate) fn plan(draft: Draft, source: &Source, findings: &mut Findings) -> Op
     let mut needs = names.needs(&draft, findings);
     loops::add_chains(&draft, &mut needs);
     find_cycles(&draft, &needs, &members, findings);
+    find_too_many(&draft, findings);
     find_double_substeps(&draft, source, findings);
     find_unknown_locks(&draft, findings);
     let steps = draft.steps.into_iter().zip(needs);
@@ -238,6 +240,22 @@ fn suggestion<'a>(
 ) -> Option<String> {
     *left = left.checked_sub(1)?;
     nearest(name, candidates).map(did_you_mean)
+}
+
+/// Of other tools' steps; those of piton's own format were counted where they stand.
+fn find_too_many(draft: &Draft, findings: &mut Findings) {
+    for step in &draft.steps {
+        let items = step.items.len()
+            + step.substeps.iter().map(|substep| substep.items.len()).sum::<usize>();
+        for (count, max, what) in
+            [(step.substeps.len(), STEP_SUBSTEPS_MAX, "substeps"), (items, STEP_ITEMS_MAX, "items")]
+        {
+            if count > max && findings.is_sound() {
+                let message = format!("the step has more than {max} {what}");
+                findings.add(step.at, message, "make several steps of it");
+            }
+        }
+    }
 }
 
 fn find_double_substeps(draft: &Draft, source: &Source, findings: &mut Findings) {

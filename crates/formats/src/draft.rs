@@ -1,6 +1,7 @@
 //! A plan as a reader leaves it: values read, but needs, groups and locks still words. Readers of other tools'
 //! formats name their steps here, and say what their files know of progress.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
@@ -10,11 +11,14 @@ use piton_core::event::{Found, FoundState};
 use piton_core::ids::{
     AgentName, GroupId, ItemRef, KindName, LockName, LoopId, OutputName, StepId, StepRef, SubstepId,
 };
-use piton_core::limits::{ITEM_CHARS_MAX, NAME_MAX, PLAN_NAME_MAX};
+use piton_core::limits::{ITEM_CHARS_MAX, NAME_MAX, PLAN_NAME_MAX, PLAN_STEPS_MAX};
 use piton_core::output::Bound;
 use piton_core::plan::{Group, Isolation, OnFailure, OnInterrupt, Work};
 
 use crate::value::{Located, Node};
+
+/// How much of a text is repeated in every prompt, in characters.
+const CONTEXT_CHARS_MAX: usize = 2_000;
 
 /// What a file says. Where something is missing that a plan must have, there is a finding.
 #[derive(Default)]
@@ -136,6 +140,8 @@ pub(crate) enum Style {
 #[derive(Default)]
 pub(crate) struct Ids {
     taken: BTreeSet<String>,
+    /// The number that a name gets which is taken already.
+    next: BTreeMap<String, usize>,
     known: BTreeMap<String, StepId>,
 }
 
@@ -187,6 +193,16 @@ impl Foreign {
         self.ids.known.get(foreign)
     }
 
+    /// Whether it has more steps than a plan may have: none of the others need be read.
+    pub(crate) fn is_full(&self) -> bool {
+        self.draft.steps.len() > PLAN_STEPS_MAX
+    }
+
+    /// What other tools call its steps.
+    pub(crate) fn names(&mut self) -> BTreeMap<String, StepId> {
+        std::mem::take(&mut self.ids.known)
+    }
+
     pub(crate) fn group(&mut self, foreign: &str, title: &str) -> GroupId {
         let id = GroupId::new(slug(foreign, "group")).expect("a slug is a name");
         // Steps and groups share the names of needs.
@@ -203,8 +219,19 @@ impl Foreign {
 
     pub(crate) fn found(&mut self, id: &StepId, state: FoundState) -> &mut Found {
         let step = StepRef::first(id.clone());
-        self.found.push(Found { step, state, items: Vec::new(), substeps: Vec::new() });
+        self.found.push(Found::new(step, state));
         self.found.last_mut().expect("it was just added")
+    }
+
+    /// What the file says of a step beside its state; none where that is done.
+    pub(crate) fn open_found(&mut self, id: &StepId) -> Option<&mut Found> {
+        let place = self.found.iter().position(|found| found.step.step == *id);
+        if place.is_none() {
+            self.found(id, FoundState::Pending);
+        }
+        let place = place.unwrap_or(self.found.len() - 1);
+        let found = &mut self.found[place];
+        (!found.state.is_done()).then_some(found)
     }
 
     /// Where a table of JSON has room for a status: before its first key.
@@ -229,10 +256,10 @@ impl Ids {
     fn take(&mut self, foreign: &str) -> StepId {
         let stem = slug(foreign, "step");
         let mut name = stem.clone();
-        let mut number = 2;
         while !self.taken.insert(name.clone()) {
+            let number = self.next.entry(stem.clone()).or_insert(2);
             name = format!("{stem}-{number}");
-            number += 1;
+            *number += 1;
         }
         let id = StepId::new(name).expect("a slug is a name");
         self.known.entry(foreign.to_owned()).or_insert_with(|| id.clone());
@@ -273,6 +300,14 @@ pub(crate) fn item(text: &str) -> String {
     }
 }
 
+/// A text that the prompts of many steps repeat: so much of it that a plan does not grow without bounds.
+pub(crate) fn context_of(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(CONTEXT_CHARS_MAX) {
+        None => Cow::Borrowed(text),
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+    }
+}
+
 /// A prompt out of what a file knows: a title, then a line or a list for each that has something.
 pub(crate) struct Prompt(String);
 
@@ -287,6 +322,11 @@ impl Prompt {
             self.0.push_str(&format!("\n{name}:{gap}{text}\n"));
         }
         self
+    }
+
+    /// What every step of a file has in common: its beginning.
+    pub(crate) fn about(self, name: &str, text: Option<&str>) -> Prompt {
+        self.text(name, text.map(context_of).as_deref())
     }
 
     pub(crate) fn list(mut self, name: &str, rows: &[String]) -> Prompt {

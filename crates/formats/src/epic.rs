@@ -2,11 +2,17 @@
 //! keys in camel or snake case, everything at the top or below `epic`. References are resolved by id, by
 //! unique beginning and by prose such as "Sprint 1.1".
 
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
 use piton_core::event::FoundState;
 use piton_core::ids::{GroupId, StepId};
+use piton_core::limits::{PLAN_STEPS_MAX, STEP_SUBSTEPS_MAX};
 use piton_core::plan::shown;
 
-use crate::draft::{DraftStep, DraftSubstep, Foreign, Part, Prompt, Style, item, label};
+use crate::draft::{
+    DraftStep, DraftSubstep, Foreign, Part, Prompt, Style, context_of, item, label,
+};
 use crate::lines::stem;
 use crate::source::Findings;
 use crate::task_list::substep_id;
@@ -14,6 +20,8 @@ use crate::value::{Node, Value};
 use crate::{Hint, Located};
 
 const DEPENDENCIES: [&str; 4] = ["dependencies", "depends_on", "dependsOn", "needs"];
+/// The most needs that dependencies between phases may become.
+const NEEDS_MAX: usize = 1_000_000;
 const CROSS: [&str; 2] = ["crossPhaseDependencies", "cross_phase_dependencies"];
 /// What is told elsewhere than in the outline.
 const TOLD: [&str; 16] = [
@@ -56,8 +64,9 @@ pub(crate) fn read(root: &Node, hint: &Hint<'_>, findings: &mut Findings) -> For
     });
     let (nodes, kind) = outer.unwrap_or((&[], "phases"));
     let index = Index::new(&mut plan, nodes, kind);
-    let about = About { epic, name: name.unwrap_or_default() };
-    for unit in &index.units {
+    let name = context_of(&name.unwrap_or_default()).into_owned();
+    let about = About { epic, name };
+    for unit in index.units.iter().take(PLAN_STEPS_MAX + 1) {
         add(&mut plan, unit, &index, &about, findings);
     }
     crossings(&mut plan, [epic, root], &index, findings);
@@ -73,18 +82,25 @@ struct About<'a> {
 struct Unit<'a> {
     node: &'a Node,
     around: Option<(&'a Node, GroupId)>,
+    /// What that one is about.
+    about: Option<Rc<str>>,
     step: StepId,
     /// As others name it.
     id: String,
 }
 
+#[derive(Default)]
 struct Index<'a> {
     units: Vec<Unit<'a>>,
-    /// The outer ones, with their ids.
-    groups: Vec<(String, GroupId)>,
+    /// By the id without capitals: a sprint before a phase.
+    exact: BTreeMap<String, Meant>,
+    /// By the id without its kind; each with its kind.
+    steps: BTreeMap<String, Vec<(String, StepId)>>,
+    groups: BTreeMap<String, Vec<(String, GroupId)>>,
 }
 
 /// What a reference means.
+#[derive(Clone)]
 enum Meant {
     Step(StepId),
     Group(GroupId),
@@ -96,7 +112,7 @@ impl<'a> Index<'a> {
             "phases" => ("phase", "sprint", "sprints"),
             _ => ("sprint", "phase", "phases"),
         };
-        let mut index = Index { units: Vec::new(), groups: Vec::new() };
+        let mut index = Index::default();
         let mut named = Vec::new();
         for (place, node) in nodes.iter().enumerate() {
             let id = id_of(node, outer).unwrap_or_else(|| format!("{outer}-{}", place + 1));
@@ -105,22 +121,42 @@ impl<'a> Index<'a> {
                 let title = title_of(node, outer).unwrap_or_else(|| id.clone());
                 plan.group(&prefixed(&id, outer), &title)
             });
-            index.groups.extend(group.clone().map(|group| (id.clone(), group)));
+            if let Some(group) = &group {
+                let (kind, key) = plain(&id);
+                index.groups.entry(key).or_default().push((kind, group.clone()));
+            }
             named.push((node, id, parts, group));
         }
+        let outer_ids =
+            named.iter().filter_map(|(_, id, _, group)| Some((id.clone(), group.clone()?)));
+        let outer_ids: Vec<(String, GroupId)> = outer_ids.collect();
         for (node, id, parts, group) in named {
             let Some(group) = group else {
                 let step = plan.name(&prefixed(&id, outer));
-                index.units.push(Unit { node, around: None, step, id });
+                index.units.push(Unit { node, around: None, about: None, step, id });
                 continue;
             };
+            let name = ["phase", "sprint"].iter().find_map(|kind| title_of(node, kind));
+            let about = [name, node.text(&["description", "goal"])];
+            let about = about.into_iter().flatten().collect::<Vec<_>>().join(". ");
+            let about: Rc<str> = Rc::from(context_of(&about));
             for (place, part) in parts.iter().enumerate() {
                 let own = id_of(part, inner_kind);
                 let own = own.unwrap_or_else(|| format!("{id}-{inner_kind}-{}", place + 1));
                 let step = plan.name(&prefixed(&own, inner_kind));
                 let around = Some((node, group.clone()));
-                index.units.push(Unit { node: part, around, step, id: own });
+                let about = Some(Rc::clone(&about));
+                index.units.push(Unit { node: part, around, about, step, id: own });
             }
+        }
+        let ids = index.units.iter().map(|unit| (unit.id.clone(), unit.step.clone()));
+        for (id, step) in ids.collect::<Vec<_>>() {
+            let (kind, key) = plain(&id);
+            index.steps.entry(key).or_default().push((kind, step.clone()));
+            index.exact.entry(id.to_lowercase()).or_insert(Meant::Step(step));
+        }
+        for (id, group) in outer_ids {
+            index.exact.entry(id.to_lowercase()).or_insert(Meant::Group(group));
         }
         index
     }
@@ -128,37 +164,33 @@ impl<'a> Index<'a> {
     /// By id, by number, by the one that begins so; `phase-1/sprint-1.3` by its last part.
     fn find(&self, reference: &str) -> Option<Meant> {
         let last = reference.rsplit('/').next().unwrap_or(reference).trim();
-        let steps = self.units.iter().map(|unit| (unit.id.as_str(), unit));
-        let is = |id: &str| id.eq_ignore_ascii_case(last);
-        if let Some((_, unit)) = steps.clone().find(|(id, _)| is(id)) {
-            return Some(Meant::Step(unit.step.clone()));
-        }
-        if let Some((_, group)) = self.groups.iter().find(|(id, _)| is(id)) {
-            return Some(Meant::Group(group.clone()));
+        if let Some(meant) = self.exact.get(&last.to_lowercase()) {
+            return Some(meant.clone());
         }
         let (kind, key) = plain(last);
-        let same = |id: &str| {
-            let (other_kind, other) = plain(id);
-            (kind.is_empty() || other_kind.is_empty() || kind == other_kind, other)
-        };
-        let exact = steps.clone().find(|(id, _)| same(id) == (true, key.clone()));
-        if let Some((_, unit)) = exact {
-            return Some(Meant::Step(unit.step.clone()));
+        let same = self.steps.get(&key).into_iter().flatten();
+        if let Some((_, step)) = same.clone().find(|(other, _)| fits(&kind, other)) {
+            return Some(Meant::Step(step.clone()));
         }
-        let begins = |id: &str| {
-            let (fits, other) = same(id);
-            let rest = other.strip_prefix(&key);
-            fits && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-        };
-        let mut groups = self.groups.iter().filter(|(id, _)| begins(id));
-        if let (Some((_, group)), None) = (groups.next(), groups.next()) {
-            return Some(Meant::Group(group.clone()));
-        }
-        let mut steps = steps.filter(|(id, _)| begins(id));
-        match (steps.next(), steps.next()) {
-            (Some((_, unit)), None) => Some(Meant::Step(unit.step.clone())),
-            _ => None,
-        }
+        let group = only(&self.groups, &kind, &key).map(Meant::Group);
+        group.or_else(|| only(&self.steps, &kind, &key).map(Meant::Step))
+    }
+}
+
+/// A kind that is not named fits every other.
+fn fits(kind: &str, other: &str) -> bool {
+    kind.is_empty() || other.is_empty() || kind == other
+}
+
+/// The only one whose id is the key, or begins with it and a dash.
+fn only<T: Clone>(ids: &BTreeMap<String, Vec<(String, T)>>, kind: &str, key: &str) -> Option<T> {
+    let begins = |id: &str| id == key || id[key.len()..].starts_with('-');
+    let near = ids.range(key.to_owned()..).take_while(|(id, _)| id.starts_with(key));
+    let near = near.filter(|(id, _)| begins(id)).flat_map(|(_, all)| all);
+    let mut fitting = near.filter(|(other, _)| fits(kind, other)).map(|(_, one)| one);
+    match (fitting.next(), fitting.next()) {
+        (Some(one), None) => Some(one.clone()),
+        _ => None,
     }
 }
 
@@ -211,7 +243,7 @@ fn add(
     let criteria = node.list(&criteria).iter().filter_map(words_of);
     let accepted = criteria.map(|text| format!("accepted when: {text}"));
     step.items = tasks.chain(accepted).map(|text| item(&text)).collect();
-    for part in node.list(&["subtasks"]) {
+    for part in node.list(&["subtasks"]).iter().take(STEP_SUBSTEPS_MAX + 1) {
         let Some(title) = words_of(part) else { continue };
         let name = part.text(&["id", "subtaskId", "subtask_id"]).unwrap_or_else(|| title.clone());
         let id = substep_id(&name, &step.substeps);
@@ -259,6 +291,14 @@ fn need(
 /// `from` depends on `to`, each a phase or a sprint.
 fn crossings(plan: &mut Foreign, places: [&Node; 2], index: &Index<'_>, findings: &mut Findings) {
     let listed = places[0].any(&CROSS).or_else(|| places[1].any(&CROSS));
+    let mut members: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (place, step) in plan.draft.steps.iter().enumerate() {
+        let group = step.group.as_ref().map(|group| group.value.to_string());
+        for name in step.id.iter().map(ToString::to_string).chain(group) {
+            members.entry(name).or_default().push(place);
+        }
+    }
+    let mut left = NEEDS_MAX;
     for crossing in listed.and_then(Node::as_list).unwrap_or_default() {
         let (Some(from), Some(to)) = (crossing.text(&["from"]), crossing.text(&["to"])) else {
             let hint = "write {\"from\": \"…\", \"to\": \"…\"}";
@@ -275,44 +315,42 @@ fn crossings(plan: &mut Foreign, places: [&Node; 2], index: &Index<'_>, findings
                 continue;
             }
         };
-        let meant = index.find(&from);
-        if meant.is_none() {
-            let message = format!("unknown sprint or phase {}", shown(&from));
-            findings.add(at, message, "name the id of one in this file");
-        }
-        for step in &mut plan.draft.steps {
-            let is_from = match &meant {
-                Some(Meant::Step(id)) => step.id.as_ref() == Some(id),
-                Some(Meant::Group(id)) => step.group.as_ref().is_some_and(|own| own.value == *id),
-                None => false,
-            };
-            if is_from {
-                step.needs.push(Located { at, value: value.clone() });
+        let from = match index.find(&from) {
+            Some(Meant::Step(id)) => id.to_string(),
+            Some(Meant::Group(group)) => group.to_string(),
+            None => {
+                let message = format!("unknown sprint or phase {}", shown(&from));
+                findings.add(at, message, "name the id of one in this file");
+                continue;
             }
+        };
+        let from = members.get(&from).map_or(&[][..], Vec::as_slice);
+        left = left.saturating_sub(from.len());
+        if left == 0 {
+            let message = format!("more than {NEEDS_MAX} needs follow from these dependencies");
+            return findings.add(at, message, "name phases instead of sprints");
+        }
+        for place in from {
+            plan.draft.steps[*place].needs.push(Located { at, value: value.clone() });
         }
     }
 }
 
 fn prompt(unit: &Unit<'_>, about: &About<'_>, title: &str) -> String {
-    let around = unit.around.as_ref().map(|(node, _)| {
-        let name = ["phase", "sprint"].iter().find_map(|kind| title_of(node, kind));
-        let description = node.text(&["description", "goal"]);
-        [name, description].into_iter().flatten().collect::<Vec<_>>().join(". ")
-    });
     let file = unit.around.as_ref().and_then(|(node, _)| node.text(&["file"]));
     let file = file.or_else(|| about.epic.text(&["overviewFile", "overview_file"]));
     let parts = unit.node.list(&["subtasks"]).iter().filter_map(words_of).collect::<Vec<_>>();
     Prompt::new(title)
         .text("Details", Some(&unit.node.outline(&TOLD)))
         .list("Parts", &parts)
-        .text("Part of", around.as_deref())
+        .text("Part of", unit.about.as_deref())
         .text("Epic", Some(&about.name))
-        .text("Described in", file.as_deref())
+        .about("Described in", file.as_deref())
         .finish()
 }
 
 fn state_of(plan: &mut Foreign, id: &StepId, node: &Node, findings: &mut Findings) {
-    let Some(status) = node.get("status") else {
+    let Some(status) = node.raw("status") else {
         return plan.place_status(id, node);
     };
     plan.place(id, Part::Whole, status.span.clone(), Style::Sprint);

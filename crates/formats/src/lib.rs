@@ -2,17 +2,23 @@
 //! file's name become a plan, what the file says of progress, and findings with their lines; progress
 //! goes back into the same bytes. Nothing else is touched.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use piton_core::event::Found;
+use piton_core::ids::StepId;
+use piton_core::limits::PLAN_STEPS_MAX;
 use piton_core::plan::{Plan, PlanFormat, PlanSource};
 
 pub use convert::converted;
 pub use fields::{Fields, Keys};
+pub use memory::{ATTEMPTS_FILE, COMMITS_FILE, Remembered};
 pub use native::agents;
+pub use progress::Progress;
 pub use source::{Finding, PlanError, Severity};
 pub use value::Located;
-pub use write::{ByHand, Marks, Progress, Written};
+pub use work_names::{PLAN_FILES, SPEC_FOLDERS, WorkNames, work_names};
+pub use write::{ByHand, Marks, Written};
 
 use draft::{Foreign, Place, Style};
 use source::{Findings, Source};
@@ -26,13 +32,16 @@ mod draft;
 mod epic;
 mod fields;
 mod lines;
+mod memory;
 mod native;
 mod prodigy;
+mod progress;
 mod source;
 mod specification;
 mod task_list;
 mod tug;
 mod value;
+mod work_names;
 mod write;
 
 /// How a file is to be read.
@@ -55,6 +64,8 @@ pub struct Reading {
     pub counts: Counts,
     source: Source,
     places: Vec<Place>,
+    /// Names of other tools' steps.
+    names: BTreeMap<String, StepId>,
 }
 
 /// How much a file holds.
@@ -67,17 +78,30 @@ pub struct Counts {
     pub questions: usize,
 }
 
+impl Reading {
+    /// The step that another tool calls so.
+    fn step_named(&self, name: &str) -> Option<StepId> {
+        self.names.get(name).cloned()
+    }
+
+    /// What another tool calls each step.
+    fn foreign_names(&self) -> BTreeMap<&StepId, &str> {
+        self.names.iter().map(|(name, step)| (step, name.as_str())).collect()
+    }
+}
+
 /// Reads a plan in any format.
 pub fn read(bytes: &[u8], hint: &Hint<'_>) -> Result<Reading, PlanError> {
     let source = Source::new(bytes).map_err(|finding| PlanError { findings: vec![finding] })?;
     let mut findings = Findings::default();
     let read = read_text(&source, hint, &mut findings);
     match read {
-        Some((format, plan, foreign)) if findings.is_sound() => {
+        Some((format, plan, mut foreign)) if findings.is_sound() => {
             let counts = counts(&plan, foreign.questions);
             let warnings = source.locate(findings);
+            let names = foreign.names();
             let Foreign { found, places, .. } = foreign;
-            Ok(Reading { format, plan, found, warnings, counts, source, places })
+            Ok(Reading { format, plan, found, warnings, counts, source, places, names })
         }
         _ => Err(PlanError { findings: source.locate(findings) }),
     }
@@ -153,6 +177,11 @@ fn read_text(
         let message = format!("no step is found in this file, read as {}", format.as_str());
         findings.add(0, message, "check the file, or name its format with --format");
     }
+    if let Some(first_too_many) = foreign.draft.steps.get(PLAN_STEPS_MAX) {
+        let message = format!("the plan has more than {PLAN_STEPS_MAX} steps");
+        findings.add(first_too_many.at, message, "split the plan into smaller ones");
+        return None;
+    }
     if syntax == Syntax::Yaml && !source.text.trim_start().starts_with(['{', '[']) {
         // A key more in a block is a line more.
         let adds_key = |place: &Place| matches!(place.style, Style::NoStatus | Style::NoTime(_));
@@ -220,6 +249,7 @@ fn structured(root: &Node, syntax: Syntax) -> PlanFormat {
     let has = |key: &str| root.get(key).is_some();
     match syntax {
         _ if has("plan") || has("step") || syntax == Syntax::Toml => {}
+        _ if prodigy::is_session(root) => return PlanFormat::Prodigy,
         _ if epic::is_epic(root) => return PlanFormat::Epic,
         _ if auto_claude::is_plan(root) => return PlanFormat::AutoClaude,
         _ if prodigy::is_workflow(root) => return PlanFormat::Prodigy,

@@ -116,10 +116,10 @@ pub(crate) fn task<'a>(line: &Line<'a>) -> Option<Task<'a>> {
 }
 
 /// The text with every box empty: progress is no part of what is to be done.
-pub(crate) fn unticked(text: &str) -> String {
+pub(crate) fn unticked(text: &str, fences: Fences) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut at = 0;
-    for line in lines(text, Fences::All).filter(|line| !line.is_code) {
+    for line in lines(text, fences).filter(|line| !line.is_code) {
         if let Some(task) = task(&line) {
             plain.push_str(&text[at..task.tick.start]);
             plain.push(' ');

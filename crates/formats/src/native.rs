@@ -38,8 +38,11 @@ enum DefaultAgent {
     Named(AgentName),
 }
 
-const FILE: Keys =
-    Keys { known: &["plan", "inputs", "group", "agent", "locks", "loop", "step"], later: LATER };
+/// `$schema` is for editors.
+const FILE: Keys = Keys {
+    known: &["$schema", "plan", "inputs", "group", "agent", "locks", "loop", "step"],
+    later: LATER,
+};
 const PLAN: Keys = Keys {
     known: &[
         "name",

@@ -2,9 +2,12 @@
 //! parts of a script. What a plan cannot say (a condition, items that are only known at run time) is a
 //! finding at its line.
 
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use piton_core::limits::{RETRIES_MAX, TIMEOUT_MAX};
+use piton_core::event::FoundState;
+use piton_core::limits::{PLAN_STEPS_MAX, RETRIES_MAX, TIMEOUT_MAX};
 use piton_core::plan::{Work, shown};
 
 use crate::draft::{DraftStep, Foreign};
@@ -13,6 +16,8 @@ use crate::source::Findings;
 use crate::value::{Key, Node, Value};
 use crate::{Hint, Located};
 
+/// The most bytes that the steps of a workflow may have together.
+const EXPANDED_MAX: usize = 32 << 20;
 const KINDS: [&str; 7] = ["claude", "shell", "test", "foreach", "write_file", "analyze", "name"];
 
 /// Whether a file is a workflow, by its keys.
@@ -33,10 +38,81 @@ pub(crate) fn is_workflow(root: &Node) -> bool {
     }
 }
 
+/// Whether a file is the state of a session's worktree.
+pub(crate) fn is_session(root: &Node) -> bool {
+    ["session_id", "worktree_name", "branch", "iterations"]
+        .iter()
+        .all(|key| root.get(key).is_some())
+}
+
+/// The commands of an iteration of a session.
+const SESSION: [&str; 3] = ["mmm-code-review", "mmm-implement-spec", "mmm-lint"];
+/// The most iterations of a session that are followed.
+const ITERATIONS_MAX: usize = 100;
+
+/// A session that was interrupted: the commands of every iteration, as far as its state says that they ran.
+fn session(root: &Node, findings: &mut Findings) -> Foreign {
+    let text = |keys: &[&str]| root.text(keys).unwrap_or_default();
+    let mut plan = Foreign::named(&text(&["worktree_name"]));
+    plan.draft.base = Some(text(&["branch"]));
+    let number = |node: Option<&Node>| {
+        node.and_then(Node::words).and_then(|words| words.parse::<usize>().ok()).unwrap_or(0)
+    };
+    let iterations = root.get("iterations");
+    let completed = number(iterations.and_then(|node| node.get("completed")));
+    let last = root.get("last_checkpoint");
+    let at_work = number(last.and_then(|last| last.get("iteration"))).max(completed + 1);
+    let max =
+        number(iterations.and_then(|node| node.get("max"))).clamp(1, ITERATIONS_MAX).max(completed);
+    let command = last.and_then(|last| last.text(&["last_command"])).unwrap_or_default();
+    let reached = SESSION.iter().position(|name| command.trim_start_matches('/').starts_with(name));
+    let spec = last.and_then(|last| last.text(&["last_spec_id"]));
+    let status = text(&["status"]);
+    let is_over = matches!(status.as_str(), "completed" | "merged" | "cleaned_up");
+    let mut before: Option<String> = None;
+    for (place, name) in (0..max * SESSION.len()).map(|n| (n, SESSION[n % SESSION.len()])) {
+        let iteration = place / SESSION.len() + 1;
+        let position = (iteration, place % SESSION.len());
+        let id = plan.name(&format!("iteration-{iteration}-{name}"));
+        let known =
+            spec.as_ref().filter(|_| position == (at_work, 1)).map(|spec| format!(" {spec}"));
+        let prompt = format!("/{name}{}", known.unwrap_or_default());
+        let mut step =
+            DraftStep::prompted(root.at(), &format!("{name}, iteration {iteration}"), prompt);
+        step.needs = before.into_iter().map(|value| Located { at: root.at(), value }).collect();
+        before = Some(id.to_string());
+        plan.add(&id, step);
+        let state = match position.cmp(&(at_work, reached.unwrap_or(0))) {
+            _ if is_over => FoundState::Completed { commit: None },
+            Ordering::Less => FoundState::Completed { commit: None },
+            Ordering::Equal if status == "failed" => {
+                FoundState::Failed { reason: root.text(&["error"]).unwrap_or(status.clone()) }
+            }
+            Ordering::Equal if reached.is_some() => FoundState::InProgress,
+            Ordering::Equal | Ordering::Greater => continue,
+        };
+        let why = root.text(&["interruption_type"]).filter(|_| state == FoundState::InProgress);
+        let found = plan.found(&id, state);
+        found.notes.extend(why.map(|why| format!("the session was interrupted ({why})")));
+    }
+    if status == "abandoned" {
+        findings.warn(
+            root.at(),
+            "the session was abandoned",
+            "start it again only if you want that",
+        );
+    }
+    plan
+}
+
 pub(crate) fn read(root: &Node, hint: &Hint<'_>, findings: &mut Findings) -> Foreign {
+    if is_session(root) {
+        return session(root, findings);
+    }
     let name = root.text(&["name"]).unwrap_or_else(|| stem(hint.path).to_owned());
     let plan = Foreign::named(&name);
-    let mut chain = Chain { plan, before: Vec::new(), root, uses_argument: false };
+    let mut chain =
+        Chain { plan, before: Vec::new(), root, uses_argument: false, left: EXPANDED_MAX };
     for key in ["imports", "extends", "template", "workflows", "profiles", "secrets", "env_files"] {
         if let Some(node) = root.get(key) {
             findings.warn(
@@ -81,10 +157,12 @@ struct Chain<'a> {
     before: Vec<String>,
     root: &'a Node,
     uses_argument: bool,
+    /// How many bytes its steps may still have: items multiply what is written once.
+    left: usize,
 }
 
 /// An item of a fan-out: variables by name.
-type Variables = Vec<(String, String)>;
+type Variables = BTreeMap<String, String>;
 
 impl Chain<'_> {
     fn all(&mut self, commands: &[Node], findings: &mut Findings) {
@@ -135,6 +213,9 @@ impl Chain<'_> {
         let start = self.before.clone();
         let mut ends = Vec::new();
         for item in items {
+            if self.left == 0 || self.plan.draft.steps.len() > PLAN_STEPS_MAX {
+                break;
+            }
             let mut variables = Variables::new();
             flatten("item", item, &mut variables);
             let mut after = start.clone();
@@ -160,6 +241,10 @@ impl Chain<'_> {
     ) -> Option<String> {
         let (node, is_shell) = self.work_of(command, findings)?;
         let text = node.words()?;
+        if self.left < text.len() {
+            return None;
+        }
+        let text_size = text.len();
         let title = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("command").trim();
         let title: String = title.chars().take(72).collect();
         let name =
@@ -176,9 +261,16 @@ impl Chain<'_> {
         };
         step.needs =
             after.iter().map(|need| Located { at: command.at(), value: need.clone() }).collect();
-        step.env.extend(variables.iter().cloned());
+        step.env.extend(variables.clone());
         for source in [self.root, command] {
             self.environment(&mut step, source, findings);
+        }
+        let env: usize = step.env.iter().map(|(name, value)| name.len() + value.len() + 64).sum();
+        self.left = self.left.saturating_sub(env + text_size + (after.len() + 1) * 64);
+        if self.left == 0 {
+            let message = format!("the workflow becomes more than {EXPANDED_MAX} bytes of steps");
+            findings.add(command.at(), message, "write fewer items, or shorter commands");
+            return None;
         }
         step.timeout = timeout(command, findings);
         self.options(&mut step, command, findings);
@@ -357,7 +449,7 @@ fn renamed(text: &str, variables: &Variables) -> String {
     let mut renamed = String::new();
     for (index, part) in text.split("${").enumerate() {
         let name = part.split_once('}').map(|(name, rest)| (name.replace(['.', '-'], "_"), rest));
-        match name.filter(|(name, _)| variables.iter().any(|(known, _)| known == name)) {
+        match name.filter(|(name, _)| variables.contains_key(name)) {
             Some((name, rest)) if index > 0 => renamed.push_str(&format!("${{{name}}}{rest}")),
             _ if index > 0 => renamed.push_str(&format!("${{{part}")),
             _ => renamed.push_str(part),

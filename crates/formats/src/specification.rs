@@ -12,8 +12,8 @@ use piton_core::time::timestamp;
 
 use crate::draft::{DraftStep, Foreign, Part, Style, item};
 use crate::lines::{Fences, Heading, cells, heading, is_separator, lines, stem};
+use crate::progress::Progress;
 use crate::source::Findings;
-use crate::write::Progress;
 use crate::{Hint, Located};
 
 /// The phases, in their order, with what is to be done.
@@ -81,16 +81,33 @@ pub(crate) fn read(text: &str, hint: &Hint<'_>, findings: &mut Findings) -> Fore
     }
     let stale = field("Priority Loop State", "Stale Count");
     number(&stale, 3, findings);
+    let mut asked = Vec::new();
     for section in ["Unified Pending Questions", "Pending Questions"] {
         for row in tables.get(section).into_iter().flatten() {
-            let Some((span, status)) = row.get("status") else { continue };
+            let Some((_, status)) = row.get("status") else { continue };
             if matches!(status.trim_matches('`'), "pending" | "awaiting_answer") {
                 plan.questions += 1;
-                let question = row.get("question").map_or("", |(_, text)| *text);
-                let message = format!("a question waits for an answer: {}", shown(question));
-                findings.warn(span.start, message, "answer it in the file, or when the step asks");
+                let text = |name: &str| row.get(name).map_or("", |(_, text)| *text);
+                let options = match text("options") {
+                    "" | "-" | "—" => String::new(),
+                    options => format!(" ({options})"),
+                };
+                asked.push(format!("{}: {}{options}", text("id"), text("question")));
             }
         }
+    }
+    let clarify = plan.step_of(PHASES[CLARIFY].0).cloned();
+    let is_begun = iteration.is_some() || stale.is_some();
+    if let Some(found) =
+        clarify.filter(|_| is_begun || !asked.is_empty()).and_then(|step| plan.open_found(&step))
+    {
+        let count = |name: &str, cell: &Option<(std::ops::Range<usize>, &str)>| {
+            cell.as_ref().map(|(_, text)| format!("{name} {text}"))
+        };
+        let counts = [count("iteration", &iteration), count("stale count", &stale)];
+        let counts: Vec<String> = counts.into_iter().flatten().collect();
+        found.notes.extend((!counts.is_empty()).then(|| counts.join(", ")));
+        found.question = (!asked.is_empty()).then(|| asked.join("\n"));
     }
     plan
 }

@@ -3,9 +3,10 @@
 
 use piton_core::event::FoundState;
 use piton_core::ids::{ItemRef, SubstepId};
+use piton_core::limits::STEP_SUBSTEPS_MAX;
 
 use crate::Hint;
-use crate::draft::{DraftStep, DraftSubstep, Foreign, Part, Style, item, label, slug};
+use crate::draft::{DraftStep, DraftSubstep, Foreign, Part, Style, context_of, item, label, slug};
 use crate::lines::{Fences, Line, Task, heading, lines, stem, task, unticked, width};
 use crate::source::Findings;
 
@@ -24,6 +25,9 @@ pub(crate) fn read(text: &str, hint: &Hint<'_>, findings: &mut Findings) -> Fore
     let (name, entries) = entries(text);
     let mut plan = Foreign::named(&name.unwrap_or_else(|| stem(hint.path).to_owned()));
     for entry in entries {
+        if plan.is_full() {
+            break;
+        }
         step(&mut plan, entry, findings);
     }
     plan
@@ -86,10 +90,10 @@ fn step(plan: &mut Foreign, entry: Entry<'_>, findings: &mut Findings) {
     let mut prompt = task.text.to_owned();
     if !text.trim().is_empty() {
         prompt.push_str("\n\n");
-        prompt.push_str(unticked(&text).trim_end());
+        prompt.push_str(unticked(&text, Fences::All).trim_end());
     }
     if let Some(context) = context {
-        prompt.push_str(&format!("\n\nThis is a part of: {context}"));
+        prompt.push_str(&format!("\n\nThis is a part of: {}", context_of(&context)));
     }
     let mut step = DraftStep::prompted(at, task.text, prompt);
     step.group = group.map(|value| crate::Located { at, value });
@@ -99,6 +103,7 @@ fn step(plan: &mut Foreign, entry: Entry<'_>, findings: &mut Findings) {
     for (at, part) in parts {
         let is_done = matches!(part.mark, 'x' | 'X');
         open += usize::from(!is_done);
+        let is_full = substeps.len() > STEP_SUBSTEPS_MAX;
         match substeps.last_mut() {
             Some(last) if part.indent > first => {
                 let last: &mut DraftSubstep = last;
@@ -108,6 +113,8 @@ fn step(plan: &mut Foreign, entry: Entry<'_>, findings: &mut Findings) {
                 plan.place(&id, Part::Item(item.clone()), part.tick, Style::Tick);
                 done_items.extend(is_done.then_some(item));
             }
+            // One more than may be is a mistake already.
+            _ if is_full => {}
             _ => {
                 let substep = substep_id(part.text, &substeps);
                 plan.place(&id, Part::Substep(substep.clone()), part.tick, Style::Tick);

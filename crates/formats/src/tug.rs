@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use piton_core::event::FoundState;
 use piton_core::ids::{ItemRef, StepId};
-use piton_core::limits::STEP_ITEMS_MAX;
+use piton_core::limits::{PLAN_STEPS_MAX, STEP_ITEMS_MAX, STEP_SUBSTEPS_MAX};
 use piton_core::plan::shown;
 
-use crate::draft::{DraftStep, DraftSubstep, Foreign, Part, Style, item, label};
+use crate::draft::{DraftStep, DraftSubstep, Foreign, Part, Style, context_of, item, label};
 use crate::lines::{
     Fences, Heading, Line, anchor, cells, heading, is_separator, lines, stem, task, unticked,
 };
@@ -66,7 +66,9 @@ pub(crate) fn read(text: &str, hint: &Hint<'_>, findings: &mut Findings) -> Fore
     let file = File::scan(text, findings);
     let title = file.title.unwrap_or_else(|| stem(hint.path));
     let mut plan = Foreign::named(title);
-    let sections = nested(file.sections);
+    let mut sections = nested(file.sections);
+    // One more than may be is a mistake already.
+    sections.truncate(PLAN_STEPS_MAX + 1);
     for (step, _) in &sections {
         plan.name(&step.anchor);
     }
@@ -117,17 +119,19 @@ impl<'a> File<'a> {
                 findings.add(line.at + place, message, "give one of them another name");
             }
             if let Some(heading) = heading(line.text) {
-                in_ledger = (heading.anchor == Some("step-status-ledger")
-                    || heading.title.eq_ignore_ascii_case("step status ledger"))
-                .then(Vec::new);
-                if let Some(section) = section(&line) {
+                let section = section(&line);
+                let is_ledger = heading.anchor == Some("step-status-ledger")
+                    || heading.title.eq_ignore_ascii_case("step status ledger");
+                in_ledger = (is_ledger && section.is_none()).then(Vec::new);
+                if let Some(section) = section {
                     file.end(line.at);
                     file.sections.push(section);
                     (kind, open) = (Kind::Task, true);
                     continue;
                 }
                 let level = file.sections.last().map_or(0, |step| step.level);
-                if open && heading.level <= level {
+                // Progress is no part of a step.
+                if open && (heading.level <= level || in_ledger.is_some()) {
                     file.end(line.at);
                     open = false;
                 }
@@ -300,16 +304,20 @@ fn prefix(kind: Kind) -> &'static str {
 /// one.
 fn nested(sections: Vec<Section<'_>>) -> Vec<(Section<'_>, Vec<Section<'_>>)> {
     let mut steps: Vec<(Section<'_>, Vec<Section<'_>>)> = Vec::new();
+    let mut last: BTreeMap<&str, usize> = BTreeMap::new();
     for mut section in sections {
         let whole = section.number.split('.').next().unwrap_or_default();
-        let parent = steps.iter_mut().rev().find(|(step, _)| step.number == whole);
+        let parent = last.get(whole).and_then(|place| steps.get_mut(*place));
         match parent {
             Some((step, _)) if section.number == whole && section.title == "Summary" => {
                 step.items.append(&mut section.items);
                 step.end = step.end.max(section.end);
             }
             Some((_, parts)) if section.number != whole => parts.push(section),
-            _ => steps.push((section, Vec::new())),
+            _ => {
+                last.insert(section.number, steps.len());
+                steps.push((section, Vec::new()));
+            }
         }
     }
     steps
@@ -346,7 +354,7 @@ fn add(
         findings.warn(step.at, message, "make several steps of it");
     }
     draft.items = items(plan, &id, None, step, &mut left, &mut done.0);
-    for part in parts {
+    for part in parts.iter().take(STEP_SUBSTEPS_MAX + 1) {
         let substep = substep_id(&part.anchor, &draft.substeps);
         let name = Some(&substep);
         let before = done.0.len();
@@ -391,15 +399,15 @@ fn items(
 
 /// The section as it stands, below what the plan is about.
 fn prompt(about: &Prologue<'_>, step: &Section<'_>, parts: &[Section<'_>]) -> String {
-    let mut prompt = format!("Plan: {}\n", about.title);
+    let mut prompt = format!("Plan: {}\n", context_of(about.title));
     if let Some(purpose) = about.purpose {
-        prompt.push_str(&format!("Purpose: {purpose}\n"));
+        prompt.push_str(&format!("Purpose: {}\n", context_of(purpose)));
     }
     // With a summary behind them, the step's own text has its parts.
     let rest = parts.iter().filter(|part| part.at >= step.end);
     for section in std::iter::once(step).chain(rest) {
         let text = about.text[section.at..section.end.min(about.text.len())].trim_end();
-        let text = unticked(text.trim_end_matches("---").trim_end());
+        let text = unticked(text.trim_end_matches("---").trim_end(), Fences::Backticks);
         prompt.push_str(&format!("\n{text}\n"));
     }
     prompt
@@ -412,12 +420,16 @@ fn ledger(
     sections: &[(Section<'_>, Vec<Section<'_>>)],
     findings: &mut Findings,
 ) {
+    let mut titles: BTreeMap<&str, &str> = BTreeMap::new();
+    for (step, _) in sections {
+        titles.entry(step.title).or_insert(&step.anchor);
+    }
+    let known = plan.found.iter().enumerate();
+    let mut found: BTreeMap<StepId, usize> =
+        known.map(|(place, found)| (found.step.step.clone(), place)).collect();
     for row in rows {
         let name = row.step.trim_matches('`').trim_start_matches('#');
-        let by_title = || {
-            let (step, _) = sections.iter().find(|(step, _)| row.title == Some(step.title))?;
-            plan.step_of(&step.anchor)
-        };
+        let by_title = || plan.step_of(titles.get(row.title?)?);
         let known = plan.step_of(name).or_else(by_title).cloned();
         let (span, raw) = row.status.clone();
         let Some(id) = known else {
@@ -442,9 +454,10 @@ fn ledger(
         if let Some((span, _)) = &row.commit {
             plan.place(&id, Part::Whole, span.clone(), Style::Commit);
         }
-        match plan.found.iter_mut().find(|found| found.step.step == id) {
-            Some(found) => found.state = state,
+        match found.get(&id) {
+            Some(place) => plan.found[*place].state = state,
             None if state != FoundState::Pending => {
+                found.insert(id.clone(), plan.found.len());
                 plan.found(&id, state);
             }
             None => {}

@@ -115,6 +115,11 @@ impl Node {
         }
     }
 
+    /// What stands under `key`, be it null.
+    pub(crate) fn raw(&self, key: &str) -> Option<&Node> {
+        self.as_table()?.get(key)
+    }
+
     /// The value under `key` that is not null.
     pub(crate) fn get(&self, key: &str) -> Option<&Node> {
         self.as_table()?.get(key).filter(|node| node.value != Value::Null)

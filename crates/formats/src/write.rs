@@ -2,28 +2,17 @@
 //! stand, and everything else stays to the byte. What somebody changed there by hand since is left as it is
 //! and named.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use piton_core::event::FoundState;
-use piton_core::ids::{ItemRef, StepId, SubstepId};
-use piton_core::time::{Millis, timestamp};
+use piton_core::ids::StepId;
+use piton_core::time::timestamp;
 
 use crate::Reading;
 use crate::draft::{Part, Place, Style};
+use crate::progress::{Progress, Steps};
 use crate::source::Edit;
 use crate::specification;
-
-/// How far a step is, to be written back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Progress {
-    pub step: StepId,
-    pub state: FoundState,
-    pub items: Vec<ItemRef>,
-    pub substeps: Vec<SubstepId>,
-    /// When it was first begun, and since when it is so.
-    pub started: Option<Millis>,
-    pub since: Option<Millis>,
-}
 
 /// What every place of a file says, by its name.
 pub type Marks = BTreeMap<String, String>;
@@ -44,21 +33,6 @@ pub struct ByHand {
     pub says: FoundState,
 }
 
-impl Progress {
-    /// Whether a part is done: all of a completed step are.
-    fn is_done(&self, part: &Part) -> bool {
-        matches!(self.state, FoundState::Completed { .. })
-            || match part {
-                Part::Whole => false,
-                Part::Substep(substep) => self.substeps.contains(substep),
-                Part::Item(item) => {
-                    let within = item.substep.as_ref();
-                    self.items.contains(item) || within.is_some_and(|id| self.substeps.contains(id))
-                }
-            }
-    }
-}
-
 impl Reading {
     /// Whether the file has a place for progress.
     pub fn has_places(&self) -> bool {
@@ -73,6 +47,7 @@ impl Reading {
     /// The file with this progress in it. A place that says neither what piton knew there nor what it would
     /// write is somebody's: it stays.
     pub fn written(&self, progress: &[Progress], known: &[Marks]) -> Written {
+        let progress = &Steps::new(progress);
         let mut edits: Vec<(&Place, String)> = Vec::new();
         let mut by_hand: Vec<ByHand> = Vec::new();
         for (name, place) in self.named_places() {
@@ -131,11 +106,12 @@ impl Reading {
     }
 
     /// The times of what is edited: a status and its time change together.
-    fn times(&self, progress: &[Progress], edits: &[(&Place, String)]) -> Vec<Edit> {
+    fn times(&self, progress: &Steps<'_>, edits: &[(&Place, String)]) -> Vec<Edit> {
+        let statuses = edits.iter().filter(|(place, _)| place.style == Style::Status);
+        let edited: BTreeSet<&StepId> =
+            statuses.filter_map(|(place, _)| place.step.as_ref()).collect();
         let is_edited = |step: &Option<StepId>| match step {
-            Some(_) => {
-                edits.iter().any(|(place, _)| place.step == *step && place.style == Style::Status)
-            }
+            Some(step) => edited.contains(step),
             None => !edits.is_empty(),
         };
         let mut added: BTreeMap<usize, String> = BTreeMap::new();
@@ -172,11 +148,11 @@ impl Reading {
 }
 
 /// A time as JSON has it; none where there is nothing to say.
-fn time_of(place: &Place, key: &str, progress: &[Progress]) -> Option<String> {
+fn time_of(place: &Place, key: &str, progress: &Steps<'_>) -> Option<String> {
     let time = match &place.step {
-        None => progress.iter().filter_map(|step| step.since).max(),
+        None => progress.all.iter().filter_map(|step| step.since).max(),
         Some(step) => {
-            let step = progress.iter().find(|own| own.step == *step)?;
+            let step = progress.of(step)?;
             match key {
                 "started_at" => step.started,
                 "completed_at" if !step.is_done(&Part::Whole) => {
@@ -190,18 +166,18 @@ fn time_of(place: &Place, key: &str, progress: &[Progress]) -> Option<String> {
 }
 
 /// What a place says from now on; `None` where it stays as it is.
-fn text_of(place: &Place, progress: &[Progress], old: &str) -> Option<String> {
+fn text_of(place: &Place, progress: &Steps<'_>, old: &str) -> Option<String> {
     if let Style::Field(name) = place.style {
-        let new = specification::field(name, progress)?;
+        let new = specification::field(name, progress.all)?;
         let plain = old.trim_matches('`');
         return (plain != new).then(|| old.replace(plain, &new)).filter(|_| !plain.is_empty());
     }
     if let Style::Overall(key) = place.style {
-        let (word, aliases) = overall(key, progress)?;
+        let (word, aliases) = overall(key, progress.all)?;
         let plain = old.trim_matches('"');
         return (plain != word && !aliases.contains(&plain)).then(|| format!("\"{word}\""));
     }
-    let step = progress.iter().find(|step| Some(&step.step) == place.step.as_ref())?;
+    let step = progress.of(place.step.as_ref()?)?;
     let is_done = step.is_done(&place.part);
     let new = match place.style {
         // Only done or not: other signs would break what shows the list elsewhere.

@@ -12,7 +12,7 @@ use piton_core::limits::PLAN_BYTES_MAX;
 use piton_core::plan::{Need, Plan, PlanFormat, Work};
 use piton_core::time::Millis;
 use piton_formats::{
-    Finding, Hint, Progress, Reading, Written, compat_counts, converted, read, repaired,
+    Finding, Hint, Progress, Reading, Remembered, Written, compat_counts, converted, read, repaired,
 };
 use proptest::prelude::*;
 
@@ -81,10 +81,13 @@ fn described(name: &str, bytes: &[u8]) -> String {
             writeln!(text, "  {}: {} {:?}", substep.id, substep.title, substep.items).unwrap();
         }
     }
-    for Found { step, state, items, substeps } in &reading.found {
+    for Found { step, state, items, substeps, question, notes } in &reading.found {
         let items = items.iter().map(ToString::to_string).collect::<Vec<_>>();
         let substeps = substeps.iter().map(ToString::to_string).collect::<Vec<_>>();
         writeln!(text, "\nfound {step}: {state:?} {items:?} {substeps:?}").unwrap();
+        for line in question.iter().chain(notes) {
+            writeln!(text, "  {}", line.replace('\n', "\n  ")).unwrap();
+        }
     }
     findings(&mut text, &reading.warnings);
     text
@@ -117,6 +120,7 @@ fn every_format_is_read_with_its_traps() {
         "prodigy/plain.yml",
         "prodigy/conditional.yml",
         "prodigy/mapreduce.yml",
+        "prodigy/session.json",
         "spec/index.md",
     ];
     for name in names {
@@ -297,9 +301,71 @@ fn progress_is_written_where_it_stands() {
         // And back: what was there is there again, but for words that mean the same.
         let back = written(&again, &FoundState::Pending).unwrap();
         let fresh = read(&back, &Hint { path: name, format: None }).unwrap();
-        assert_eq!((fresh.plan, fresh.found), (reading.plan, vec![]), "{name}");
+        assert_eq!(fresh.plan, reading.plan, "{name}");
+        assert!(fresh.found.iter().all(|found| found.state == FoundState::Pending), "{name}");
     }
     insta::assert_snapshot!(text);
+}
+
+/// What Auto-Claude remembers beside a plan becomes what is known of its steps, and grows with what piton does.
+#[test]
+fn what_auto_claude_remembers_is_taken_over_and_kept_up() {
+    let plan = r#"{ "feature": "x", "subtasks": [
+      { "id": "a", "status": "completed" }, { "id": "b", "status": "pending" }, { "id": "c", "status": "pending" } ] }"#;
+    let attempts = r#"{
+  "subtasks": {
+    "b": {
+      "attempts": [
+        { "session": 1, "timestamp": "2025-12-20T10:00:00", "approach": "by hand", "success": false, "error": "no luck" }
+      ],
+      "status": "pending",
+      "own": 1.50
+    }
+  },
+  "stuck_subtasks": []
+}
+"#;
+    let later =
+        r#"{"subtasks": {"b": [{"timestamp": "t", "error": "no luck"}]}, "stuckSubtasks": []}"#;
+    let commits =
+        r#"{ "commits": [{ "hash": "964bc9a1", "subtask_id": "a" }], "last_good_commit": null }"#;
+    let hint = Hint { path: "implementation_plan.json", format: None };
+    let mut reading = read(plan.as_bytes(), &hint).unwrap();
+    reading.recall(Some(attempts.as_bytes()), Some(commits.as_bytes()));
+    let found = |reading: &Reading| {
+        let rows = reading.found.iter();
+        let rows = rows.map(|found| format!("{} {:?} {:?}", found.step, found.state, found.notes));
+        rows.collect::<Vec<_>>().join("\n")
+    };
+    insta::assert_snapshot!(found(&reading), @r#"
+    a Completed { commit: Some("964bc9a1") } []
+    b Pending ["an attempt at 2025-12-20T10:00:00 failed; approach: by hand; error: no luck"]
+    "#);
+    let ended = |step: &str, error: Option<&str>, commit: Option<&str>| Remembered {
+        step: StepId::new(step).unwrap(),
+        number: 2,
+        ended: Millis(0),
+        error: error.map(str::to_owned),
+        commit: commit.map(str::to_owned),
+    };
+    let all = [ended("b", None, Some("0123456789")), ended("c", Some("it \"broke\""), None)];
+    let text = |bytes: Option<Vec<u8>>| String::from_utf8(bytes.unwrap()).unwrap();
+    let written = text(reading.attempts_written(attempts.as_bytes(), &all));
+    insta::assert_snapshot!("attempts-remembered", written);
+    assert_eq!(reading.attempts_written(written.as_bytes(), &all), None, "once is enough");
+    let written = text(reading.commits_written(commits.as_bytes(), &all));
+    insta::assert_snapshot!("commits-remembered", written);
+    assert_eq!(reading.commits_written(written.as_bytes(), &all), None, "once is enough");
+    let written = text(reading.attempts_written(later.as_bytes(), &all));
+    insta::assert_snapshot!("attempts-remembered-later", written);
+    assert!(serde_json::from_str::<serde_json::Value>(&written).is_ok());
+    for damaged in
+        ["", "[]", "{", "{\"subtasks\": 1}", "{\"subtasks\": {\"b\": 1}, \"commits\": {}}"]
+    {
+        reading.recall(Some(damaged.as_bytes()), Some(damaged.as_bytes()));
+        reading.attempts_written(damaged.as_bytes(), &all);
+        reading.commits_written(damaged.as_bytes(), &all);
+    }
 }
 
 #[test]
@@ -365,7 +431,78 @@ fn mutated() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     })
 }
 
+/// JSON without what progress writes: all else has to stay.
+fn without_progress(value: serde_json::Value) -> serde_json::Value {
+    use serde_json::Value;
+    match value {
+        Value::Object(table) => {
+            let is_progress = |key: &str| {
+                let keys =
+                    ["status", "planStatus", "passes", "started_at", "completed_at", "updated_at"];
+                keys.contains(&key)
+            };
+            let kept = table.into_iter().filter(|(key, _)| !is_progress(key));
+            Value::Object(kept.map(|(key, value)| (key, without_progress(value))).collect())
+        }
+        Value::Array(list) => Value::Array(list.into_iter().map(without_progress).collect()),
+        other => other,
+    }
+}
+
+/// The text without what progress writes.
+fn rest(bytes: &[u8]) -> String {
+    match serde_json::from_slice::<serde_json::Value>(bytes) {
+        Ok(value) => without_progress(value).to_string(),
+        Err(_) => {
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            let line = |line: &str| match line.trim_start().starts_with('|') {
+                // A row of a ledger, by its first two cells.
+                true => line.split('|').take(3).collect::<Vec<_>>().join("|"),
+                false => line
+                    .replace("[x]", "[ ]")
+                    .replace("[X]", "[ ]")
+                    .replace("[/]", "[ ]")
+                    .replace("[-]", "[ ]")
+                    .replace("[?]", "[ ]"),
+            };
+            text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+        }
+    }
+}
+
 proptest! {
+    /// Any progress, in any format: it reads as it was written, the plan is the same, and so is all the rest.
+    #[test]
+    fn progress_survives_its_way(name in prop::sample::select(WRITTEN.to_vec()), seed in any::<u64>()) {
+        let reading = reading(name);
+        let mut random = seed;
+        let states = [
+            FoundState::Pending,
+            FoundState::Completed { commit: None },
+            FoundState::InProgress,
+            FoundState::Failed { reason: "no".to_owned() },
+        ];
+        let mut progress = all_as(&reading, &FoundState::Pending);
+        for step in &mut progress {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            step.state = states[usize::try_from(random >> 62).unwrap()].clone();
+        }
+        let before = fixture(name);
+        let Written { bytes, by_hand } = reading.written(&progress, &[reading.marks()]);
+        prop_assert_eq!(by_hand, vec![]);
+        let after = bytes.unwrap_or_else(|| before.clone());
+        let again = read(&after, &Hint { path: name, format: None });
+        let again = again.map_err(|error| TestCaseError::fail(error.to_string()))?;
+        prop_assert_eq!(&again.plan, &reading.plan);
+        prop_assert_eq!(rest(&after), rest(&before));
+        prop_assert_eq!(again.written(&progress, &[again.marks()]).bytes, None);
+        for step in &progress {
+            let found = again.found.iter().find(|found| found.step.step == step.step);
+            let is_done = found.is_some_and(|found| matches!(found.state, FoundState::Completed { .. }));
+            prop_assert_eq!(is_done, matches!(step.state, FoundState::Completed { .. }), "{}", step.step);
+        }
+    }
+
     /// Whatever is given: no panic; findings are in the file; what is read can be written and read again.
     #[test]
     fn any_change_of_a_plan_is_survived((name, bytes) in mutated()) {

@@ -98,7 +98,7 @@ kinds! {
     InTheWay, "E101", Failed, "something newer is in the way of undoing";
     JournalDamaged, "E102", Corrupt, "the journal of an act cannot be read";
     NotCleaned, "E103", Failed, "something could not be cleaned up";
-    Unconfirmed, "E104", NeedsPerson, "it removes something, and needs your agreement";
+    Unconfirmed, "E104", NeedsPerson, "it needs your agreement";
     UnfinishedRun, "E105", NeedsPerson, "the plan has an unfinished run: continue it or start fresh";
     NotPublished, "E106", Parked, "the output is not published yet";
     OpenOutputs, "E107", Failed, "the step has outputs to publish, or one is not what the plan requires";

@@ -14,6 +14,7 @@ mod by_hand;
 mod cli;
 mod describe;
 mod drive;
+mod found_work;
 mod hints;
 mod loops;
 mod next;

@@ -13,7 +13,7 @@ use piton_engine::config::{self, Flags, Layers};
 use piton_engine::error::EngineError;
 use piton_engine::git::shell::word;
 use piton_engine::opening;
-use piton_engine::opening::{NearRun, OpenAsk, OpenedRun, Unfinished};
+use piton_engine::opening::{NearRun, OpenAsk, OpenedRun, Start, Unended, Unfinished};
 use piton_engine::outside::claims::{self, ClaimName};
 use piton_engine::outside::outside_snapshots::{self, Kept};
 use piton_engine::project::Project;
@@ -24,6 +24,7 @@ use piton_engine::tidy::abandon::is_untouched;
 use serde_json::{Value, json};
 
 use crate::error::{Kind, Problem};
+use crate::found_work;
 use crate::hints::{About, NamedClaim};
 use crate::plan_drift::{self, OnChange};
 use crate::remedy::first_run;
@@ -375,13 +376,22 @@ pub(crate) fn run_of(
     }
 }
 
+/// A plan whose run is opened or found.
+pub(crate) struct PlanAsk<'a> {
+    pub(crate) plan: &'a Path,
+    pub(crate) how: &'a ReadAs,
+    pub(crate) inputs: BTreeMap<String, String>,
+    pub(crate) start: Start,
+}
+
 /// Opens a run of a plan without executing anything, or finds the unfinished one.
 pub(crate) fn open(
     ui: &Ui,
     project: &Project,
-    (plan, how, inputs): (&Path, &ReadAs, BTreeMap<String, String>),
+    ask: PlanAsk<'_>,
     (on_change, unfinished): (OnChange, Unfinished),
 ) -> Result<OpenedRun, Problem> {
+    let PlanAsk { plan, how, inputs, start } = ask;
     if inputs.is_empty()
         && unfinished == Unfinished::GoOn
         && let Some(log) = unchanged(project, plan)?
@@ -391,9 +401,14 @@ pub(crate) fn open(
     let layers = Layers::of_process(Some(project.git.main_root()));
     let settings = config::load(&layers, &Flags::default())?.settings;
     let plan = plan_file::read_plan(plan, how)?;
-    let opening = opening::prepare(project, OpenAsk { plan, inputs, settings })?;
+    let is_named = start != Start::Plan;
+    let mut opening = opening::prepare(project, OpenAsk { plan, inputs, settings, start })?;
     let store = project.store(Access::Create)?;
-    let near = opening::unended(&store, &opening)?.near;
+    let Unended { own, near } = opening::unended(&store, &opening)?;
+    if own.is_none() || unfinished == Unfinished::LeaveAside {
+        let wish = found_work::StartWish { is_named, auto_continue: false };
+        found_work::settle(ui, project, &mut opening, wish)?;
+    }
     let opened = opening::open(project, store, opening, unfinished)?;
     if let OpenedRun::New(_) = &opened {
         tell_same(ui, &near);
@@ -453,12 +468,9 @@ pub(crate) fn open_or_find(
             if let Some(log) = known {
                 return Ok(log);
             }
-            let opened = open(
-                ui,
-                project,
-                (plan, &ReadAs::default(), BTreeMap::new()),
-                (on_change, Unfinished::GoOn),
-            )?;
+            let (how, inputs, start) = (&ReadAs::default(), BTreeMap::new(), Start::Plan);
+            let ask = PlanAsk { plan, how, inputs, start };
+            let opened = open(ui, project, ask, (on_change, Unfinished::GoOn))?;
             let (OpenedRun::New(log) | OpenedRun::Existing(log) | OpenedRun::Changed(log, _)) =
                 opened;
             Ok(log)

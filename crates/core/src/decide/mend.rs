@@ -59,9 +59,8 @@ pub(super) fn decide_find(run: &Run, step: &StepRef) -> Result<Decided, Refusal>
         | Phase::Interrupted { .. }
         | Phase::Suspended { .. } => {}
     }
-    let state = FoundState::Completed { commit: None };
-    let (items, substeps) = (Vec::new(), Vec::new());
-    Ok(settled(run, step, one(Event::Found(Found { step: id(), state, items, substeps }))))
+    let found = Found::new(id(), FoundState::Completed { commit: None });
+    Ok(settled(run, step, one(Event::Found(found))))
 }
 
 pub(super) fn decide_skip(

@@ -43,6 +43,8 @@ pub struct Step {
     pub report: Report,
     pub outputs: Outputs,
     pub awaited: Option<AwaitedOutput>,
+    /// What the plan's file knew of earlier work on it.
+    pub notes: Vec<String>,
     /// What its attempts asked, oldest first.
     pub questions: Vec<Question>,
     pub history: Vec<PastAttempt>,
@@ -597,12 +599,28 @@ impl Step {
         self.void_questions();
         self.checklist.completed.extend(found.substeps.iter().cloned());
         self.checklist.marks.extend(found.items.iter().map(|item| (item.clone(), Mark::Done)));
+        self.notes.clone_from(&found.notes);
+        if let Some(text) = found.question.as_ref().filter(|_| !found.state.is_done()) {
+            self.questions.push(Question {
+                id: record.position.into(),
+                fence: record.position.into(),
+                text: text.clone(),
+                choices: Vec::new(),
+                about: None,
+                asked_at: record.at,
+                state: QuestionState::Open,
+            });
+        }
         let (at, held_back) = (record.at, None);
         self.phase = match &found.state {
             FoundState::Pending => return Some(()),
             FoundState::InProgress => {
                 let (cause, left_at) = (Cause::Unknown, Stage::Unstarted);
                 let evidence = "the plan file says that it is in progress".to_owned();
+                self.notes.push(
+                    "The plan file says that it was in progress: part of it may be done."
+                        .to_owned(),
+                );
                 let last = Interruption { cause, at, evidence, left_at };
                 Phase::Interrupted { last, inherited: Inherited::default(), held_back }
             }

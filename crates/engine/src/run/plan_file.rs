@@ -14,13 +14,14 @@ use piton_core::ids::{AgentName, Handle, Hash, Hashing};
 use piton_core::limits::PLAN_BYTES_MAX;
 use piton_core::plan::{self, Plan, PlanFormat, PlanStep, agent_of};
 use piton_core::run::Run;
-use piton_formats::{Counts, Finding, Hint, Marks};
+use piton_formats::{ATTEMPTS_FILE, COMMITS_FILE, Counts, Finding, Hint, Marks};
 use piton_store::RunKey;
 
 use crate::config::Settings;
 use crate::error::EngineError;
 use crate::project::Project;
 use crate::run::log::Log;
+use crate::run::preflight::program_in;
 use crate::run::runs::settings_of;
 use crate::trust::Trusted;
 
@@ -91,8 +92,12 @@ pub fn read_plan(path: &Path, how: &ReadAs) -> Result<PlanRead, EngineError> {
     // As it is called wherever it is named from: some formats have no other name for a plan.
     let full = canonical(path);
     let named = full.to_string_lossy();
-    let reading = piton_formats::read(&bytes, &Hint { path: &named, format: how.format })
+    let mut reading = piton_formats::read(&bytes, &Hint { path: &named, format: how.format })
         .map_err(|source| EngineError::Plan { path: path.to_owned(), source })?;
+    if reading.format == PlanFormat::AutoClaude {
+        let beside = |file: &str| plan_bytes(&full.with_file_name(file)).ok();
+        reading.recall(beside(ATTEMPTS_FILE).as_deref(), beside(COMMITS_FILE).as_deref());
+    }
     let marks = reading.marks();
     let mut plan = match &how.agent {
         Some(agent) => reading.plan.assigned(agent),
@@ -166,10 +171,14 @@ impl PlanRead {
         &self.bytes
     }
 
-    /// Where nobody was named for another tool's plan: the one agent that is configured.
+    /// Where nobody was named for another tool's plan: the one agent that is configured, else the one built-in
+    /// agent that is installed.
     pub fn assigned(mut self, settings: &Settings) -> PlanRead {
-        let mut agents = settings.agents.keys();
-        if let (None, Some(only), None) = (&self.agent, agents.next(), agents.next()) {
+        let known = match settings.agents.is_empty() {
+            true => installed(),
+            false => settings.agents.keys().cloned().collect(),
+        };
+        if let (None, [only]) = (&self.agent, known.as_slice()) {
             self.plan = Arc::new(Plan::clone(&self.plan).assigned(only));
         }
         self
@@ -208,6 +217,13 @@ impl PlanRead {
             plan,
         })
     }
+}
+
+/// The built-in agents whose program is in `PATH`.
+pub fn installed() -> Vec<AgentName> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let there = all_built_in().iter().filter(|(_, agent)| program_in(&path, &agent.command[0]));
+    there.map(|(name, _)| name.clone()).collect()
 }
 
 fn plan_bytes(path: &Path) -> Result<Vec<u8>, EngineError> {

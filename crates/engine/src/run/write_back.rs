@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use piton_core::event::{FoundState, Mark};
 use piton_core::ids::{Hash, Position, RunId, StepRef};
 use piton_core::plan::PlanFormat;
-use piton_core::run::{Phase, Run, Step};
+use piton_core::run::{Ending, Phase, Run, Step};
 use piton_core::view::HandChange;
-use piton_formats::{Hint, Marks, Progress, Reading, Written};
+use piton_formats::{
+    ATTEMPTS_FILE, COMMITS_FILE, Hint, Marks, Progress, Reading, Remembered, Written, work_names,
+};
 use piton_git::file::{private, write_flushed};
 use serde::{Deserialize, Serialize};
 
@@ -93,6 +95,7 @@ pub fn write_back(project: &Project, run: &Run) -> Result<Vec<HandChange>, Engin
     for copy in copies(project, run, &known) {
         let written = copy.reading.written(&progress, &copy.known);
         by_hand_in_own.get_or_insert_with(|| by_hand(&written));
+        remember_attempts(&copy, run)?;
         let Some(bytes) = written.bytes else { continue };
         let Ok(again) = read(&copy.path, &bytes, run) else { continue };
         // What is somebody's own stays as piton knew it before.
@@ -118,6 +121,46 @@ pub fn write_back(project: &Project, run: &Run) -> Result<Vec<HandChange>, Engin
         keep(project, id, &known)?;
     }
     Ok(by_hand_in_own.unwrap_or_default())
+}
+
+/// Adds what has ended to the files in which Auto-Claude remembers attempts and commits, where it has them.
+fn remember_attempts(copy: &Copied, run: &Run) -> Result<(), EngineError> {
+    if copy.reading.format != PlanFormat::AutoClaude {
+        return Ok(());
+    }
+    let ended: Vec<Remembered> =
+        run.steps().flat_map(|(step, _, state)| remembered(&step, state)).collect();
+    let (attempts, commits) =
+        (copy.path.with_file_name(ATTEMPTS_FILE), copy.path.with_file_name(COMMITS_FILE));
+    let written = |path: &Path, write: &dyn Fn(&[u8]) -> Option<Vec<u8>>| match fs::read(path)
+        .ok()
+        .and_then(|bytes| write(&bytes))
+    {
+        Some(bytes) => replace(path, &bytes)
+            .map_err(EngineError::io("what Auto-Claude remembers cannot be written")),
+        None => Ok(()),
+    };
+    written(&attempts, &|bytes| copy.reading.attempts_written(bytes, &ended))?;
+    written(&commits, &|bytes| copy.reading.commits_written(bytes, &ended))
+}
+
+/// The attempts at a step that came to an end.
+fn remembered(step: &StepRef, state: &Step) -> Vec<Remembered> {
+    let ended = state.history.iter().enumerate().filter_map(|(index, past)| {
+        let error = match &past.ending {
+            Ending::Completed => None,
+            Ending::Failed(why) => Some(why.to_string()),
+            Ending::Interrupted { cause, .. } => Some(format!("interrupted ({cause})")),
+            Ending::Displaced | Ending::Released | Ending::Suspended => return None,
+        };
+        let commit = match (&state.phase, &error) {
+            (Phase::Completed { commit, .. }, None) => commit.as_ref().map(ToString::to_string),
+            _ => None,
+        };
+        let (step, number, ended) = (step.step.clone(), index + 1, past.ended_at);
+        Some(Remembered { step, number, ended, error, commit })
+    });
+    ended.collect()
 }
 
 fn memory(project: &Project, run: RunId) -> PathBuf {
@@ -161,10 +204,9 @@ fn copies(project: &Project, run: &Run, known: &Memory) -> Vec<Copied> {
 /// Where a specification's files are beside its worktree.
 fn other_copies(project: &Project, run: &Run) -> Vec<PathBuf> {
     let within = Path::new(&run.opened.plan_path);
-    let Some(spec) = within.parent().and_then(Path::file_name) else { return Vec::new() };
     let root = project.git.main_root();
-    let worktrees = [".worktrees", ".auto-claude/worktrees", ".auto-claude/worktrees/tasks"];
-    let trees = worktrees.iter().map(|folder| root.join(folder).join(spec));
+    let names = work_names(PlanFormat::AutoClaude, &run.opened.plan_path);
+    let trees = names.folders.iter().map(|folder| root.join(folder));
     let paths = trees.chain([root.to_owned()]).map(|tree| tree.join(within));
     paths.filter(|path| path.is_file()).collect()
 }

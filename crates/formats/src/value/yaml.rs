@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 use piton_core::limits::NESTING_MAX;
+use piton_core::plan::shown;
 
 use super::{Key, Node, Table, Value};
 use crate::source::{Findings, Source};
 
-/// The most values that a file may have once its aliases are followed.
+/// The most values that a file may have once its aliases are followed; a long text counts as several.
 const VALUES_MAX: usize = 500_000;
+/// How many bytes of a text count as a value.
+const TEXT_WEIGHT: usize = 32;
 const RULES: &str = "check indentation and quotes; the rules are at https://yaml.org";
 
 /// The file as YAML.
@@ -78,8 +81,9 @@ impl Tree {
                     ScalarStyle::Plain => plain(&text),
                     _ => Value::Text(text.into_owned()),
                 };
-                self.made(range.start, 1)?;
-                self.add(Node { span: range, value }, anchor, 1)
+                let weight = 1 + range.len() / TEXT_WEIGHT;
+                self.made(range.start, weight)?;
+                self.add(Node { span: range, value }, anchor, weight)
             }
             Event::SequenceStart(_, anchor, _) => {
                 self.begin(range.start, anchor, Grown::List(Vec::new()))
@@ -186,7 +190,7 @@ fn insert(table: &mut Table, key: Key, node: Node, start: usize) -> Result<(), M
         return Ok(());
     }
     let at = key.at;
-    let message = format!("the key `{}` stands here twice", key.text);
+    let message = format!("the key {} stands here twice", shown(&key.text));
     match table.insert(key, node) {
         // What was merged stands before the table, and may be replaced.
         Some(old) if old.at() < start => Ok(()),

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::error::Problem;
 use crate::plan_drift::Accepting;
-use crate::target;
+use crate::target::{self, PlanAsk};
 use crate::text::{bold, count};
 use crate::typed::again;
 use crate::ui::Ui;
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
-    let plan = &args.begin.plan()?;
+    let plan = &args.begin.plan(ui)?;
     let given = args.begin.inputs()?;
     let project = verb::project()?;
     if !args.begin.is_fresh()
@@ -41,7 +41,8 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         return resume::finished(ui, &project, &log, Some(&again("--fresh")));
     }
     let how = (args.accepting.on_change(), args.begin.unfinished());
-    let (log, opened) = match target::open(ui, &project, (plan, &args.begin.how(), given), how)? {
+    let of = PlanAsk { plan, how: &args.begin.how(), inputs: given, start: args.begin.start() };
+    let (log, opened) = match target::open(ui, &project, of, how)? {
         OpenedRun::New(log) => (log, true),
         OpenedRun::Existing(log) | OpenedRun::Changed(log, _) => (log, false),
     };

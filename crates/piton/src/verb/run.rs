@@ -12,7 +12,7 @@ use piton_engine::Access;
 use piton_engine::config::{self, Flags, Layers, Loaded};
 use piton_engine::git::shell::word;
 use piton_engine::opening;
-use piton_engine::opening::{OpenAsk, OpenedRun, Unfinished};
+use piton_engine::opening::{OpenAsk, OpenedRun, Opening, Start, Unfinished};
 use piton_engine::project::Project;
 use piton_engine::run::log::Log;
 use piton_engine::run::plan_file::{self, PlanRead, ReadAs};
@@ -22,6 +22,7 @@ use piton_engine::trust::TrustList;
 
 use crate::drive::{Work, check_jobs, drive};
 use crate::error::{Kind, Problem};
+use crate::found_work;
 use crate::plan_drift::{self, OnChange};
 use crate::preflight;
 use crate::start;
@@ -74,7 +75,8 @@ pub(crate) struct Args {
 /// Which plan a run is begun of, and with what.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Begin {
-    /// The plan, a file inside the repository [default: plan.toml, here or above]
+    /// The plan: a file or folder inside the repository, or the name, number or words of a specification
+    /// [default: plan.toml, here or above]
     plan: Option<PathBuf>,
 
     #[command(flatten)]
@@ -83,6 +85,14 @@ pub(crate) struct Begin {
     /// Replace the value of one of the plan's inputs
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
+
+    /// Start from this branch, tag or commit, whatever the plan says
+    #[arg(long, value_name = "REV", conflicts_with = "worktree")]
+    base: Option<String>,
+
+    /// Start from what this worktree has, uncommitted files included
+    #[arg(long, value_name = "PATH")]
+    worktree: Option<PathBuf>,
 
     /// Start a new run; an unfinished one goes to the attic for 30 days
     #[arg(long, conflicts_with = "accept_plan")]
@@ -100,7 +110,7 @@ pub(crate) struct Reading {
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     format: Option<PlanFormat>,
 
-    /// Who does the steps of another tool's plan; needed where several agents are configured
+    /// Who does the steps of another tool's plan [default: the only agent that is configured or installed]
     #[arg(long, value_name = "NAME", value_parser = agent)]
     agent: Option<AgentName>,
 
@@ -117,8 +127,22 @@ impl Reading {
 }
 
 impl Begin {
-    pub(crate) fn plan(&self) -> Result<PathBuf, Problem> {
-        start::plan(self.plan.as_deref())
+    pub(crate) fn plan(&self, ui: &Ui) -> Result<PathBuf, Problem> {
+        let named =
+            self.plan.as_deref().map(|plan| found_work::plan_named(ui, plan)).transpose()?;
+        match named.flatten() {
+            Some(plan) => Ok(plan),
+            None => start::plan(self.plan.as_deref()),
+        }
+    }
+
+    /// Where the run begins.
+    pub(crate) fn start(&self) -> Start {
+        match (&self.base, &self.worktree) {
+            (Some(rev), _) => Start::Base(rev.clone()),
+            (None, Some(path)) => Start::Tree(path.clone()),
+            (None, None) => Start::Plan,
+        }
     }
 
     /// How the plan's file is read.
@@ -154,7 +178,7 @@ impl Begin {
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let given = args.begin.inputs()?;
-    let plan = &args.begin.plan()?;
+    let plan = &args.begin.plan(ui)?;
     // Before the repository is looked for: a mistake in the plan is shown anywhere.
     let read = plan_file::read_plan(plan, &args.begin.how())?;
     let project = verb::project()?;
@@ -162,14 +186,11 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
     let loaded = config::load(&Layers::of_process(Some(project.git.main_root())), &flags)?;
     unfollowed(ui, plan, &read);
     let (inputs, settings) = (given.clone(), loaded.settings.clone());
-    let opening = opening::prepare(&project, OpenAsk { plan: read, inputs, settings })?;
-    plan_file::check_startable(opening.plan()).map_err(|error| {
-        let plan = word(&plan.display().to_string());
-        Problem::from(error).hint(format!(
-            "others take them: `piton claim {plan} --worktree .`; or give them `run`, or `prompt` and \
-             an agent"
-        ))
-    })?;
+    let start = args.begin.start();
+    let ask = OpenAsk { plan: read, inputs, settings, start };
+    let mut opening = opening::prepare(&project, ask)?;
+    plan_file::check_startable(opening.plan())
+        .map_err(|error| Problem::from(error).hint(unstartable(plan, &opening)))?;
     check_jobs(opening.plan(), args.work.jobs)?;
     let consent = Consent::asked(args.work.trust);
     let list = TrustList::new(&project, plan, opening.plan(), &loaded.settings.agents)?;
@@ -201,6 +222,9 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> Result<Answer, Problem> {
         }
     };
     if is_new {
+        let is_named = args.begin.start() != Start::Plan;
+        let wish = found_work::StartWish { is_named, auto_continue: args.auto_continue };
+        found_work::settle(ui, &project, &mut opening, wish)?;
         let here = (opening.plan(), plan.as_path());
         preflight::warn(ui, &preflight(here, &loaded.settings, Some(&project)));
     }
@@ -234,9 +258,32 @@ pub(crate) fn start_fresh(
 ) -> Result<Answer, Problem> {
     let set = old.inputs.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let reading = Reading::default();
-    let begin = Begin { plan: Some(plan), reading, set, fresh: true, yes: false };
+    let (base, worktree) = (None, None);
+    let begin = Begin { plan: Some(plan), reading, set, base, worktree, fresh: true, yes: false };
     let (auto_continue, lease, grace, snapshot_every) = (false, None, None, None);
     run(&Args { begin, auto_continue, work, lease, grace, snapshot_every }, ui)
+}
+
+/// Who can do the steps for which nothing is started.
+fn unstartable(plan: &Path, opening: &Opening) -> String {
+    let plan = word(&plan.display().to_string());
+    if opening.plan().source.is_none() {
+        return format!(
+            "others take them: `piton claim {plan} --worktree .`; or give them `run`, or `prompt` and \
+             an agent"
+        );
+    }
+    let installed = plan_file::installed();
+    let first = installed.first().map_or("claude", AgentName::as_str);
+    let known = match installed.as_slice() {
+        [] => "no known agent is installed; `piton agent list` shows those that piton knows"
+            .to_owned(),
+        all => {
+            let names: Vec<&str> = all.iter().map(AgentName::as_str).collect();
+            format!("installed: {}", names.join(", "))
+        }
+    };
+    format!("say who does them: `piton run {plan} --agent {first}` ({known})")
 }
 
 /// Says that the file has more than a run follows.

@@ -127,6 +127,7 @@ fn step_lines(project: &Project, step: &StepView, now: Millis) -> Vec<String> {
         let needs: Vec<String> = step.needs.iter().map(ToString::to_string).collect();
         lines.push(format!("    needs {}", needs.join(", ")));
     }
+    lines.extend(step.notes.iter().map(|note| format!("    before this run: {}", plain(note))));
     for (number, attempt) in step.attempts.iter().enumerate() {
         let own = attempt_lines(step, number + 1, attempt, now).into_iter();
         lines.extend(own.map(|line| format!("    {line}")));

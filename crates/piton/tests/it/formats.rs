@@ -3,7 +3,9 @@
 use std::fs;
 
 use piton_testkit::Sandbox;
-use piton_testkit::runs::{all_killed, at_work, completions, view};
+use piton_testkit::runs::{
+    all_killed, at_work, commit_file, completions, landed, landed_files, view,
+};
 use serde_json::json;
 
 /// A repository with a plan and one agent, which hangs the first time.
@@ -216,6 +218,140 @@ fn a_plan_that_is_done_does_not_stay_open() {
     fs::write(sandbox.path("plan.md"), "- [x] one\n- [ ] two\n").expect("the sandbox is writable");
     sandbox.piton(&["run", "plan.md", "--trust"]).output().success();
     assert_eq!(sandbox.read("plan.md"), "- [x] one\n- [x] two\n");
+}
+
+/// A half-finished plan of Auto-Claude: its work is on its own branch, in its own worktree, partly uncommitted.
+fn half_finished() -> (Sandbox, &'static str) {
+    let file = ".auto-claude/specs/007-dark-mode/implementation_plan.json";
+    let plan = IMPLEMENTATION.replace("\"x\"", "\"Dark mode\"");
+    let sandbox =
+        sandbox_with(file, &plan.replace("\"pending\", \"service", "\"in_progress\", \"service"));
+    fs::write(sandbox.path(".git/info/exclude"), ".worktrees\n").expect("the sandbox is writable");
+    let tree = ".worktrees/007-dark-mode";
+    sandbox.git(&["worktree", "add", "-q", "-b", "auto-claude/007-dark-mode", tree]);
+    let tree = sandbox.path(tree);
+    commit_file(&sandbox, &tree, "first.txt", "done\n");
+    fs::write(tree.join("half.txt"), "half\n").expect("the sandbox is writable");
+    fs::write(sandbox.mark("starts"), "start\n").expect("the sandbox is writable");
+    (sandbox, file)
+}
+
+/// Where the completed work is, is found and asked about; nothing is skipped whose work is not on the base.
+#[test]
+fn a_run_starts_from_where_the_work_is() {
+    let (sandbox, file) = half_finished();
+    let refused = sandbox.piton(&["run", file, "--trust"]).output().expect_code(4);
+    assert!(refused.stderr.contains("2 steps are done or begun"), "{refused}");
+    assert!(refused.stderr.contains("(1 commit, uncommitted files)"), "{refused}");
+    assert!(refused.stderr.contains("--worktree .worktrees/007-dark-mode"), "{refused}");
+    let perhaps = sandbox.piton(&["run", "a dark thing", "--trust"]).output().expect_code(4);
+    assert!(perhaps.stderr.contains("007-dark-mode: Dark mode"), "{perhaps}");
+    let run = sandbox.piton(&["run", "7", "--trust", "--auto-continue"]).output().success();
+    assert!(run.stderr.contains("starting from auto-claude/007-dark-mode in .worktrees"), "{run}");
+    assert!(run.stderr.contains("b in progress in the plan file"), "{run}");
+    let run = view(&sandbox);
+    assert_eq!((&run["status"], &run["steps"][0]["attempts"]), (&json!("completed"), &json!([])));
+    assert_eq!(
+        (landed(&sandbox, "first.txt"), landed(&sandbox, "half.txt")),
+        ("done".into(), "half".into())
+    );
+    assert!(landed(&sandbox, "work.txt").contains("part of it may be done"));
+    let tree = sandbox.path(".worktrees/007-dark-mode");
+    let left = sandbox.git_in(&tree, &["status", "--porcelain"]);
+    assert_eq!(left.trim(), "?? half.txt", "nothing there is touched");
+    let kept = sandbox.git(&["for-each-ref", "--format=%(refname)", "refs/piton/"]);
+    assert!(kept.lines().any(|name| name.ends_with("/b/0/1")), "{kept}");
+}
+
+#[test]
+fn a_run_starts_where_it_is_said() {
+    let (sandbox, file) = half_finished();
+    let base = ["run", file, "--trust", "--base", "auto-claude/007-dark-mode"];
+    sandbox.piton(&base).output().success();
+    assert_eq!(landed(&sandbox, "first.txt"), "done");
+    assert!(!landed_files(&sandbox).contains("half.txt"));
+    assert!(
+        sandbox.piton(&["run", file, "--worktree", "/"]).output().stderr.contains("not a worktree")
+    );
+}
+
+/// A commit that the file names for what is done has to be on the base.
+#[test]
+fn what_is_done_elsewhere_is_asked_about() {
+    let ledger = "### Step Status Ledger {#step-status-ledger}\n\n| Step | Title | Status | Commit |\n|---|---|---|---|\n| #step-1 | one | done | `deadbee1` |\n| #step-2 | two | pending | — |\n\n";
+    let steps = "#### Step 1: one {#step-1}\n\n#### Step 2: two {#step-2}\n";
+    let sandbox = sandbox_with("plan.md", &format!("## P {{#p}}\n\n{ledger}{steps}"));
+    fs::write(sandbox.mark("starts"), "start\n").expect("the sandbox is writable");
+    let refused = sandbox.piton(&["run", "plan.md", "--trust"]).output().expect_code(4);
+    assert!(refused.stderr.contains("commit deadbee1 is not on the base"), "{refused}");
+    let run = sandbox.piton(&["run", "plan.md", "--trust", "--base", "HEAD"]).output().success();
+    assert!(run.stderr.contains("commit deadbee1 is not on the base"), "{run}");
+}
+
+/// Questions that the file has open are questions of the run, and their answers reach the agent.
+#[test]
+fn open_questions_of_a_file_are_asked() {
+    let index = "# Index\n\n## Priority Loop State\n\n| Field | Value |\n|---|---|\n| **Loop Status** | clarifying |\n| **Current Iteration** | 2 / 10 |\n\n## Unified Pending Questions\n\n| ID | Question | Status |\n|---|---|---|\n| C2.1 | Which default? | pending |\n\n## Gap Priority Queue\n\n| Priority | Gap ID | Question | Status |\n|---|---|---|---|\n";
+    let sandbox = sandbox_with("index.md", index);
+    fs::write(sandbox.mark("starts"), "start\n").expect("the sandbox is writable");
+    let waits = sandbox.piton(&["run", "index.md", "--trust"]).output().expect_code(4);
+    assert!(waits.stderr.contains("C2.1: Which default?"), "{waits}");
+    sandbox.piton(&["answer", "index.md", "clarify", "dark"]).output().success();
+    sandbox.piton(&["resume"]).output().success();
+    let work = landed(&sandbox, "work.txt");
+    assert!(work.contains("Which default?") && work.contains("dark"), "{work}");
+    assert!(work.contains("iteration 2 / 10"), "{work}");
+}
+
+/// A session of prodigy that was interrupted goes on on its branch, with the command that was at work.
+#[test]
+fn an_interrupted_session_is_a_run() {
+    let state = r#"{ "session_id": "s", "worktree_name": "w", "branch": "prodigy-w", "status": "interrupted",
+      "interruption_type": "process_kill", "iterations": { "completed": 1, "max": 2 },
+      "last_checkpoint": { "iteration": 2, "last_command": "/mmm-implement-spec", "last_spec_id": "i-17" } }"#;
+    let sandbox = sandbox_with("session.json", state);
+    sandbox.git(&["branch", "prodigy-w"]);
+    fs::write(sandbox.mark("starts"), "start\n").expect("the sandbox is writable");
+    sandbox.piton(&["run", "session.json", "--trust"]).output().success();
+    let run = view(&sandbox);
+    assert_eq!((&run["status"], &run["total"]), (&json!("completed"), &json!(6)));
+    assert_eq!(completions(&sandbox).len(), 2, "what had run is not run again: {run:#}");
+    let work = landed(&sandbox, "work.txt");
+    assert!(work.contains("/mmm-implement-spec i-17") && work.contains("process_kill"), "{work}");
+}
+
+/// What Auto-Claude remembers is kept up to date.
+#[test]
+fn attempts_and_commits_are_remembered() {
+    let file = "specs/007-x/implementation_plan.json";
+    let sandbox = sandbox_with(file, IMPLEMENTATION);
+    let attempts = "specs/007-x/memory/attempt_history.json";
+    let commits = "specs/007-x/memory/build_commits.json";
+    sandbox.write(attempts, r#"{"subtasks": {}, "stuck_subtasks": []}"#);
+    sandbox.write(commits, r#"{"commits": [], "last_good_commit": null}"#);
+    sandbox.write(".gitignore", "specs\npiton.toml\n");
+    sandbox.commit("memory");
+    all_killed(&sandbox, &["run", file, "--trust", "--grace", "300ms"]);
+    sandbox.piton(&["resume"]).output().success();
+    let (attempts, commits) = (sandbox.read_json(attempts), sandbox.read_json(commits));
+    let of_b = &attempts["subtasks"]["b"];
+    assert_eq!(of_b["attempts"].as_array().map(Vec::len), Some(2), "{attempts:#}");
+    assert_eq!(
+        (&of_b["attempts"][1]["success"], &of_b["status"]),
+        (&json!(true), &json!("completed"))
+    );
+    assert_eq!(commits["commits"].as_array().map(Vec::len), Some(2), "{commits:#}");
+    assert_eq!(commits["last_good_commit"], commits["commits"][1]["hash"]);
+}
+
+/// Who has a task list and no agent is told which one to name.
+#[test]
+fn a_task_list_without_an_agent_says_what_to_type() {
+    let sandbox = crate::sandbox();
+    sandbox.write("tasks.md", "- [ ] one\n");
+    sandbox.commit("ready");
+    let refused = sandbox.piton(&["run", "tasks.md", "--trust"]).output();
+    assert!(refused.stderr.contains("piton run tasks.md --agent"), "{refused}");
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn bad_substeps() {
     ");
     assert_snapshot!(found(step_with("[[substeps]]\nid = 'b'")), @"
     6:3 unknown key `substeps`
-        the keys here are: plan, inputs, group, agent, locks, loop, step
+        the keys here are: $schema, plan, inputs, group, agent, locks, loop, step
     ");
 }
 

@@ -115,7 +115,7 @@ fn unknown_keys() {
     ");
     assert_snapshot!(found("name = 'x'\n[plan]\nnmae = 'x'\n[[steps]]\nid = 'a'\n"), @r#"
     1:1 unknown key `name`
-        the keys here are: plan, inputs, group, agent, locks, loop, step
+        the keys here are: $schema, plan, inputs, group, agent, locks, loop, step
     1:1 the plan has no steps
         add a [[step]] with an id and a run or a prompt
     2:1 the plan has no name
