@@ -4,10 +4,13 @@
 
 pub mod watch;
 
+use std::sync::Arc;
+
 use crate::decide::Request;
 use crate::dialect::{Said, Turn};
-use crate::event::{Cause, Conflict, Entry, Failure, Interruption, Stage};
+use crate::event::{Cause, Check, Conflict, Entry, Failure, Interruption, Stage};
 use crate::exit::{AgentExit, Judged, judge_exit};
+use crate::plan::Plan;
 use crate::refusal::Refusal;
 use crate::time::Millis;
 
@@ -26,7 +29,7 @@ pub enum Next {
     /// commits what is left in the tree and checks that commit, [`Stage::Land`] brings it onto the run's
     /// branch and completes the step.
     Do(Stage),
-    /// Keep the tree's bytes, then record this: the attempt ends without completing its step.
+    /// Keep the tree's bytes, then record this: the attempt ends without having done its step.
     End(Request),
     /// Keep the tree's bytes and record nothing: another attempt has the claim.
     Abort,
@@ -41,6 +44,8 @@ pub enum Happened {
     Done,
     /// The agent or the command has ended.
     Exited(Exited),
+    /// The work was there already: by this command, or because this plan was.
+    Found { check: Option<Check>, plan: Option<Arc<Plan>> },
     /// A stop was requested, and nothing new is begun.
     Stopped(Cause),
     /// The stage failed, and that counts against the step's retries.
@@ -83,6 +88,13 @@ impl Stages {
         match happened {
             Happened::Done => self.done(),
             Happened::Exited(exited) => self.exited(exited, now),
+            Happened::Found { check, plan } => {
+                let end = Request::FindDone { check };
+                Next::End(match plan {
+                    Some(plan) => Request::WithPlan { end: Box::new(end), plan },
+                    None => end,
+                })
+            }
             Happened::Stopped(cause) => self.interrupt(cause, "stopped on request".to_owned(), now),
             Happened::Failed(why) => Next::End(Request::Fail { why }),
             Happened::Interrupted { cause, evidence } => self.interrupt(cause, evidence, now),

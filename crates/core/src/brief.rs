@@ -132,6 +132,7 @@ fn brief((plan, before): (&PlanStep, &Step), entry: Entry, facts: &TreeFacts) ->
         Ending::Displaced => text.push_str("- An earlier attempt was lost with its host.\n"),
         Ending::Released => text.push_str("- An earlier attempt gave the step back.\n"),
         Ending::Suspended => text.push_str("- An earlier attempt asked, and ended to wait.\n"),
+        Ending::Found => return None,
         Ending::Completed if before.questions.iter().all(|asked| asked.answer().is_none()) => {
             return None;
         }

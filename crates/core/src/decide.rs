@@ -16,7 +16,7 @@ use crate::run::{Attempt, Merged, Phase, Run, Step};
 use crate::time::Moment;
 
 use ask::{decide_answer, decide_apply, decide_ask, decide_conflict};
-use complete::{decide_complete, nothing_awaited, nothing_open, verified};
+use complete::{decide_complete, decide_found, nothing_awaited, nothing_open, verified};
 use end::{asked_cause, bury, clipped_failure, decide_expire, ended};
 use mend::{decide_find, decide_reset, decide_retry, decide_skip};
 use outputs::{decide_await, decide_set};
@@ -155,7 +155,11 @@ fn decide_under(
     clock: &Clock<'_>,
 ) -> Result<Decided, Refusal> {
     // Completing twice under the same fence is harmless; nothing else completes a completed step.
-    if matches!(request, Request::Complete { .. }) && is_completed_by(run, under) {
+    let completes = match request {
+        Request::WithPlan { end, .. } => matches!(**end, Request::Complete { .. }),
+        request => matches!(request, Request::Complete { .. }),
+    };
+    if completes && is_completed_by(run, under) {
         return Ok(nothing());
     }
     let held = own(run, under).map_err(|refusal| match request {
@@ -206,6 +210,16 @@ fn decide_under(
                     Box::new(IterationCheck { tail, ..*seen })
                 }),
             }))
+        }
+        Request::FindDone { check } => decide_found(&held, check.as_ref(), now),
+        Request::WithPlan { end, plan } => {
+            let (from, before) = (run.plan().planner(), Some(run.graph().hash()));
+            let is_planner = from.is_some_and(|from| from.step == under.step.step);
+            if !is_planner || plan.plan_from.as_ref().and_then(|from| from.before) != before {
+                return Err(Refusal::PlanFixed { what: "planner" });
+            }
+            let accepted = decide_accept(run, plan)?;
+            Ok(decide_under(run, under, end, clock)?.going_on(accepted))
         }
         Request::Land(intent) => {
             verified(&held)?;

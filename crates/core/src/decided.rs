@@ -71,6 +71,16 @@ impl Decided {
         self
     }
 
+    /// With all of another batch behind it. What it does to the key is undone: the run goes on.
+    pub(crate) fn going_on(mut self, more: Decided) -> Decided {
+        self.events.extend(more.events);
+        self.bodies.extend(more.bodies);
+        self.leases.extend(more.leases);
+        self.texts.extend(more.texts);
+        self.key = KeyChange::Kept;
+        self
+    }
+
     pub(crate) fn freeing_key(mut self) -> Decided {
         self.key = KeyChange::Freed;
         self

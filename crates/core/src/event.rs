@@ -205,6 +205,12 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         iteration: Option<Box<IterationCheck>>,
     },
+    /// The work was there before anything was started: the command that the plan asks passed, or the plan
+    /// that the step would produce can be run. The step is done, and nothing of it lands.
+    FoundDone {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        check: Option<Check>,
+    },
     /// The run's branch is about to be moved.
     LandingIntended(LandingIntent),
     /// The step is done and its commit, if it has one, is on the run's branch: this alone meets needs.

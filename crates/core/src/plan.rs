@@ -23,6 +23,7 @@ pub use trust::{agent_of, executables, trust_hash};
 mod diff;
 mod loops;
 pub(crate) mod packed;
+mod produced;
 mod shown;
 mod suggest;
 mod trust;
@@ -65,9 +66,24 @@ pub struct Plan {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub loops: BTreeMap<LoopId, PlanLoop>,
     pub steps: PackedList<PlanStep>,
+    /// A step whose file becomes the rest of the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_from: Option<PlanFrom>,
     /// What it takes to read its file again, where that is another tool's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<PlanSource>,
+}
+
+/// The planner of a plan, and what it produces.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanFrom {
+    pub step: StepId,
+    /// From the repository's root, in any format that plans are read from.
+    pub file: String,
+    /// The hash of the plan before what was produced became part of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Hash>,
 }
 
 /// How a plan of another tool was read.
@@ -201,6 +217,9 @@ pub struct PlanStep {
     /// Given to `sh -c` in the worktree, on the step's commit; a zero exit verifies the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<String>,
+    /// Given to `sh -c` in the worktree before anything is started; where it passes, the step is found done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skip_if: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none", with = "millis")]
     pub timeout: Option<Duration>,
     /// How often a *failed* attempt is followed by another; interruptions do not count.

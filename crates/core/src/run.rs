@@ -511,7 +511,7 @@ impl Run {
                 | Fact::Checkpointed { snapshot: Some(_), .. }
                 | Fact::Verified { .. },
             ) => self.trees.work(step, held.as_ref()),
-            Event::Under(_, Fact::Completed { .. })
+            Event::Under(_, Fact::Completed { .. } | Fact::FoundDone { .. })
             | Event::Found(_)
             | Event::Reset { .. }
             | Event::Skipped { .. } => self.trees.free(step),
@@ -584,7 +584,7 @@ impl Run {
     fn alike_after(&self, index: usize, event: &Event) -> Vec<StepRef> {
         let (plan, state) = (&self.plan().steps[index], &self.steps[index]);
         match event {
-            Event::Under(_, Fact::Completed { .. }) => Vec::new(),
+            Event::Under(_, Fact::Completed { .. } | Fact::FoundDone { .. }) => Vec::new(),
             Event::Under(under, Fact::Failed { why }) if state.rest_after(plan, why).is_some() => {
                 self.alike_with(&under.step, why)
             }

@@ -871,6 +871,7 @@ fn attempts(step: &StepRef, state: &Step, by: &Seen<'_>) -> Vec<AttemptView> {
     let past = state.history.iter().map(|past| {
         let how = match &past.ending {
             Ending::Completed => "completed".to_owned(),
+            Ending::Found => "found".to_owned(),
             Ending::Failed(why) => format!("failed: {why}"),
             Ending::Interrupted { cause, .. } => format!("interrupted: {cause}"),
             Ending::Displaced => "displaced".to_owned(),

@@ -7,6 +7,7 @@ pub mod keeper;
 pub mod land;
 pub(crate) mod lease;
 pub mod places;
+pub(crate) mod planner;
 pub(crate) mod signals;
 pub(crate) mod supervise;
 mod transcript;

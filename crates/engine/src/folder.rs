@@ -93,6 +93,10 @@ impl Folder {
         self.path().join("until.log")
     }
 
+    pub(crate) fn skip_if_log(&self) -> PathBuf {
+        self.0.join("skip-if.log")
+    }
+
     pub fn verify_log(&self) -> PathBuf {
         self.0.join("verify.log")
     }

@@ -11,7 +11,7 @@ use crate::value::Located;
 use loops::Members;
 use piton_core::ids::{GroupId, LockName, LoopId, OutputName, StepId, SubstepId};
 use piton_core::limits::{STEP_ITEMS_MAX, STEP_SUBSTEPS_MAX};
-use piton_core::plan::{Need, Plan, PlanStep, PlanSubstep, nearest, shown};
+use piton_core::plan::{Need, Plan, PlanFrom, PlanStep, PlanSubstep, Work, nearest, shown};
 
 mod loops;
 
@@ -30,6 +30,7 @@ pub(crate) fn plan(draft: Draft, source: &Source, findings: &mut Findings) -> Op
     find_too_many(&draft, findings);
     find_double_substeps(&draft, source, findings);
     find_unknown_locks(&draft, findings);
+    let plan_from = planner(&draft, &members, findings);
     let steps = draft.steps.into_iter().zip(needs);
     Some(Plan {
         name: draft.name?,
@@ -50,6 +51,7 @@ pub(crate) fn plan(draft: Draft, source: &Source, findings: &mut Findings) -> Op
             .map(|(id, of)| Some((id, of.finish()?)))
             .collect::<Option<_>>()?,
         steps: steps.map(|(step, needs)| step.finish(needs)).collect::<Option<_>>()?,
+        plan_from,
         source: None,
     })
 }
@@ -64,6 +66,7 @@ impl DraftStep {
             needs,
             work: self.work?,
             verify: self.verify,
+            skip_if: self.skip_if,
             timeout: self.timeout,
             retries: self.retries,
             env: self.env,
@@ -272,6 +275,31 @@ fn find_double_substeps(draft: &Draft, source: &Source, findings: &mut Findings)
             }
         }
     }
+}
+
+/// The planner, which must be a step that piton starts.
+fn planner(draft: &Draft, members: &Members, findings: &mut Findings) -> Option<PlanFrom> {
+    let (step, file) = draft.plan_from.as_ref()?;
+    let known = draft
+        .steps
+        .iter()
+        .find(|known| known.id.as_ref().is_some_and(|id| id.as_str() == step.value));
+    let Some(known) = known else {
+        let ids = draft.steps.iter().filter_map(|step| step.id.as_ref()).map(StepId::as_str);
+        let hint = nearest(&step.value, ids).map(did_you_mean);
+        let hint = hint.unwrap_or_else(|| "name a step of this plan".to_owned());
+        findings.add(step.at, format!("unknown step {}", shown(&step.value)), hint);
+        return None;
+    };
+    if known.work.as_ref().is_some_and(Work::is_by_hand) {
+        let message = format!("nothing is started for step {}", shown(&step.value));
+        findings.add(step.at, message, "give the planner `run`, or `prompt` and an agent");
+    }
+    if known.id.as_ref().is_some_and(|id| members.contains_key(id)) {
+        let message = format!("the planner {} is in a loop", shown(&step.value));
+        findings.add(step.at, message, "a plan is produced once: take it out of the loop");
+    }
+    Some(PlanFrom { step: known.id.clone()?, file: file.clone(), before: None })
 }
 
 fn find_unknown_locks(draft: &Draft, findings: &mut Findings) {

@@ -56,6 +56,7 @@ fn native(plan: &Plan) -> Value {
         "setup": plan.setup,
         "copy": plan.copy,
         "link": plan.link,
+        "plan_from": plan.planner().map(|from| json!({ "step": from.step, "file": from.file })),
     }));
     let groups: Map<String, Value> = plan
         .groups
@@ -94,6 +95,7 @@ fn native_step(step: &PlanStep) -> Value {
         "agent": agent,
         "prompt": step.work.prompt(),
         "verify": step.verify,
+        "skip_if": step.skip_if.as_ref().filter(|_| is_started),
         "timeout": step.timeout.filter(|_| is_started).map(duration),
         "retries": (step.retries > 0).then_some(step.retries),
         "env": if is_started { json!(step.env) } else { Value::Null },

@@ -37,6 +37,7 @@ pub(crate) struct Draft {
     pub(crate) locks: BTreeMap<LockName, u32>,
     pub(crate) loops: BTreeMap<LoopId, DraftLoop>,
     pub(crate) steps: Vec<DraftStep>,
+    pub(crate) plan_from: Option<(Located<String>, String)>,
 }
 
 /// A loop whose steps are still words.
@@ -59,6 +60,7 @@ pub(crate) struct DraftStep {
     pub(crate) needs: Vec<Located<String>>,
     pub(crate) work: Option<Work>,
     pub(crate) verify: Option<String>,
+    pub(crate) skip_if: Option<String>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) retries: u32,
     pub(crate) env: BTreeMap<String, String>,
@@ -161,6 +163,7 @@ impl DraftStep {
             needs: Vec::new(),
             work: Some(work),
             verify: None,
+            skip_if: None,
             timeout: None,
             retries: 0,
             env: BTreeMap::new(),

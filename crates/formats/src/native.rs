@@ -55,9 +55,11 @@ const PLAN: Keys = Keys {
         "link",
         "on_interrupt",
         "on_failure",
+        "plan_from",
     ],
     later: LATER,
 };
+const PLAN_FROM: Keys = Keys { known: &["step", "file"], later: &[] };
 const GROUP: Keys = Keys { known: &["title"], later: &[] };
 const AGENT: Keys = Keys {
     known: &["command", "start", "resume", "fork", "prompt", "dialect", "env"],
@@ -74,6 +76,7 @@ const STEP: Keys = Keys {
         "prompt",
         "agent",
         "verify",
+        "skip_if",
         "timeout",
         "retries",
         "env",
@@ -89,8 +92,7 @@ const STEP: Keys = Keys {
 };
 
 /// Keys of the format that this version does not read, wherever they stand.
-const LATER: &[&str] =
-    &["labels", "max_attempts", "max_cost", "max_wall", "on_limit", "plan_from", "skip_if"];
+const LATER: &[&str] = &["labels", "max_attempts", "max_cost", "max_wall", "on_limit"];
 
 /// Reads the whole file.
 pub(crate) fn draft(file: &mut Fields<'_, '_>) -> Draft {
@@ -129,6 +131,7 @@ fn plan(file: &mut Fields<'_, '_>, draft: &mut Draft) -> Defaults {
     draft.setup = plan.script("setup");
     draft.copy = inside(&mut plan, "copy");
     draft.link = inside(&mut plan, "link");
+    draft.plan_from = plan_from(&mut plan);
     let agent = match plan.name("agent") {
         Some(name) => DefaultAgent::Named(name.value),
         None if plan.has("agent") => DefaultAgent::Bad,
@@ -190,13 +193,37 @@ fn on_failure(plan: &mut Fields<'_, '_>) -> OnFailure {
     }
 }
 
+/// `plan_from = { step = "plan", file = "plan.md" }`.
+fn plan_from(plan: &mut Fields<'_, '_>) -> Option<(Located<String>, String)> {
+    let mut table = plan.table("plan_from")?;
+    table.only(&PLAN_FROM);
+    for key in PLAN_FROM.known {
+        if !table.has(key) {
+            let message = format!("`plan_from` has no `{key}`");
+            table.findings.add(table.at, message, "write { step = \"plan\", file = \"plan.md\" }");
+        }
+    }
+    let (step, file) = (table.text("step"), table.text("file"));
+    let (step, file) = (step?, file?);
+    if !is_inside(file.value) {
+        let message = format!("{} is not a path inside the repository", shown(file.value));
+        table.findings.add(file.at, message, "write it from the repository's root");
+        return None;
+    }
+    Some((Located { at: step.at, value: step.value.to_owned() }, file.value.to_owned()))
+}
+
+fn is_inside(path: &str) -> bool {
+    let bad = |part: &str| matches!(part, "" | "." | ".." | ".git");
+    !path.split('/').any(bad) && !path.chars().any(char::is_control)
+}
+
 /// Paths inside the repository.
 fn inside(plan: &mut Fields<'_, '_>, key: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for text in plan.texts(key).unwrap_or_default() {
         let (at, path) = (text.at, text.value);
-        let bad = |part: &str| matches!(part, "" | "." | ".." | ".git");
-        if path.split('/').any(bad) || path.chars().any(char::is_control) {
+        if !is_inside(path) {
             let message = format!("{} is not a path inside the repository", shown(path));
             let hint = "write it from the repository's root, such as \".env\" or \"app/.env\"";
             plan.findings.add(at, message, hint);
@@ -363,6 +390,7 @@ fn step(fields: &mut Fields<'_, '_>, defaults: &Defaults) -> DraftStep {
         needs: needs(fields),
         work,
         verify: fields.script("verify"),
+        skip_if: fields.script("skip_if"),
         timeout: timeout(fields),
         retries: fields.number("retries", 0..=RETRIES_MAX).unwrap_or(0),
         env: fields.env(),
@@ -433,7 +461,7 @@ fn by_hand(fields: &mut Fields<'_, '_>) -> Option<Work> {
 
 /// Finds what is only meant for something that piton starts.
 fn nothing_is_started(fields: &mut Fields<'_, '_>, missing: &str) {
-    for key in ["timeout", "env", "on_interrupt", "idempotent"] {
+    for key in ["skip_if", "timeout", "env", "on_interrupt", "idempotent"] {
         if fields.has(key) {
             let message = format!("nothing is started for this step, so `{key}` has no meaning");
             let hint = format!("add `{missing}`, or remove `{key}`");

@@ -644,6 +644,21 @@ impl Git {
         oid(&asked.arg(format!("{commit}^{{tree}}")).run()?.stdout, "git rev-parse")
     }
 
+    /// The bytes of a regular file in a commit; none where there is no such file.
+    pub fn file_in(&self, commit: &Oid, path: &str) -> Result<Option<Vec<u8>>, GitError> {
+        let words = ["ls-tree", "-z", "--full-tree", commit.as_str(), "--", path];
+        let listed = self.call().args(&words).run()?;
+        let row = listed.parts().next().unwrap_or_default();
+        let row = String::from_utf8_lossy(row).into_owned();
+        let mut words = row.split_ascii_whitespace();
+        match (words.next(), words.next(), words.next()) {
+            (Some(mode), Some("blob"), Some(blob)) if mode.starts_with("100") => {
+                Ok(Some(self.call().args(&["cat-file", "blob", blob]).run()?.stdout))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Adds a pattern to the excludes of this clone, once.
     pub fn exclude(&self, pattern: &str) -> Result<(), GitError> {
         let path = self.common_dir().join("info/exclude");

@@ -356,6 +356,11 @@ fn status_phrase(step: &StepView, now: Millis) -> String {
             format!("{} {}{}", truth(step.truth), commit.short(), took(step))
         }
         StepStatus::Completed { commit: None, .. }
+            if step.attempts.last().is_some_and(|attempt| attempt.state == "found") =>
+        {
+            "found done, not run".to_owned()
+        }
+        StepStatus::Completed { commit: None, .. }
             if step.attempts.iter().all(|attempt| attempt.state != "completed") =>
         {
             "found done in the plan file".to_owned()

@@ -128,6 +128,9 @@ impl<'a> About<'a> {
                 format!("nothing was landed and the claim is still yours: `{}`", again(""))
             }
             EngineError::KeeperLost { .. } => format!("`piton resume {run}` tries again"),
+            EngineError::Untrusted { .. } if self.run.plan().plan_from.is_some() => format!(
+                "look at them: they are in the plan that was produced; then `piton resume {run} --trust`"
+            ),
             EngineError::Untrusted { plan, .. } => trust_first(plan, run),
             _ => return None,
         })
@@ -265,7 +268,7 @@ impl<'a> About<'a> {
                  --allow-unrelated-histories {branch}` in your worktree, then {}",
                 complete()
             ),
-            Unlanded::Busy { .. } => format!("`{}`", again("")),
+            Unlanded::Busy { .. } | Unlanded::NoPlan { .. } => format!("`{}`", again("")),
             Unlanded::CheckedOut { .. } | Unlanded::Rewound { .. } => return None,
         })
     }

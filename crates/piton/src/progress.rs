@@ -195,6 +195,13 @@ impl<'a> Progress<'a> {
                 self.say(step, "●", &verified(*truth, check.is_some()));
                 self.not_landing(run, step, omitted);
             }
+            Event::Under(Under { step, .. }, Fact::FoundDone { check }) => {
+                let text = match check {
+                    Some(check) => format!("found done: `{}` passed", clipped(&check.command, 200)),
+                    None => "found done: its plan is there".to_owned(),
+                };
+                self.finish(step, &green("✓"), &text);
+            }
             Event::Under(Under { step, .. }, Fact::Completed { .. }) => {
                 let took = took(run, step).map(|took| format!(" in {}", span(took)));
                 let text = format!("completed{}", took.unwrap_or_default());

@@ -142,6 +142,15 @@ pub enum Request {
         /// Of the last step of a loop.
         iteration: Option<Box<IterationCheck>>,
     },
+    /// Says that the work is there already, and nothing was started.
+    FindDone {
+        check: Option<Check>,
+    },
+    /// Completes a planner, or finds it done, and goes on with the plan that it produced.
+    WithPlan {
+        end: Box<Request>,
+        plan: Arc<Plan>,
+    },
     Land(LandingIntent),
     Complete {
         /// What it landed with; a holder outside may complete without.

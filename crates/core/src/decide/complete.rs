@@ -3,7 +3,7 @@
 use super::loops::settled;
 use super::{Held, clipped, is_unaware, own};
 use crate::decided::Decided;
-use crate::event::{Fact, Under, Waived};
+use crate::event::{Check, Fact, Stage, Under, Waived};
 use crate::ids::Oid;
 use crate::question::{Question, QuestionState};
 use crate::refusal::Refusal;
@@ -73,6 +73,19 @@ pub(super) fn decide_complete(
     };
     let decided = held.last_word(Fact::Completed { commit: commit.cloned(), waived }, now);
     Ok(settled(held.run, &held.under.step, decided))
+}
+
+/// A keeper that has started nothing finds the work done.
+pub(super) fn decide_found(
+    held: &Held<'_>,
+    check: Option<&Check>,
+    now: &Moment,
+) -> Result<Decided, Refusal> {
+    if !held.is_kept() || held.state.stage(held.attempt) != Stage::Unstarted {
+        return Err(Refusal::NothingToStart { step: held.id() });
+    }
+    let decided = held.last_word(Fact::FoundDone { check: check.cloned() }, now);
+    Ok(if held.run.lacks_only(&held.under.step) { decided.freeing_key() } else { decided })
 }
 
 fn landed(held: &Held<'_>, commit: &Oid) -> Result<(), Refusal> {

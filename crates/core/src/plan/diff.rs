@@ -22,6 +22,7 @@ pub fn differences(old: &Plan, new: &Plan) -> Vec<String> {
     let on_failure = |plan: &Plan| Some(plan.on_failure.as_str());
     lines.values("on_failure", on_failure(old), on_failure(new));
     lines.texts("setup", &old.setup, &new.setup);
+    lines.texts("plan_from", &old.plan_from, &new.plan_from);
     lines.texts("copy", &old.copy, &new.copy);
     lines.texts("link", &old.link, &new.link);
     lines.tables("input", (&old.inputs, &new.inputs), |lines, old, new| {
@@ -163,6 +164,7 @@ fn compare_steps(lines: &mut Lines, old: &PlanStep, new: &PlanStep) {
         (_, Work::ByHand | Work::Told(_)) => lines.say("has nothing to start any more"),
     }
     lines.texts("verify", &old.verify, &new.verify);
+    lines.texts("skip_if", &old.skip_if, &new.skip_if);
     lines.values("timeout", old.timeout.map(friendly), new.timeout.map(friendly));
     lines.values("retries", Some(old.retries), Some(new.retries));
     lines.texts("env", &old.env, &new.env);

@@ -59,6 +59,9 @@ fn step_executables(step: &PlanStep) -> Vec<String> {
     if let Some(command) = &step.verify {
         all.push(format!("step {id}: verify: {command}"));
     }
+    if let Some(command) = &step.skip_if {
+        all.push(format!("step {id}: skip_if: {command}"));
+    }
     all.extend(env_lines(&format!("step {id}"), &step.env));
     all
 }

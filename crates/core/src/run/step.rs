@@ -181,6 +181,8 @@ pub struct PastAttempt {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
     Completed,
+    /// The work was there before anything was started.
+    Found,
     Failed(Failure),
     Interrupted {
         cause: Cause,
@@ -570,6 +572,7 @@ impl Step {
                 inherited.verified.as_mut()?.landing = Some(intent.clone());
                 Some(())
             }
+            Fact::FoundDone { .. } => self.found_done(at),
             Fact::Completed { commit, waived } => self.completed(commit.as_ref(), waived, at),
             Fact::Failed { why } => self.failed(why, at, run_stop),
             Fact::Interrupted(last) => self.interrupted(last, at, run_stop),
@@ -793,6 +796,16 @@ impl Step {
             kept.snapshot.omitted.clear();
         }
         let (commit, waived) = (commit.cloned(), waived.clone());
+        self.phase = Phase::Completed { commit, truth, at, fence, waived };
+        Some(())
+    }
+
+    /// piton saw that it is done, and by whom is unknown.
+    fn found_done(&mut self, at: Millis) -> Option<()> {
+        let fence = self.attempt()?.fence;
+        self.end(Ending::Found, at, None)?;
+        self.void_questions();
+        let (commit, truth, waived) = (None, Truth::Verified, None);
         self.phase = Phase::Completed { commit, truth, at, fence, waived };
         Some(())
     }

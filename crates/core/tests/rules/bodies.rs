@@ -69,7 +69,7 @@ fn a_torn_body_is_unreadable() {
     }
 }
 
-const KINDS: u8 = 33;
+const KINDS: u8 = 34;
 
 /// A new kind of event does not compile until it is listed here, and fails until it has a sample.
 fn kind(event: &Event) -> u8 {
@@ -100,6 +100,7 @@ fn kind(event: &Event) -> u8 {
         Event::Under(_, Fact::OutputSet { .. }) => 30,
         Event::Under(_, Fact::OutputAwaited { .. }) => 31,
         Event::Under(_, Fact::Unkept { .. }) => 32,
+        Event::Under(_, Fact::FoundDone { .. }) => 33,
         Event::Abandoned { .. } => 22,
         Event::Reopened { .. } => 23,
         Event::MergeIntended(_) => 24,

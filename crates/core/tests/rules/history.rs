@@ -272,6 +272,11 @@ impl History {
                     Request::Verify { commit, tree, check, commits, omitted, iteration },
                 )
             }
+            "find-done" => {
+                let (exit, output) = (Exit::Code(0), Hash::of(b"ok"));
+                let check = Some(Check { command: "true".to_owned(), exit, output, ms: 1 });
+                Command::Under(Under { step, fence }, Request::FindDone { check })
+            }
             "park" => Command::Under(Under { step, fence }, Request::RaiseConflict(conflict())),
             "land" => Command::Under(
                 Under { step, fence },
@@ -562,6 +567,7 @@ pub(crate) fn told(event: &Event) -> String {
             format!("items {word} {step} {}", items.join(" "))
         }
         Event::Under(Under { step, .. }, Fact::Verified { .. }) => format!("verified {step}"),
+        Event::Under(Under { step, .. }, Fact::FoundDone { .. }) => format!("found done {step}"),
         Event::Under(Under { step, .. }, Fact::LandingIntended(_)) => {
             format!("landing intended {step}")
         }
@@ -788,6 +794,7 @@ pub(crate) fn plan(lines: &str) -> Plan {
                 },
             },
             verify: None,
+            skip_if: None,
             timeout: None,
             retries: value(row, "retries").map_or(0, |text| text.parse().unwrap()),
             env: BTreeMap::new(),
@@ -826,6 +833,7 @@ pub(crate) fn plan(lines: &str) -> Plan {
         locks: locks.iter().map(|row| (lock(row[1]), row[2].parse().unwrap())).collect(),
         loops: loops.iter().map(|row| plan_loop(row)).collect(),
         steps,
+        plan_from: None,
         source: None,
     }
 }

@@ -15,6 +15,7 @@ mod interruptions;
 mod loops;
 mod outputs;
 mod packed;
+mod planner;
 mod plans;
 mod properties;
 mod questions;

@@ -86,6 +86,30 @@ fn a_step_is_done_with_its_outputs() {
 }
 
 #[test]
+fn a_step_is_found_done_before_anything_is_started() {
+    check("claim jwt", "find-done jwt", "found done jwt");
+    check(
+        "claim jwt, start jwt",
+        "find-done jwt",
+        "no: the agent of step jwt has ended: there is nothing to start",
+    );
+    check(
+        "claim jwt from x",
+        "find-done jwt",
+        "no: the agent of step jwt has ended: there is nothing to start",
+    );
+    check("claim jwt, find-done jwt", "claim docs", "claimed docs fresh");
+    check("claim jwt, find-done jwt", "claim routes", "claimed routes fresh");
+    let mut history = history();
+    history.play("claim jwt, find-done jwt");
+    let observed = history.seeing(&piton_core::observed::Sighting::Alive);
+    let shown = view(&history.run, &observed, &history.leases, &history.now);
+    assert_eq!(shown.steps[0].truth, piton_core::event::Truth::Verified);
+    assert_eq!(shown.steps[0].attempts[0].state, "found");
+    assert_eq!(history.replayed(), history.run);
+}
+
+#[test]
 fn a_score_must_satisfy_its_bound() {
     let at_work = "claim review, start review";
     let scored = |score: &str| format!("{at_work}, output review score {score}");

@@ -6,6 +6,7 @@ mod cadence;
 mod checkout;
 mod outputs;
 mod setup;
+mod skip;
 mod stages;
 mod tree;
 
@@ -222,8 +223,12 @@ impl Keeper {
             self.note(&interruption.evidence);
         }
         let is_conflict = matches!(request, Request::RaiseConflict(_));
+        let is_done = matches!(request, Request::FindDone { .. } | Request::WithPlan { .. });
         match self.submit(request) {
             Ok(()) => {
+                if is_done {
+                    self.put_away();
+                }
                 if is_conflict {
                     crash::point("keeper.parked");
                 }

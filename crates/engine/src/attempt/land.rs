@@ -2,10 +2,13 @@
 //! forward, by a merge made without any worktree, or not without a person. Keepers and holders outside
 //! land by the same function: one at a time, decided under the fence, moved by compare-and-swap.
 
+use std::sync::Arc;
+
 use piton_core::decide::{Command, Request, holds};
 use piton_core::event::{Conflict, Holder, LandingIntent, Under};
 use piton_core::ids::{Oid, StepRef};
 use piton_core::limits::CONFLICTS_LISTED_MAX;
+use piton_core::plan::Plan;
 use piton_core::refusal::Refusal;
 use piton_core::run::{Attempt, Run};
 use piton_core::view::run_branch;
@@ -14,6 +17,7 @@ use piton_git::file::private;
 use piton_git::merging::{Landing, prepare};
 use piton_git::repo::Moved;
 
+use crate::attempt::planner::produced;
 use crate::error::EngineError;
 use crate::error::Unlanded;
 use crate::project::Project;
@@ -62,6 +66,9 @@ pub(crate) fn land(
     let lock = lock.map_err(EngineError::io("the landing lock cannot be opened"))?;
     lock.lock().map_err(EngineError::io("the landing lock cannot be taken"))?;
     let commit = verified(log.run(), step)?;
+    // What a planner has produced is the rest of the plan from its completion on.
+    let plan = produced(project, log.run(), step, &commit)?.required();
+    let plan = plan.map_err(|why| Unlanded::NoPlan { why })?;
     run_tip(project, log.run())?;
     let branch = run_branch(&handle);
     let message = format!("Land {step}\n\nPiton-Run: {handle}\nPiton-Step: {step}\n");
@@ -69,7 +76,7 @@ pub(crate) fn land(
         let (onto, to) = match prepare(&project.git, &branch, &commit, &message)? {
             Landing::Nothing { tip } => {
                 let commit = landed_before(project, log.run(), step, &tip)?.unwrap_or(commit);
-                return complete(log, under, commit, waive);
+                return complete(log, under, (commit, plan), waive);
             }
             Landing::FastForward { onto, to } | Landing::Merge { onto, to } => (onto, to),
             Landing::Conflict { onto, paths } => {
@@ -91,7 +98,7 @@ pub(crate) fn land(
         let why = format!("piton: land {step}");
         if let Moved::Moved = project.git.move_ref(&name, &to, Some(&onto), &why)? {
             crash::point("land.ref-moved");
-            let completed = complete(log, under, to.clone(), waive);
+            let completed = complete(log, under, (to.clone(), plan), waive);
             if completed.as_ref().is_err_and(EngineError::is_lost) {
                 // Taken in between: what was moved for nothing is moved back, unless others built on it.
                 let why = format!("piton: {step} was taken");
@@ -157,11 +164,15 @@ fn landed_before(
 fn complete(
     log: &mut Log,
     under: &Under,
-    commit: Oid,
+    (commit, plan): (Oid, Option<Arc<Plan>>),
     waive: Option<&str>,
 ) -> Result<Oid, EngineError> {
     let waive = waive.map(str::to_owned);
-    let complete = Request::Complete { commit: Some(commit.clone()), waive };
+    let end = Request::Complete { commit: Some(commit.clone()), waive };
+    let complete = match plan {
+        Some(plan) => Request::WithPlan { end: Box::new(end), plan },
+        None => end,
+    };
     log.submit(&Command::Under(under.clone(), complete))?;
     crash::point("land.completed");
     Ok(commit)

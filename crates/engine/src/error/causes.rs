@@ -58,6 +58,8 @@ pub enum Unlanded {
         lacks.short()
     )]
     Rewound { branch: String, lacks: Oid },
+    #[error("{why}")]
+    NoPlan { why: String },
     #[error("{branch} kept moving while this was landed")]
     Busy { branch: String },
 }

@@ -210,7 +210,10 @@ impl PlanRead {
     /// What the file says where that is not what the run recorded.
     pub(crate) fn drift(&self, run: &Run) -> Option<Changed> {
         let plan = self.as_of(run);
-        (plan.hash() != run.graph().hash()).then(|| Changed {
+        // What a planner produced follows what the file says.
+        let before = run.plan().plan_from.as_ref().and_then(|from| from.before);
+        let same = [Some(run.graph().hash()), before].contains(&Some(plan.hash()));
+        (!same).then(|| Changed {
             handle: run.opened.handle.clone(),
             file: self.path.clone(),
             differences: plan::differences(run.plan(), &plan),

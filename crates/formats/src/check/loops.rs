@@ -29,6 +29,10 @@ pub(super) fn members(names: &mut Names<'_>, draft: &Draft, findings: &mut Findi
                 let message = format!("nothing is started for `{name}`: it cannot be in a loop");
                 findings.add(at, message, "give it a `run`, or a `prompt` with an agent");
             }
+            if known.skip_if.is_some() {
+                let message = format!("`{name}` is in a loop, where `skip_if` has no meaning");
+                findings.add(at, message, "remove `skip_if`; `until` ends the loop");
+            }
             let Some(step) = known.id.clone() else { continue };
             match members.insert(step, id.clone()) {
                 Some(other) if other == *id => {

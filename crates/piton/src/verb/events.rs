@@ -171,6 +171,10 @@ fn detail(event: &Event) -> String {
                 omitted.iter().map(|path| format!("without {}", crate::describe::omission(path)));
             std::iter::once(verified).chain(without).collect::<Vec<_>>().join(", ")
         }
+        Event::Under(_, Fact::FoundDone { check: Some(check) }) => {
+            format!("`{}` passed", check.command)
+        }
+        Event::Under(_, Fact::FoundDone { check: None }) => "its plan is there".to_owned(),
         Event::Under(_, Fact::LandingIntended(LandingIntent { onto, to, .. })) => {
             format!("{} → {}", onto.short(), to.short())
         }

@@ -197,7 +197,7 @@ fn ended(log: &Log, attempt: AttemptId) -> Option<String> {
         }
         (Ending::Interrupted { cause, .. }, _) => Some(format!("was interrupted ({cause})")),
         (Ending::Suspended, _) => Some("ended to wait for an answer".to_owned()),
-        (Ending::Completed | Ending::Displaced | Ending::Released, _) => None,
+        (Ending::Completed | Ending::Found | Ending::Displaced | Ending::Released, _) => None,
     }
 }
 

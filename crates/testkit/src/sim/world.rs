@@ -689,6 +689,7 @@ fn random_plan(rng: &mut Rng, outside: usize) -> (Plan, Vec<Size>) {
         locks: locks.collect(),
         loops,
         steps: steps.into_iter().collect(),
+        plan_from: None,
         source: None,
     };
     (plan, sizes)
@@ -748,6 +749,7 @@ fn random_step(rng: &mut Rng, number: usize) -> PlanStep {
         needs,
         work,
         verify: rng.one_in(2).then(|| "make test".to_owned()),
+        skip_if: None,
         timeout: None,
         retries: [0, 1, 2, 5][rng.index(4)],
         env: BTreeMap::new(),

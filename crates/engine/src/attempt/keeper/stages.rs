@@ -13,7 +13,9 @@ use piton_core::attempt::{Exited, Happened, Next, Stages};
 use piton_core::brief::{self, Prompt, TreeFacts};
 use piton_core::decide::{Command, Request};
 use piton_core::dialect::Reader;
-use piton_core::event::{Check, Conversation, Entry, IterationCheck, SnapshotReason, Stage};
+use piton_core::event::{
+    Check, Conversation, Entry, Failure, IterationCheck, SnapshotReason, Stage,
+};
 use piton_core::exit::AgentExit;
 use piton_core::ids::{AgentName, Oid, QuestionId};
 use piton_core::plan::Work;
@@ -33,6 +35,7 @@ use crate::attempt::child::{self, SharedReader, Spec};
 use crate::attempt::iteration;
 use crate::attempt::land;
 use crate::attempt::places;
+use crate::attempt::planner::produced;
 use crate::attempt::supervise::Finished;
 use crate::attempt::verify::{self, Verdict};
 use crate::error::EngineError;
@@ -90,7 +93,7 @@ impl Keeper {
     }
 
     /// The trees have served once the run is completed.
-    fn put_away(&self) {
+    pub(super) fn put_away(&self) {
         self.unlock_tree();
         if !self.log.run().is_completed() {
             return;
@@ -139,7 +142,7 @@ impl Keeper {
         self.lock_tree()?;
         self.set_up(&trusted)?;
         crash::point("keeper.tree-prepared");
-        Ok(Happened::Done)
+        self.found_done(&trusted)
     }
 
     fn prepare_work(&mut self) -> Result<(), Instead> {
@@ -384,6 +387,11 @@ impl Keeper {
         if !apart.is_empty() {
             // Nothing of them lands: a snapshot has their files before anybody calls the step done.
             self.keep_snapshot(SnapshotReason::End)?;
+        }
+        // Found now, the planner is told and begins again; found when it lands, it would be too late.
+        let produced = produced(&self.project, self.log.run(), &self.step, &commit)?;
+        if let Err(open) = produced.required() {
+            return Err(Instead(Happened::Failed(Failure::Unfinished { open })));
         }
         let check = match self.plan.verify.clone() {
             Some(command) => Some(self.check(&trusted, command)?),

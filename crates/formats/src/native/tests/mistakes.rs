@@ -109,9 +109,9 @@ fn unknown_keys() {
     7:1 unknown key `Title`
         did you mean `title`?
     8:1 unknown key `owner`
-        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
+        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, skip_if, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
     9:1 unknown key `\u{1b}[31m`
-        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
+        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, skip_if, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
     ");
     assert_snapshot!(found("name = 'x'\n[plan]\nnmae = 'x'\n[[steps]]\nid = 'a'\n"), @r#"
     1:1 unknown key `name`
@@ -133,22 +133,22 @@ fn unknown_keys() {
     ");
     assert_snapshot!(found(step_with(&format!("{} = 1", "k".repeat(1000)))), @"
     6:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…`
-        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
+        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, skip_if, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
     ");
 }
 
 #[test]
 fn keys_of_later_versions() {
-    assert_snapshot!(found(step_with("max_wall = []\nskip_if = ['x']\nneeds = ['a:out']\nplan_form = 1")), @"
+    assert_snapshot!(found(step_with("max_wall = []\nskip_if = ['x']\nneeds = ['a:out']\nplan_form = 1")), @r#"
     6:1 `max_wall` is not supported by this version of piton
         remove it
-    7:1 `skip_if` is not supported by this version of piton
-        remove it
+    7:11 `skip_if` must be a string, not an array
+        put it in "quotes"
     8:10 step `a` needs an output of its own
         remove this need
     9:1 unknown key `plan_form`
-        did you mean `plan_from`?
-    ");
+        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, skip_if, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
+    "#);
     assert_snapshot!(found("[plan]\nname = 'x'\njobs = 3\nisolation = 'step'\n[loop.improve]\nmax = 1\n[labels]\nx = 1\n[[step]]\nid = 'a'\nrun = 'x'"), @r#"
     5:1 loop `improve` has no steps
         write steps = ["review", "implement"], in the order of the chain
