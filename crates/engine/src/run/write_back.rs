@@ -151,7 +151,7 @@ fn remembered(step: &StepRef, state: &Step) -> Vec<Remembered> {
             Ending::Completed => None,
             Ending::Failed(why) => Some(why.to_string()),
             Ending::Interrupted { cause, .. } => Some(format!("interrupted ({cause})")),
-            Ending::Displaced | Ending::Released | Ending::Suspended => return None,
+            Ending::Displaced | Ending::Found | Ending::Released | Ending::Suspended => return None,
         };
         let commit = match (&state.phase, &error) {
             (Phase::Completed { commit, .. }, None) => commit.as_ref().map(ToString::to_string),
