@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::AgentName;
+use crate::ids::{AccountName, AgentName};
 
 /// How to start and read a coding program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ pub struct Agent {
     pub dialect: Dialect,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// Whose limits hold for it; an account of its own where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<AccountName>,
 }
 
 /// How a prompt is handed to an agent.
@@ -123,6 +126,12 @@ const SESSION: &str = "{session}";
 const PROMPT: &str = "{prompt}";
 
 impl Agent {
+    /// The account that the agent of this name works on.
+    pub fn account(&self, name: &AgentName) -> AccountName {
+        let own = || AccountName::new(name.as_str()).expect("the name of an agent is a name");
+        self.account.clone().unwrap_or_else(own)
+    }
+
     /// The highest rung at or below this one that the agent has.
     pub fn rung(&self, from: Rung) -> Rung {
         match from {

@@ -2,14 +2,14 @@
 //! it with a real tree and real processes, the simulator with simulated ones. The order of the stages, what
 //! ends an attempt and what that end is called are decided here.
 
+pub mod starts;
 pub mod watch;
 
 use std::sync::Arc;
 
 use crate::decide::Request;
-use crate::dialect::{Said, Turn};
 use crate::event::{Cause, Check, Conflict, Entry, Failure, Interruption, Stage};
-use crate::exit::{AgentExit, Judged, judge_exit};
+use crate::exit::{AgentExit, Heard, Judged, judge};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 use crate::time::Millis;
@@ -69,8 +69,8 @@ pub struct Exited {
     pub out_of_memory: bool,
     /// It has asked a question and has not read the answer.
     pub awaits_answer: bool,
-    /// What an agent said, where its dialect says how it ended.
-    pub said: Option<Box<Said>>,
+    /// What an agent said.
+    pub heard: Option<Box<Heard>>,
 }
 
 impl Stages {
@@ -114,12 +114,13 @@ impl Stages {
     }
 
     fn exited(&mut self, exited: Exited, now: Millis) -> Next {
-        let Exited { ended, tail, evidence, out_of_memory, awaits_answer, said } = exited;
-        match as_said(judge_exit(self.stage, ended, tail), said) {
+        let Exited { ended, tail, evidence, out_of_memory, awaits_answer, heard } = exited;
+        match judge(self.stage, ended, tail, heard) {
             // Nothing can be said of the work before the answer is read.
             Judged::Ended if awaits_answer => Next::End(Request::Suspend),
             Judged::Ended => self.done(),
             Judged::Failed(why) => Next::End(Request::Fail { why }),
+            Judged::Limited(heard) => Next::End(Request::Park(heard)),
             Judged::Interrupted(Cause::ProcessKill) if out_of_memory => {
                 self.interrupt(Cause::OutOfMemory, evidence, now)
             }
@@ -157,34 +158,26 @@ impl Stages {
     }
 }
 
-/// An agent's own word about its end. Some exit with 0 after an error, or when they were cut off.
-fn as_said(judged: Judged, said: Option<Box<Said>>) -> Judged {
-    match (judged, said.map(|said| said.turn)) {
-        (Judged::Ended, Some(Some(Turn::Failed { message, .. }))) => {
-            Judged::Failed(Failure::Reported { reason: message })
-        }
-        (Judged::Ended, Some(None)) => {
-            let reason = "the agent ended without a result".to_owned();
-            Judged::Failed(Failure::Reported { reason })
-        }
-        (Judged::Failed(Failure::Exit { exit, .. }), Some(Some(Turn::Failed { message, .. }))) => {
-            Judged::Failed(Failure::Exit { exit, tail: message })
-        }
-        (judged, _) => judged,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::Dialect;
+    use crate::dialect::{Said, Trouble, Turn};
     use crate::event::Exit;
     use crate::exit::StopRequest;
-    use crate::ids::{Fence, StepId, StepRef};
+    use crate::ids::{AccountName, Fence, StepId, StepRef};
+
+    fn heard(dialect: Dialect, turn: Option<Turn>) -> Heard {
+        let said = Said { turn, ..Said::default() };
+        let account = AccountName::new("fake").expect("valid");
+        let (agents, resets_at) = (std::collections::BTreeSet::new(), None);
+        Heard { dialect, said, account, agents, resets_at, jitter: 0 }
+    }
 
     fn exited(exit: Exit, stop: StopRequest) -> Exited {
         let (tail, evidence) = ("tail".to_owned(), "seen".to_owned());
         let ended = AgentExit { exit, stop };
-        Exited { ended, tail, evidence, out_of_memory: false, awaits_answer: false, said: None }
+        Exited { ended, tail, evidence, out_of_memory: false, awaits_answer: false, heard: None }
     }
 
     /// Everything that can happen to a stage instead of being done.
@@ -194,19 +187,33 @@ mod tests {
         let stop = StopRequest::Stop(Cause::UserInterrupt);
         let end = |exit, stop| Happened::Exited(exited(exit, stop));
         let ended = exited(Exit::Code(0), StopRequest::Nothing);
-        let spoken = |turn| {
-            let said = Some(Box::new(Said { turn, ..Said::default() }));
-            Happened::Exited(Exited { said, ..exited(Exit::Code(0), StopRequest::Nothing) })
+        let ended_saying = |turn, code, stop| {
+            let heard = Some(Box::new(heard(Dialect::Claude, turn)));
+            Happened::Exited(Exited { heard, ..exited(Exit::Code(code), stop) })
         };
-        let error = Turn::Failed { trouble: None, message: "overloaded".to_owned() };
+        let spoken = |turn| ended_saying(turn, 0, StopRequest::Nothing);
+        let failed = |trouble| Some(Turn::Failed { trouble, message: "no".to_owned() });
+        let (hang, over) = (StopRequest::Hang { ms: 5 }, StopRequest::TurnOver);
         let killed = exited(Exit::Signal(9), StopRequest::Nothing);
         let (cause, evidence) = (Cause::DiskFull, "seen".to_owned());
         vec![
             ("exit 0, asked", Happened::Exited(Exited { awaits_answer: true, ..ended })),
             ("exit 0 after a stop", end(Exit::Code(0), stop)),
             ("exit 0, no result", spoken(None)),
-            ("exit 0, an error", spoken(Some(error))),
+            ("exit 0, an error", spoken(failed(None))),
+            ("exit 0, a limit", spoken(failed(Some(Trouble::Limit)))),
+            ("exit 0, no credit", spoken(failed(Some(Trouble::Spend)))),
+            (
+                "exit 1, no sign-in",
+                ended_saying(failed(Some(Trouble::SignIn)), 1, StopRequest::Nothing),
+            ),
+            ("exit 1, busy", ended_saying(failed(Some(Trouble::Busy)), 1, StopRequest::Nothing)),
             ("exit 0, a result", spoken(Some(Turn::Done))),
+            ("exit 1, a result", ended_saying(Some(Turn::Done), 1, StopRequest::Nothing)),
+            ("143 after its turn", ended_saying(Some(Turn::Done), 143, over)),
+            ("143, hung", ended_saying(None, 143, hang)),
+            ("143, hung and done", ended_saying(Some(Turn::Done), 143, hang)),
+            ("limit, stopped", ended_saying(failed(Some(Trouble::Limit)), 143, stop)),
             ("exit 1", end(Exit::Code(1), StopRequest::Nothing)),
             ("exit 1 after its time", end(Exit::Code(1), StopRequest::TimeUp { ms: 5 })),
             ("killed", Happened::Exited(killed.clone())),
@@ -230,6 +237,7 @@ mod tests {
             Next::Do(stage) => word(stage),
             Next::End(Request::Fail { why }) => format!("failed: {}", word(why)),
             Next::End(Request::Interrupt(last)) => last.cause.to_string(),
+            Next::End(Request::Park(_)) => "limited".to_owned(),
             Next::End(other) => word(other),
             Next::Abort | Next::Finish => word(next),
         }
@@ -283,9 +291,18 @@ mod tests {
         insta::assert_snapshot!(table.collect::<Vec<_>>().join("\n"), @"
         exit 0, asked         suspend
         exit 0 after a stop   user_interrupt
-        exit 0, no result     failed: reported
-        exit 0, an error      failed: reported
+        exit 0, no result     agent, failed: reported, land, finish
+        exit 0, an error      agent, failed: reported, land, finish
+        exit 0, a limit       agent, limited, land, finish
+        exit 0, no credit     agent, limited, land, finish
+        exit 1, no sign-in    failed: setup, limited, failed: verify
+        exit 1, busy          failed: setup, failed: exit, failed: verify
         exit 0, a result      agent, verify, land, finish
+        exit 1, a result      failed: setup, verify, failed: verify
+        143 after its turn    agent, verify, land, finish
+        143, hung             failed: hang
+        143, hung and done    failed: hang, verify, failed: hang
+        limit, stopped        user_interrupt
         exit 1                failed: setup, failed: exit, failed: verify
         exit 1 after its time failed: timeout
         killed                process_kill

@@ -21,6 +21,11 @@ pub struct TreeFacts {
     pub underway: Option<String>,
 }
 
+/// For an agent that is started again within its attempt.
+pub const SERVER_WAS_BUSY: &str = "Note from piton, which runs this step:\n\
+     - Your last turn ended because the model's server did not answer. Go on where you were.\n\
+     Check what is already done before repeating it.\n";
+
 const LISTED: usize = 40;
 
 /// What an attempt's agent is told.
@@ -131,6 +136,9 @@ fn brief((plan, before): (&PlanStep, &Step), entry: Entry, facts: &TreeFacts) ->
         }
         Ending::Displaced => text.push_str("- An earlier attempt was lost with its host.\n"),
         Ending::Released => text.push_str("- An earlier attempt gave the step back.\n"),
+        Ending::Limited { .. } => {
+            text.push_str("- An earlier attempt met a limit of its account, which is over now.\n");
+        }
         Ending::Suspended => text.push_str("- An earlier attempt asked, and ended to wait.\n"),
         Ending::Found => return None,
         Ending::Completed if before.questions.iter().all(|asked| asked.answer().is_none()) => {
@@ -261,6 +269,7 @@ fn tail_of(why: &crate::event::Failure) -> Option<&str> {
         }
         Failure::Landing { .. }
         | Failure::Timeout { .. }
+        | Failure::Hang { .. }
         | Failure::Reported { .. }
         | Failure::Output { .. }
         | Failure::Unfinished { .. } => None,

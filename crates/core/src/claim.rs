@@ -128,7 +128,8 @@ pub fn ready(run: &Run, asker: &Asker<'_>) -> Vec<StepRef> {
 pub fn count_ready(run: &Run, asker: &Asker<'_>) -> usize {
     let held = run.held().filter(|(step, _)| claimable(run, step, asker).is_ok()).count();
     let free = run.free(|lock| busy_by(run, lock, None, asker).is_some());
-    if owner_of_place(run, asker).is_some() || !run.terms.steps.is_empty() {
+    let is_limited = run.has_limits();
+    if owner_of_place(run, asker).is_some() || !run.terms.steps.is_empty() || is_limited {
         return ready(run, asker).len();
     }
     // What else stands against one free step is the run's: it stands against all.
@@ -253,6 +254,9 @@ fn open_to(run: &Run, index: usize, step: &StepRef, asker: &Asker<'_>) -> Result
         let (question, text) = (asked.id, asked.text.clone());
         return Err(Refusal::QuestionOpen { step, question, text });
     }
+    if kept && matches!(entry, Entry::Fresh | Entry::Continue) {
+        free_account(run, (step, plan), asker)?;
+    }
     free_slots(run, step, plan, asker)?;
     free_place(run, step, asker)?;
     if kept {
@@ -274,6 +278,34 @@ pub(crate) fn renewable(run: &Run, step: &StepRef, asker: &Asker<'_>) -> Result<
         Holder::External { .. } => free_place(run, step, asker),
         Holder::Keeper { .. } => Ok(()),
     }
+}
+
+/// Nothing is started on an account that has met a limit; once that should be over, one attempt after the
+/// other, until one has shown that it is.
+pub(crate) fn free_account(
+    run: &Run,
+    (step, plan): (&StepRef, &PlanStep),
+    asker: &Asker<'_>,
+) -> Result<(), Refusal> {
+    let Some(agent) = plan.work.agent() else { return Ok(()) };
+    if let Some((step, asked)) = run.question_about_account_of(agent) {
+        let (question, text) = (asked.id, asked.text.clone());
+        return Err(Refusal::QuestionOpen { step, question, text });
+    }
+    let Some((account, limit)) = run.limits().of(agent) else { return Ok(()) };
+    let is_probe = |(other, held): &(StepRef, &Attempt)| {
+        let works = run.step(other).and_then(|(plan, _)| plan.work.agent());
+        other != step
+            && limit.is_probed_by(works, held.fence)
+            && matches!(held.entry, Entry::Fresh | Entry::Continue)
+            && is_at_work(other, held, asker)
+    };
+    let probe = run.held().find(is_probe).map(|(other, _)| other);
+    if asker.now.wall >= limit.until && probe.is_none() {
+        return Ok(());
+    }
+    let (account, until) = (account.clone(), limit.until);
+    Err(Refusal::Limited { step: step.clone(), account, until, probe })
 }
 
 /// Every lock of a step must have a slot that no believed claim on another step holds.

@@ -31,6 +31,7 @@ mod ask;
 mod command;
 mod complete;
 mod end;
+mod limit;
 mod loops;
 mod mend;
 mod outputs;
@@ -231,6 +232,10 @@ fn decide_under(
         Request::RaiseQuestion { text, choices } => decide_ask(&held, text, choices),
         Request::RaiseConflict(conflict) => decide_conflict(&held, conflict, now),
         Request::ApplyAnswers { questions } => Ok(decide_apply(&held, questions)),
+        Request::ReportAnswer => Ok(limit::decide_lift(&held)),
+        Request::Park(heard) => {
+            Ok(ended(&held, Fact::Limited(limit::limited(&held, heard, now)), now))
+        }
         Request::Suspend if held.awaits_answer() => Ok(held.last_word(Fact::Suspended {}, now)),
         Request::Suspend => Err(Refusal::NothingAsked { step: held.id() }),
         // A worker would take it up again at once, and so on for ever.
@@ -258,7 +263,7 @@ fn decide_under(
             });
             Ok(ended(&held, fact, now))
         }
-        Request::Bury(corpse) => Ok(ended(&held, bury(&held, corpse), now)),
+        Request::Bury(corpse) => Ok(ended(&held, bury(&held, corpse, now), now)),
         Request::Expire => decide_expire(&held, clock),
     }
 }
@@ -304,6 +309,7 @@ fn own<'a>(run: &'a Run, under: &'a Under) -> Result<Held<'a>, Refusal> {
         Phase::Pending { .. }
         | Phase::Failed { .. }
         | Phase::Interrupted { .. }
+        | Phase::Parked { .. }
         | Phase::Suspended { .. } => Err(Refusal::NotClaimed { step: id(), given }),
     }
 }
@@ -438,6 +444,7 @@ pub fn present<'run>(run: &'run Run, step: &StepRef) -> Result<&'run Attempt, Re
         Phase::Pending { .. } => return Err(Refusal::Pending(id())),
         Phase::Failed { .. } => "it has failed",
         Phase::Suspended { .. } => "it waits for an answer",
+        Phase::Parked { .. } => "it waits until a limit is over",
         Phase::Interrupted { .. } => "it was interrupted",
     };
     Err(Refusal::NothingHeld { step: id(), how })

@@ -2,6 +2,7 @@
 //! it from working, what it cost. One small reader a dialect, line by line; everything else an agent prints
 //! is in the transcript and means nothing here. A tool's output is never read for a limit.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::agent::Dialect;
@@ -26,7 +27,7 @@ const MESSAGE_CHARS_MAX: usize = 500;
 const SESSION_BYTES_MAX: usize = 200;
 
 /// What an agent has said so far.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Said {
     /// Its conversation, never from a reply that is only an error.
     pub session: Option<String>,
@@ -34,6 +35,8 @@ pub struct Said {
     pub turn: Option<Turn>,
     /// When the limit that it has met is over, where it says so in numbers.
     pub resets_at: Option<Millis>,
+    /// Its model has answered: no limit was in the way.
+    pub has_answered: bool,
     /// Something that it started goes on behind its turn, and another turn follows.
     pub is_waiting: bool,
     /// The conversation that it was to go on with is not there, or not free.
@@ -42,16 +45,18 @@ pub struct Said {
 }
 
 /// How a turn ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Turn {
     Done,
     Failed { trouble: Option<Trouble>, message: String },
 }
 
 /// What an agent says that it used.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
-    pub dollars: Option<f64>,
+    /// In millionths of a dollar.
+    pub cost: Option<u64>,
     pub input_tokens: u64,
     pub output_tokens: u64,
 }
@@ -81,6 +86,17 @@ impl Reader {
 
     pub fn said(&self) -> &Said {
         &self.said
+    }
+
+    /// Whether it has said that its turn is over, and nothing that it started goes on behind that. An error of
+    /// opencode is no end: it may go on by itself.
+    pub fn is_over(&self) -> bool {
+        let is_end = match self.said.turn {
+            Some(Turn::Done) => true,
+            Some(Turn::Failed { .. }) => self.dialect != Dialect::Opencode,
+            None => false,
+        };
+        is_end && !self.said.is_waiting
     }
 
     /// The next piece of what it prints.
@@ -150,9 +166,7 @@ impl Reader {
         match text(line, "type") {
             "result" => {
                 let is_error = line["is_error"].as_bool().unwrap_or(false);
-                if let Some(dollars) = line["total_cost_usd"].as_f64() {
-                    said.spent.dollars = Some(dollars);
-                }
+                said.spent.cost = millionths(&line["total_cost_usd"]).or(said.spent.cost);
                 said.spend(&line["usage"], ("input_tokens", "output_tokens"));
                 if !is_error {
                     said.session(line, "session_id");
@@ -176,6 +190,9 @@ impl Reader {
             }
             "system" | "assistant" | "user" => {
                 said.session(line, "session_id");
+                // What it says itself instead of its model is an error.
+                said.has_answered |=
+                    text(line, "type") == "assistant" && line["message"]["model"] != "<synthetic>";
                 // A task that ends behind the last turn begins another one.
                 if matches!(text(line, "subtype"), "" | "init") {
                     said.turn = None;
@@ -190,6 +207,9 @@ impl Reader {
         match text(line, "type") {
             "thread.started" => said.session(line, "thread_id"),
             "turn.started" => said.turn = None,
+            "item.started" | "item.completed" => {
+                said.has_answered |= text(&line["item"], "type") != "error";
+            }
             "turn.completed" => {
                 // Of the whole conversation.
                 said.spent = Spent::default();
@@ -217,7 +237,10 @@ impl Reader {
                     _ => failed(classify(None, message), message),
                 });
             }
-            "message" | "tool_use" => said.turn = None,
+            "message" | "tool_use" => {
+                said.has_answered |= text(line, "role") != "user";
+                said.turn = None;
+            }
             _ => {}
         }
     }
@@ -238,12 +261,13 @@ impl Reader {
             "step_finish" => {
                 said.session(line, "sessionID");
                 said.spend(&part["tokens"], ("input", "output"));
-                let dollars = part["cost"].as_f64().unwrap_or_default();
-                said.spent.dollars = Some(said.spent.dollars.unwrap_or_default() + dollars);
+                let cost = millionths(&part["cost"]).unwrap_or_default();
+                said.spent.cost = Some(said.spent.cost.unwrap_or_default() + cost);
                 said.turn = (part["reason"] == "stop").then_some(Turn::Done);
             }
-            _ => {
+            kind => {
                 said.session(line, "sessionID");
+                said.has_answered |= matches!(kind, "text" | "tool_use");
                 said.turn = None;
             }
         }
@@ -271,6 +295,13 @@ pub fn is_session(id: &str) -> bool {
         && id.len() <= SESSION_BYTES_MAX
         && !id.starts_with('-')
         && id.chars().all(is_part)
+}
+
+/// Dollars as millionths.
+fn millionths(dollars: &Value) -> Option<u64> {
+    let millionths = (dollars.as_f64()? * 1e6).round();
+    // A negative number is none, and so is one that no agent can cost.
+    (0.0..1e15).contains(&millionths).then_some(millionths as u64)
 }
 
 fn failed(trouble: Option<Trouble>, message: &str) -> Turn {

@@ -7,9 +7,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Rung;
+use crate::dialect::Trouble;
 use crate::ids::{
-    AgentName, AttemptId, BootId, Fence, Handle, Hash, HostId, ItemRef, LoopId, Oid, OutputName,
-    QuestionId, RunId, StepRef, SubstepId, TreeNo,
+    AccountName, AgentName, AttemptId, BootId, Fence, Handle, Hash, HostId, ItemRef, LoopId, Oid,
+    OutputName, QuestionId, RunId, StepRef, SubstepId, TreeNo,
 };
 use crate::output::{Bound, OutputRef, OutputValue};
 use crate::time::{Millis, Moment};
@@ -112,6 +113,9 @@ pub struct Terms {
     /// The most iterations of a loop, instead of what the plan says. It stays until another number is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_iterations: Option<u32>,
+    /// No worker waits until a limit is over.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_wait: bool,
 }
 
 impl Terms {
@@ -233,6 +237,13 @@ pub enum Fact {
     AnswersApplied {
         questions: Vec<QuestionId>,
     },
+    /// The attempt ended because its agent's account has met a limit: neither failed nor done, and no retry is
+    /// spent. Every agent of the account waits.
+    Limited(Limited),
+    /// The agent's model has answered again: the limit of its account is over.
+    LimitLifted {
+        account: AccountName,
+    },
     /// The attempt ended to wait for an answer: neither failed nor done, and no retry is spent.
     Suspended {},
     /// The claim was given back: the step is pending again.
@@ -261,6 +272,20 @@ pub struct Conversation {
     /// The agent's own handle of it, opaque.
     pub session: String,
     pub rung: Rung,
+}
+
+/// A limit that an agent has met.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limited {
+    pub account: AccountName,
+    /// The agents of the plan that work on the account.
+    pub agents: BTreeSet<AgentName>,
+    pub trouble: Trouble,
+    /// From then on it is tried again; absent where only a person can lift it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Millis>,
+    /// What the agent said.
+    pub text: String,
 }
 
 /// The run's branch, about to be moved from `onto` to `to`.
@@ -603,6 +628,13 @@ pub enum About {
         times: u32,
         cause: Cause,
     },
+    /// The account of these agents has met a limit: nothing is started on it before the answer.
+    Account {
+        account: AccountName,
+        agents: BTreeSet<AgentName>,
+        trouble: Trouble,
+        until: Option<Millis>,
+    },
     /// The step's agent has failed twice in the same way, and would perhaps go on failing.
     Repetition {
         why: Failure,
@@ -751,6 +783,10 @@ pub enum Failure {
         tail: String,
     },
     Timeout {
+        ms: u64,
+    },
+    /// Nothing of the agent moved for so long: no output, no change in its tree, no work of its processes.
+    Hang {
         ms: u64,
     },
     /// The commit could not be brought onto the run's branch. About conflicts a person is asked since.
@@ -909,6 +945,7 @@ impl fmt::Display for Failure {
             Failure::Exit { exit, .. } => write!(f, "ended with {exit}"),
             Failure::Verify { exit, .. } => write!(f, "verify ended with {exit}"),
             Failure::Timeout { ms } => write!(f, "timed out after {} s", ms / 1000),
+            Failure::Hang { ms } => write!(f, "hung: nothing moved for {} s", ms / 1000),
             Failure::Landing { message } => write!(f, "could not be landed: {message}"),
             Failure::Setup { why, .. } => write!(f, "could not be set up: {why}"),
             Failure::Reported { reason } => write!(f, "reported: {reason}"),

@@ -113,6 +113,11 @@ name!(
     "agent name"
 );
 name!(
+    /// The name of an account that agents work on.
+    AccountName,
+    "account name"
+);
+name!(
     /// A run's name for people: two words. It is also safe in a branch and in a path.
     Handle,
     "run handle"

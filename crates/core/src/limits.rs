@@ -14,6 +14,22 @@ pub const RETRIES_MAX: u32 = 100;
 pub const ITERATIONS_MAX: u32 = 1_000;
 /// Interruptions in a row without new progress after which piton stops and asks.
 pub const IDLE_INTERRUPTIONS_MAX: u32 = 3;
+/// How long after the instant at which a limit is said to be over an agent is started: it is often not
+/// effective yet. A tenth of the wait, at most this.
+pub const LIMIT_MARGIN_MAX: Duration = Duration::from_secs(10);
+/// How far the starts of agents that met the same limit are spread: a fifth of the wait, at most this.
+pub const LIMIT_JITTER_MAX: Duration = Duration::from_secs(20);
+/// How long an agent waits that met a limit without an instant; twice as long every time in a row, because
+/// each try adds a prompt to its conversation.
+pub const LIMIT_BACKOFF: Duration = Duration::from_secs(2 * 60);
+/// The longest of these waits.
+pub const LIMIT_BACKOFF_MAX: Duration = Duration::from_secs(60 * 60);
+/// The longest wait for an instant that was named: what is further away was misread.
+pub const LIMIT_WAIT_MAX: Duration = Duration::from_secs(32 * 24 * 60 * 60);
+/// How often in a row an agent is started again within an attempt because its server was busy.
+pub const BUSY_STARTS_MAX: u32 = 5;
+/// How long it waits before the first of them; four times as long before each other.
+pub const BUSY_PAUSE: Duration = Duration::from_secs(1);
 /// Steps in a row that fail alike after which piton starts nothing new and asks.
 pub const ALIKE_FAILURES_MAX: usize = 3;
 /// The progress in percent, as reported, from which an interrupted agent goes on in its tree; below it is

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::Cause;
-use crate::exit::AgentExit;
+use crate::exit::{AgentExit, Heard};
 use crate::ids::{AttemptId, HostId, StepRef, TreeNo};
 use crate::time::Millis;
 
@@ -47,6 +47,8 @@ impl Observed {
 pub struct Corpse {
     /// The agent's exit record: it alone says whether the agent had ended.
     pub exit: Option<AgentExit>,
+    /// What the agent had said by then.
+    pub heard: Option<Box<Heard>>,
     pub cause: Cause,
     /// When the attempt was last known to live.
     pub at: Millis,

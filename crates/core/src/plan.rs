@@ -243,6 +243,9 @@ pub struct PlanStep {
     /// How it goes on after an interruption at work; by what was done where the plan does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_interrupt: Option<OnInterrupt>,
+    /// What becomes of it when its agent has met a limit.
+    #[serde(default, skip_serializing_if = "OnLimit::is_default")]
+    pub on_limit: OnLimit,
 }
 
 impl PlanStep {
@@ -256,9 +259,11 @@ impl PlanStep {
         }
     }
 
-    /// Whether doing both is the same: how one goes on after an interruption is no part of what is done.
+    /// Whether doing both is the same: how one goes on after an interruption or a limit is no part of what is
+    /// done.
     pub(crate) fn same_work(&self, other: &PlanStep) -> bool {
-        PlanStep { on_interrupt: other.on_interrupt, ..self.clone() } == *other
+        let PlanStep { on_interrupt, on_limit, .. } = *other;
+        PlanStep { on_interrupt, on_limit, ..self.clone() } == *other
     }
 }
 
@@ -282,6 +287,34 @@ impl OnInterrupt {
             OnInterrupt::Restart => "restart",
             OnInterrupt::Ask => "ask",
         }
+    }
+}
+
+/// What becomes of a step whose agent has met a usage limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnLimit {
+    /// The worker waits until the limit is over.
+    #[default]
+    Wait,
+    /// The worker does not wait for it: whoever resumes the run later goes on.
+    Stop,
+    /// A person says whether it waits.
+    Ask,
+}
+
+impl OnLimit {
+    pub const ALL: &[(&'static str, OnLimit)] =
+        &[("wait", OnLimit::Wait), ("stop", OnLimit::Stop), ("ask", OnLimit::Ask)];
+
+    /// As a plan spells it.
+    pub fn as_str(self) -> &'static str {
+        OnLimit::ALL.iter().find(|(_, way)| *way == self).map_or("", |(word, _)| word)
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_default(&self) -> bool {
+        *self == OnLimit::default()
     }
 }
 

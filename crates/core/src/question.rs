@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::About;
-use crate::ids::{Fence, QuestionId, StepRef};
+use crate::ids::{AgentName, Fence, QuestionId, StepRef};
 use crate::time::Millis;
 
 /// A question of a step.
@@ -41,6 +41,9 @@ pub const SKIP: &str = "skip";
 
 /// The answer to a question about a loop, beside [`TRY_AGAIN`] and [`STOP`]: the loop is done as it is.
 pub const ACCEPT: &str = "accept";
+
+/// The answer to a question about a limit that passes at an instant: it is waited for.
+pub const WAIT: &str = "wait";
 
 /// What became of a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,7 +84,7 @@ impl Question {
 
     /// Whether it asks only if the step is tried again: whoever wants the run to go on may say so beforehand.
     pub(crate) fn is_about_progress(&self) -> bool {
-        matches!(self.about.as_deref(), Some(About::NoProgress { .. }))
+        matches!(self.about.as_deref(), Some(About::NoProgress { .. } | About::Account { .. }))
     }
 
     pub(crate) fn is_about_landing(&self) -> bool {
@@ -95,6 +98,18 @@ impl Question {
     /// Whether nothing new is started before it is answered.
     pub(crate) fn is_about_run(&self) -> bool {
         matches!(self.about.as_deref(), Some(About::FailedAlike { .. }))
+    }
+
+    pub(crate) fn is_about_account(&self) -> bool {
+        matches!(self.about.as_deref(), Some(About::Account { .. }))
+    }
+
+    /// Whether nothing is started on this agent's account before it is answered.
+    pub(crate) fn is_about_account_of(&self, agent: &AgentName) -> bool {
+        match self.about.as_deref() {
+            Some(About::Account { agents, .. }) => agents.contains(agent),
+            _ => false,
+        }
     }
 
     pub fn answer(&self) -> Option<&str> {

@@ -1,16 +1,18 @@
 //! What a worker does next about every step, from the folded run and what was seen of the machine. `run`,
 //! `resume`, a live worker and `--dry-run` all ask this one function, so that every start is a recovery.
 
+use std::collections::BTreeMap;
+
 use crate::claim::{Asker, Granted, awaits_needs_alone, claimable_at, is_at_work, jobs};
 use crate::decide::{Command, Request, decide};
 use crate::decided::Lease;
 use crate::event::{Cause, Entry, Failure, Holder, Under};
-use crate::ids::{BootId, Fence, LockName, QuestionId, StepRef};
+use crate::ids::{AccountName, BootId, Fence, LockName, QuestionId, StepRef};
 use crate::observed::{Corpse, Observed, Sighting};
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::run::{Attempt, Phase, Run, Step};
-use crate::time::Moment;
+use crate::time::{Millis, Moment};
 
 /// A step, and what is done about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +70,13 @@ pub enum Action {
         lock: LockName,
         by: Vec<StepRef>,
     },
+    /// Its agent's account has met a limit.
+    AwaitLimit {
+        account: AccountName,
+        until: Millis,
+        /// The step that shows whether it is over.
+        probe: Option<StepRef>,
+    },
     /// There is nothing to start: others claim it.
     AwaitHolder,
     /// Not among the steps that the run was resumed with.
@@ -95,6 +104,8 @@ pub enum Because {
     HolderLost,
     /// What it waited for was answered.
     Answered,
+    /// The limit that it met should be over.
+    LimitOver,
     /// Somebody wants it to begin again.
     Reset,
 }
@@ -113,6 +124,7 @@ pub fn recover(run: &Run, observed: &Observed, leases: &[Lease], now: &Moment) -
         };
         recoveries.push(Recovery { step, action });
     }
+    limit_to_probes(run, &mut recoveries);
     limit_to_jobs(run, &asker, &mut recoveries);
     recoveries
 }
@@ -123,6 +135,31 @@ fn done(run: &Run, step: &StepRef, state: &Step) -> Action {
         Some(asked) => Action::AwaitAnswer { question: asked.id, text: asked.text.clone() },
         None if run.is_halted_at(step) => Action::StayStopped,
         None => Action::Skip,
+    }
+}
+
+/// Of the steps that wait for the same limit one is released first.
+fn limit_to_probes(run: &Run, recoveries: &mut [Recovery]) {
+    if !run.has_limits() {
+        return;
+    }
+    let mut probes: BTreeMap<&AccountName, StepRef> = BTreeMap::new();
+    for recovery in recoveries {
+        let Action::Start { entry: Entry::Fresh | Entry::Continue, .. } = recovery.action else {
+            continue;
+        };
+        let agent = run.step(&recovery.step).and_then(|(plan, _)| plan.work.agent());
+        let Some((account, limit)) = agent.and_then(|agent| run.limits().of(agent)) else {
+            continue;
+        };
+        match probes.get(account) {
+            None => drop(probes.insert(account, recovery.step.clone())),
+            Some(probe) => {
+                let (account, until) = (account.clone(), limit.until);
+                let probe = Some(probe.clone());
+                recovery.action = Action::AwaitLimit { account, until, probe };
+            }
+        }
     }
 }
 
@@ -158,6 +195,9 @@ fn refused(run: &Run, step: &StepRef, state: &Step, refusal: Refusal) -> Action 
         Refusal::TreeBusy { by } => Action::AwaitTree { by },
         Refusal::JobsBusy { jobs } => Action::AwaitJobs { jobs },
         Refusal::LockBusy { lock, by } => Action::AwaitLock { lock, by },
+        Refusal::Limited { account, until, probe, .. } => {
+            Action::AwaitLimit { account, until, probe }
+        }
         Refusal::RetriesUsed(_) => Action::StayFailed,
         Refusal::RunFailed(by) => match &state.phase {
             Phase::Failed { .. } => Action::StayFailed,
@@ -264,6 +304,7 @@ fn because(state: &Step) -> Because {
         Phase::Failed { why, .. } => Because::Failed(why.clone()),
         Phase::Held { .. } => Because::HolderLost,
         Phase::Suspended { .. } => Because::Answered,
+        Phase::Parked { .. } => Because::LimitOver,
         Phase::Pending { .. } if state.begins_again() => Because::Reset,
         Phase::Pending { .. } | Phase::Completed { .. } | Phase::Skipped { .. } => {
             Because::NeedsMet

@@ -1,9 +1,11 @@
 //! A typed no, in the words that a person reads. What to type next is said by whoever knows the remedy.
 
-use crate::ids::{Fence, ItemRef, LockName, Oid, OutputName, QuestionId, StepRef, SubstepId};
+use crate::ids::{
+    AccountName, Fence, ItemRef, LockName, Oid, OutputName, QuestionId, StepRef, SubstepId,
+};
 use crate::output::{Bound, OutputRef};
 use crate::plan::Need;
-use crate::time::Moment;
+use crate::time::{Millis, Moment, timestamp};
 
 /// A typed no: nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +38,8 @@ pub enum Refusal {
     TreeBusy { by: StepRef },
     #[error("as many steps are attempted as may be at once ({jobs})")]
     JobsBusy { jobs: u32 },
+    #[error("step {step} waits until the limit of account {account} is over ({})", timestamp(*until))]
+    Limited { step: StepRef, account: AccountName, until: Millis, probe: Option<StepRef> },
     #[error("step {0} was stopped on request")]
     StepStopped(StepRef),
     #[error("step {0} failed and has no retries left")]

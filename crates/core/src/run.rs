@@ -22,6 +22,7 @@ use crate::time::Millis;
 
 pub(crate) use entry::{Ground, WorkIs, asks_first, entry_of};
 pub(crate) use failures::Rest;
+pub use limits::{Limit, Limits};
 pub use loops::{Loop, LoopEnd, LoopPhase};
 pub(crate) use outputs::Lacks;
 pub use outputs::{AwaitedOutput, GivenOutput, Outputs, Published};
@@ -32,6 +33,7 @@ pub use trees::Trees;
 
 mod entry;
 mod failures;
+mod limits;
 mod loops;
 mod outputs;
 mod questions;
@@ -71,6 +73,8 @@ pub struct Run {
     /// The steps that failed alike last, one after the other, and do not go on by themselves. A completed
     /// step, or an answer, ends the row.
     alike: Vec<StepRef>,
+    /// Accounts whose limit is not known to be over.
+    limits: Limits,
 }
 
 /// Sets of steps by index, kept so that no question about the whole run walks all of it.
@@ -87,6 +91,8 @@ struct Sets {
     asked: FixedBitSet,
     /// Those with an open question about the run.
     asks_about_run: FixedBitSet,
+    /// Those with an open question about an account.
+    asks_about_account: FixedBitSet,
     /// Nobody holds them, their needs are met, and nothing that happened to them stands against another
     /// attempt.
     free: FixedBitSet,
@@ -103,6 +109,7 @@ impl Sets {
             done: none(),
             asked: none(),
             asks_about_run: none(),
+            asks_about_account: none(),
             free: none(),
         }
     }
@@ -117,6 +124,11 @@ pub(crate) struct Free<'run> {
 impl Free<'_> {
     pub(crate) fn count(&self) -> usize {
         self.steps.count_ones(..)
+    }
+
+    /// By their place in the plan.
+    pub(crate) fn all(self) -> impl Iterator<Item = usize> {
+        self.steps.into_ones()
     }
 
     pub(crate) fn first(&self) -> Option<StepRef> {
@@ -221,6 +233,7 @@ impl Run {
             steps: std::iter::repeat_n(Arc::default(), steps).collect(),
             sets: Sets::none_of(steps),
             alike: Vec::new(),
+            limits: Limits::default(),
         };
         let free = (0..steps).filter(|step| run.has_needs_met(*step)).collect();
         run.sets.free = free;
@@ -461,6 +474,7 @@ impl Run {
                     return Err(illegal(Illegal::BadTree { step: step.clone() }));
                 }
                 let held = self.steps[index].attempt().and_then(Attempt::place);
+                let tried = self.account_tried_by(index, about_step);
                 let alike = self.alike_after(index, about_step);
                 let state = self.steps.make_mut(index);
                 state.apply(about_step, record, stop).ok_or_else(|| {
@@ -468,6 +482,10 @@ impl Run {
                     illegal(Illegal::OutOfOrder { step, event })
                 })?;
                 self.alike = alike;
+                self.limits.take_in(about_step, record);
+                if let Some(account) = tried {
+                    self.limits.try_now(&account, record.at);
+                }
                 self.count(index);
                 self.count_trees(about_step, step, held);
                 self.count_loop(index, about_step);
@@ -597,8 +615,10 @@ impl Run {
         let (plan, step) = (&self.graph.plan().steps[index], &self.steps[index]);
         let failed = matches!(step.phase, Phase::Failed { .. }) && step.tries_left(plan) == 0;
         let done = step.is_done();
-        let mut open = step.questions.iter().filter(|question| question.is_open());
-        let asks_about_run = open.any(Question::is_about_run);
+        let open = || step.questions.iter().filter(|question| question.is_open());
+        let asks_about_run = open().any(Question::is_about_run);
+        let asks_about_account = open().any(Question::is_about_account);
+        self.sets.asks_about_account.set(index, asks_about_account);
         self.sets.held.set(index, matches!(step.phase, Phase::Held { .. }));
         self.sets.interrupted.set(index, matches!(step.phase, Phase::Interrupted { .. }));
         self.sets.held_back.set(index, step.held_back().is_some());

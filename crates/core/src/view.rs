@@ -7,15 +7,15 @@ use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::claim::{Asker, believed_until, free_slots, outside_in_place};
+use crate::claim::{Asker, believed_until, free_account, free_slots, outside_in_place};
 use crate::decided::Lease;
 use crate::event::{
     About, Cause, CheckoutChanges, Conversation, Entry, Failure, FoundState, Holder, Interruption,
     Mark, Omission, Priority, Report, Stage, Truth, Waived,
 };
 use crate::ids::{
-    AttemptId, Fence, GroupId, Handle, Hash, ItemRef, LockName, Oid, OutputName, QuestionId, RunId,
-    StepRef, SubstepId,
+    AccountName, AttemptId, Fence, GroupId, Handle, Hash, ItemRef, LockName, Oid, OutputName,
+    QuestionId, RunId, StepRef, SubstepId,
 };
 use crate::observed::{Observed, Sighting};
 use crate::output::OutputRef;
@@ -101,6 +101,12 @@ pub enum RunStatus {
         step: StepRef,
         #[serde(serialize_with = "rfc3339")]
         since: Millis,
+    },
+    /// Everything that could be started waits until the limit of an account is over.
+    Parked {
+        account: AccountName,
+        #[serde(serialize_with = "rfc3339")]
+        until: Millis,
     },
     /// Only a person can say how it goes on.
     Waiting {
@@ -359,6 +365,15 @@ pub enum StepStatus {
         /// Whether the log says so already; a looking verb shows what it saw and records nothing.
         recorded: bool,
     },
+    /// Its agent's account has met a limit: it is tried again from then on.
+    Parked {
+        account: AccountName,
+        #[serde(serialize_with = "rfc3339")]
+        until: Millis,
+        /// The step that is tried first: it shows whether the limit is over.
+        #[serde(serialize_with = "shown_option", skip_serializing_if = "Option::is_none")]
+        probe: Option<StepRef>,
+    },
     /// Its attempt asked and ended; it goes on when somebody has answered.
     Waiting {
         question: QuestionId,
@@ -583,6 +598,9 @@ fn run_status(run: &Run, by: &Seen<'_>) -> RunStatus {
     if let Some((since, step)) = run.held().map(until).max() {
         return RunStatus::Lapsed { step, since };
     }
+    if let Some(parked) = parked(run, by) {
+        return parked;
+    }
     let interrupted = run.interrupted().find_map(|(step, _, state)| match &state.phase {
         Phase::Interrupted { last, .. } if state.open_question().is_none() => {
             Some((step, state, last))
@@ -598,6 +616,33 @@ fn run_status(run: &Run, by: &Seen<'_>) -> RunStatus {
             RunStatus::Interrupted { step, cause: *cause, at: *at }
         }
         None => waiting(run).or_else(|| stopped(run)).unwrap_or(RunStatus::Open),
+    }
+}
+
+/// A limit is in the way of everything that could be started: it goes on at the first instant.
+fn parked(run: &Run, by: &Seen<'_>) -> Option<RunStatus> {
+    let (mut first, free) = (None, run.has_limits().then(|| run.free(|_| false).all())?);
+    for index in free {
+        let step = (&run.ref_at(index), &run.plan().steps[index]);
+        let (account, until, _) = awaits_limit(run, step, by)?;
+        if first.as_ref().is_none_or(|(_, earlier)| until < *earlier) {
+            first = Some((account, until));
+        }
+    }
+    first.map(|(account, until)| RunStatus::Parked { account, until })
+}
+
+/// The limit that a step waits for, and the step that shows whether it is over.
+fn awaits_limit(
+    run: &Run,
+    (step, plan): (&StepRef, &PlanStep),
+    by: &Seen<'_>,
+) -> Option<(AccountName, Millis, Option<StepRef>)> {
+    let (worker, Seen { observed, leases, now }) = (worker(by.observed), *by);
+    let asker = Asker { holder: &worker, observed, leases, now };
+    match free_account(run, (step, plan), &asker) {
+        Err(Refusal::Limited { account, until, probe, .. }) => Some((account, until, probe)),
+        _ => None,
     }
 }
 
@@ -627,7 +672,13 @@ fn step_view(
     by: &Seen<'_>,
 ) -> StepView {
     let was_held = matches!(recorded.step_at(index).phase, Phase::Held { .. });
-    let status = step_status(seen, index, (plan, state), was_held);
+    let status = match step_status(seen, index, (plan, state), was_held) {
+        StepStatus::Pending if seen.has_limits() => match awaits_limit(seen, (&step, plan), by) {
+            Some((account, until, probe)) => StepStatus::Parked { account, until, probe },
+            None => StepStatus::Pending,
+        },
+        status => status,
+    };
     StepView {
         step: step.clone(),
         index,
@@ -759,10 +810,12 @@ fn step_status(
         return StepStatus::Waiting { question: *question, text: text.clone() };
     }
     match &state.phase {
-        Phase::Pending { .. } | Phase::Suspended { .. } => match run.unmet(index) {
-            needs if needs.is_empty() => StepStatus::Pending,
-            waits_for => StepStatus::Blocked { waits_for },
-        },
+        Phase::Pending { .. } | Phase::Suspended { .. } | Phase::Parked { .. } => {
+            match run.unmet(index) {
+                needs if needs.is_empty() => StepStatus::Pending,
+                waits_for => StepStatus::Blocked { waits_for },
+            }
+        }
         Phase::Held { attempt, .. } => {
             let fence = attempt.fence;
             match state.stage(attempt) {
@@ -877,6 +930,7 @@ fn attempts(step: &StepRef, state: &Step, by: &Seen<'_>) -> Vec<AttemptView> {
             Ending::Displaced => "displaced".to_owned(),
             Ending::Released => "released".to_owned(),
             Ending::Suspended => "waiting".to_owned(),
+            Ending::Limited { .. } => "limited".to_owned(),
         };
         row(&past.attempt, Some(past.ended_at), how)
     });
@@ -940,6 +994,7 @@ impl RunStatus {
             RunStatus::Open => "open",
             RunStatus::Running => "running",
             RunStatus::Lapsed { .. } => "lapsed",
+            RunStatus::Parked { .. } => "parked",
             RunStatus::Waiting { .. } => "waiting",
             RunStatus::Interrupted { .. } => "interrupted",
             RunStatus::Failed { .. } => "failed",
@@ -987,6 +1042,7 @@ impl StepStatus {
             StepStatus::Verified { .. } => "verified",
             StepStatus::Landing { .. } => "landing",
             StepStatus::Interrupted { .. } => "interrupted",
+            StepStatus::Parked { .. } => "parked",
             StepStatus::Waiting { .. } => "waiting",
             StepStatus::Failed { .. } => "failed",
             StepStatus::Completed { .. } => "completed",

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use piton_core::exit::AgentExit;
+use piton_core::exit::{AgentExit, Heard};
 use piton_core::ids::{BootId, Fence, RunId, StepRef};
 use piton_core::time::Millis;
 use piton_git::file::{self, private, write_flushed};
@@ -46,6 +46,9 @@ pub struct ExitRecord {
     pub ended: AgentExit,
     /// The end of what it printed.
     pub tail: String,
+    /// What an agent said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard: Option<Box<Heard>>,
 }
 
 /// Since when no snapshot has the work, by the keeper. Not flushed: it explains, and decides nothing.
@@ -252,7 +255,7 @@ mod tests {
         let folder = Folder::new(home.path().to_owned());
         assert_eq!(folder.read_exit(), None);
         let ended = AgentExit { exit: Exit::Code(3), stop: StopRequest::Nothing };
-        let record = ExitRecord { ended, tail: "bye".into() };
+        let record = ExitRecord { ended, tail: "bye".into(), heard: None };
         folder.write_exit(&record).expect("write");
         assert_eq!(folder.read_exit(), Some(record));
         fs::write(home.path().join("exit.json"), b"{\"exit\":").expect("tear it");

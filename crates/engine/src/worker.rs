@@ -13,10 +13,12 @@ use std::time::{Duration, Instant};
 use piton_core::claim::{Claim, Takeover, Which};
 use piton_core::decide::{Command, Request};
 use piton_core::event::{Cause, Failure, Haste, Holder, Scope, Under};
-use piton_core::ids::{AttemptId, Fence, Position, RunId, StepRef};
+use piton_core::ids::{AccountName, AttemptId, Fence, Position, RunId, StepRef};
 use piton_core::observed::{Observed, Sighting};
+use piton_core::plan::OnLimit;
 use piton_core::recover::{Action, Recovery, recover};
 use piton_core::run::{Phase, Run, Step};
+use piton_core::time::Millis;
 use piton_git::crash;
 use piton_git::file::private;
 use piton_store::Store;
@@ -95,6 +97,11 @@ pub enum Outcome {
     },
     /// What is left waits for answers to what was asked.
     Waiting,
+    /// What is left waits until the limit of an account is over, and nobody wants this worker to wait for that.
+    Parked {
+        account: AccountName,
+        until: Millis,
+    },
     /// Nothing is left to do but for the steps that the run was not resumed with.
     OthersLeft,
     /// What is left has nothing to start: others claim these.
@@ -487,6 +494,10 @@ impl<'a> Worker<'a> {
         if let Some((cause, _)) = self.stopping {
             return Some(Outcome::Interrupted { cause });
         }
+        let parked = parked(recoveries);
+        if parked.clone().any(|(step, _, _)| waits(run, step)) {
+            return None;
+        }
         let failed = |(step, why): (StepRef, &Failure)| Outcome::Failed { step, why: why.clone() };
         if let Some(ended) = run.failed() {
             return Some(failed(ended));
@@ -510,6 +521,9 @@ impl<'a> Worker<'a> {
         let waits = |recovery: &Recovery| matches!(recovery.action, Action::AwaitAnswer { .. });
         if recoveries.iter().any(waits) {
             return Some(Outcome::Waiting);
+        }
+        if let Some((_, account, until)) = parked.min_by_key(|(_, _, until)| **until) {
+            return Some(Outcome::Parked { account: account.clone(), until: *until });
         }
         // Nobody has them, and nothing else is under way that could change that.
         let by_hand = recoveries.iter().filter(|recovery| recovery.action == Action::AwaitHolder);
@@ -558,6 +572,22 @@ impl<'a> Worker<'a> {
         }
         Ok(())
     }
+}
+
+/// The steps that wait until a limit is over, with its account and its end.
+fn parked(
+    recoveries: &[Recovery],
+) -> impl Iterator<Item = (&StepRef, &AccountName, &Millis)> + Clone {
+    recoveries.iter().filter_map(|recovery| match &recovery.action {
+        Action::AwaitLimit { account, until, .. } => Some((&recovery.step, account, until)),
+        _ => None,
+    })
+}
+
+/// Whether a worker waits with this step until a limit is over.
+fn waits(run: &Run, step: &StepRef) -> bool {
+    let stops = run.step(step).is_some_and(|(plan, _)| plan.on_limit == OnLimit::Stop);
+    !stops && !run.terms.no_wait
 }
 
 /// The claim that a step waits for, where no keeper that this worker watches has it.

@@ -76,6 +76,7 @@ impl DraftStep {
             outputs: self.outputs,
             require: self.require,
             on_interrupt: self.on_interrupt,
+            on_limit: self.on_limit,
         })
     }
 }

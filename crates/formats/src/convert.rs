@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use piton_core::plan::{Isolation, OnFailure, OnInterrupt, Plan, PlanFormat, PlanStep, Work};
+use piton_core::plan::{
+    Isolation, OnFailure, OnInterrupt, OnLimit, Plan, PlanFormat, PlanStep, Work,
+};
 use serde_json::{Map, Value, json};
 
 /// The text of a file; `None` where piton does not write the format.
@@ -105,6 +107,7 @@ fn native_step(step: &PlanStep) -> Value {
         "outputs": step.outputs,
         "require": step.require,
         "on_interrupt": step.on_interrupt.filter(|_| is_started).map(OnInterrupt::as_str),
+        "on_limit": Some(step.on_limit).filter(|way| *way != OnLimit::default()).map(OnLimit::as_str),
     }))
 }
 

@@ -13,7 +13,7 @@ use piton_core::ids::{
 };
 use piton_core::limits::{ITEM_CHARS_MAX, NAME_MAX, PLAN_NAME_MAX, PLAN_STEPS_MAX};
 use piton_core::output::Bound;
-use piton_core::plan::{Group, Isolation, OnFailure, OnInterrupt, Work};
+use piton_core::plan::{Group, Isolation, OnFailure, OnInterrupt, OnLimit, Work};
 
 use crate::value::{Located, Node};
 
@@ -70,6 +70,7 @@ pub(crate) struct DraftStep {
     pub(crate) outputs: BTreeSet<OutputName>,
     pub(crate) require: BTreeMap<OutputName, Bound>,
     pub(crate) on_interrupt: Option<OnInterrupt>,
+    pub(crate) on_limit: OnLimit,
 }
 
 /// A substep whose id may not be the only one of its name.
@@ -173,6 +174,7 @@ impl DraftStep {
             outputs: BTreeSet::new(),
             require: BTreeMap::new(),
             on_interrupt: None,
+            on_limit: OnLimit::default(),
         }
     }
 }

@@ -14,7 +14,7 @@ use piton_core::ids::{AgentName, BadName, GroupId, LockName, StepId};
 use piton_core::limits::{
     JOBS_MAX, LOCK_SLOTS_MAX, PLAN_NAME_MAX, PLAN_STEPS_MAX, RETRIES_MAX, TIMEOUT_MAX,
 };
-use piton_core::plan::{Group, Isolation, OnFailure, OnInterrupt, Work, shown};
+use piton_core::plan::{Group, Isolation, OnFailure, OnInterrupt, OnLimit, Work, shown};
 
 mod checklist;
 mod interruption;
@@ -28,6 +28,14 @@ mod tests;
 struct Defaults {
     agent: DefaultAgent,
     on_interrupt: Option<OnInterrupt>,
+    on_limit: OnLimit,
+}
+
+impl Defaults {
+    /// Of a plan that says nothing else.
+    fn of(agent: DefaultAgent) -> Defaults {
+        Defaults { agent, on_interrupt: None, on_limit: OnLimit::default() }
+    }
 }
 
 /// The agent of steps that name none.
@@ -56,14 +64,15 @@ const PLAN: Keys = Keys {
         "on_interrupt",
         "on_failure",
         "plan_from",
+        "on_limit",
     ],
     later: LATER,
 };
 const PLAN_FROM: Keys = Keys { known: &["step", "file"], later: &[] };
 const GROUP: Keys = Keys { known: &["title"], later: &[] };
 const AGENT: Keys = Keys {
-    known: &["command", "start", "resume", "fork", "prompt", "dialect", "env"],
-    later: &["account"],
+    known: &["command", "start", "resume", "fork", "prompt", "dialect", "env", "account"],
+    later: &[],
 };
 const STEP: Keys = Keys {
     known: &[
@@ -87,12 +96,13 @@ const STEP: Keys = Keys {
         "require",
         "on_interrupt",
         "idempotent",
+        "on_limit",
     ],
     later: LATER,
 };
 
 /// Keys of the format that this version does not read, wherever they stand.
-const LATER: &[&str] = &["labels", "max_attempts", "max_cost", "max_wall", "on_limit"];
+const LATER: &[&str] = &["labels", "max_attempts", "max_cost", "max_wall"];
 
 /// Reads the whole file.
 pub(crate) fn draft(file: &mut Fields<'_, '_>) -> Draft {
@@ -117,10 +127,10 @@ fn plan(file: &mut Fields<'_, '_>, draft: &mut Draft) -> Defaults {
     let Some(value) = file.table.get("plan") else {
         let hint = "start the file with [plan] and name = \"…\"";
         file.findings.add(0, "the plan has no name", hint);
-        return Defaults { agent: DefaultAgent::None, on_interrupt: None };
+        return Defaults::of(DefaultAgent::None);
     };
     let Some(mut plan) = Fields::of("plan", value, file.findings) else {
-        return Defaults { agent: DefaultAgent::Bad, on_interrupt: None };
+        return Defaults::of(DefaultAgent::Bad);
     };
     plan.only(&PLAN);
     draft.name = plan_name(&mut plan);
@@ -137,7 +147,8 @@ fn plan(file: &mut Fields<'_, '_>, draft: &mut Draft) -> Defaults {
         None if plan.has("agent") => DefaultAgent::Bad,
         None => DefaultAgent::None,
     };
-    Defaults { agent, on_interrupt: interruption::on_interrupt(&mut plan) }
+    let on_limit = choice(&mut plan, "on_limit", OnLimit::ALL, OnLimit::default());
+    Defaults { agent, on_interrupt: interruption::on_interrupt(&mut plan), on_limit }
 }
 
 fn plan_name(plan: &mut Fields<'_, '_>) -> Option<String> {
@@ -297,6 +308,9 @@ fn agent(fields: &mut Fields<'_, '_>, known: Option<&Agent>) -> Option<Agent> {
     agent.prompt = choice(fields, "prompt", PromptBy::ALL, agent.prompt);
     agent.dialect = choice(fields, "dialect", Dialect::ALL, agent.dialect);
     agent.env.extend(fields.env());
+    if let Some(account) = fields.name("account") {
+        agent.account = Some(account.value);
+    }
     Some(agent)
 }
 
@@ -381,6 +395,7 @@ fn step(fields: &mut Fields<'_, '_>, defaults: &Defaults) -> DraftStep {
     let work = work(fields, &defaults.agent);
     let (outputs, require) = outputs::read(fields);
     let on_interrupt = interruption::of_step(fields, work.as_ref(), defaults.on_interrupt);
+    let on_limit = on_limit(fields, work.as_ref(), defaults.on_limit);
     DraftStep {
         at: fields.place_of("id"),
         title: fields.label("title").or_else(|| id.as_ref().map(StepId::to_string)),
@@ -400,6 +415,22 @@ fn step(fields: &mut Fields<'_, '_>, defaults: &Defaults) -> DraftStep {
         outputs,
         require,
         on_interrupt,
+        on_limit,
+    }
+}
+
+/// Only agents meet limits.
+fn on_limit(fields: &mut Fields<'_, '_>, work: Option<&Work>, default: OnLimit) -> OnLimit {
+    let own = choice(fields, "on_limit", OnLimit::ALL, default);
+    match work {
+        Some(Work::Agent { .. }) | None => own,
+        Some(_) => {
+            if fields.has("on_limit") {
+                let message = "`on_limit` is about agents, and this step has none";
+                fields.findings.add(fields.place_of("on_limit"), message, "remove it");
+            }
+            OnLimit::default()
+        }
     }
 }
 

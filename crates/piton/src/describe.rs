@@ -20,7 +20,9 @@ use crate::by_hand;
 use crate::hints;
 use crate::remedy::command;
 use crate::start::from_here;
-use crate::text::{TEXT_SHOWN, ago, bold, clipped, count, dim, green, plain, red, span, yellow};
+use crate::text::{
+    TEXT_SHOWN, ago, bold, clipped, count, dim, due, green, plain, red, span, yellow,
+};
 
 /// The longest title in a table.
 pub(crate) const TITLE_MAX: usize = 48;
@@ -72,6 +74,10 @@ pub(crate) fn run_phrase(view: &RunView, now: Millis) -> String {
             }
             None => "between steps".to_owned(),
         },
+        RunStatus::Parked { account, until } => {
+            let unattended = if view.worker { "" } else { "; no worker is running" };
+            format!("account {account} has met its limit; goes on {}{unattended}", due(*until, now))
+        }
         RunStatus::Waiting { question, id: Some(id), .. } => {
             format!("{id}: {}", clipped(question, REPORT_MAX))
         }
@@ -158,6 +164,7 @@ pub(crate) fn run_word(status: &RunStatus) -> String {
         RunStatus::Completed => green(word),
         RunStatus::Failed { .. } => red(word),
         RunStatus::Waiting { .. }
+        | RunStatus::Parked { .. }
         | RunStatus::Lapsed { .. }
         | RunStatus::Interrupted { .. }
         | RunStatus::Stopped { .. } => yellow(word),
@@ -261,7 +268,7 @@ pub(crate) fn mark(step: &StepView) -> String {
         StepStatus::Completed { .. } if step.truth == Truth::Verified => green("✓"),
         StepStatus::Completed { .. } => yellow("~"),
         StepStatus::Failed { .. } => red("✗"),
-        StepStatus::Interrupted { .. } => yellow("⏸"),
+        StepStatus::Interrupted { .. } | StepStatus::Parked { .. } => yellow("⏸"),
         StepStatus::Waiting { .. } => yellow("?"),
         StepStatus::Claimed { .. }
         | StepStatus::Running { .. }
@@ -282,7 +289,9 @@ pub(crate) fn step_phrase(step: &StepView, now: Millis) -> String {
     let phrase = status_phrase(step, now);
     match (&step.status, step.stop_requested, step.held_back) {
         (_, true, _) => format!("{phrase}, asked to stop"),
-        (StepStatus::Pending, _, true) => "stopped on request, until resumed".to_owned(),
+        (StepStatus::Pending | StepStatus::Parked { .. }, _, true) => {
+            "stopped on request, until resumed".to_owned()
+        }
         (StepStatus::Blocked { .. } | StepStatus::Failed { .. }, _, true) => {
             format!("{phrase}, stopped on request")
         }
@@ -339,6 +348,12 @@ fn status_phrase(step: &StepView, now: Millis) -> String {
             let evidence = clipped(evidence, TITLE_MAX);
             let evidence = if evidence.is_empty() { evidence } else { format!(" ({evidence})") };
             format!("{cause} {when}{evidence}{left}{saved}{}", answered(step))
+        }
+        StepStatus::Parked { account, probe: Some(probe), .. } => {
+            format!("until {probe} shows that the limit of account {account} is over")
+        }
+        StepStatus::Parked { account, until, probe: None } => {
+            format!("account {account} has met its limit; goes on {}", due(*until, now))
         }
         StepStatus::Waiting { question, text } => {
             let since = ago(step.since, now);

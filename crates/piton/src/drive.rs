@@ -33,7 +33,7 @@ use crate::question_prompt::{Asked, QuestionPrompt};
 use crate::remedy::{trust_first, words};
 use crate::start::from_here;
 use crate::target::{refuse_inside, tell_kept};
-use crate::text::{bold, green, now, plain, span};
+use crate::text::{bold, due, green, now, plain, span};
 use crate::ui::Ui;
 
 /// What run and resume are asked in the same words.
@@ -58,13 +58,17 @@ pub(crate) struct Work {
     /// How many iterations a loop has at most [default: its `max`]
     #[arg(long, value_name = "N", value_parser = iterations)]
     pub(crate) max_iterations: Option<u32>,
+
+    /// Do not wait until a usage limit is over: end with status 75, and resume later
+    #[arg(long)]
+    pub(crate) no_wait: bool,
 }
 
 impl Work {
     /// What is asked for when a run goes on.
     pub(crate) fn terms(&self) -> Terms {
-        let Work { jobs, max_iterations, .. } = *self;
-        Terms { jobs, max_iterations, ..Terms::default() }
+        let Work { jobs, max_iterations, no_wait, .. } = *self;
+        Terms { jobs, max_iterations, no_wait, ..Terms::default() }
     }
 
     /// How a run is driven that is asked for so, and for nothing else.
@@ -410,6 +414,7 @@ fn word_for(outcome: &Outcome) -> &'static str {
         Outcome::NeedsPerson { .. } | Outcome::Waiting | Outcome::ToBeClaimed { .. } => "waiting",
         Outcome::Interrupted { .. } => "interrupted",
         Outcome::Stopped { .. } => "stopped",
+        Outcome::Parked { .. } => "parked",
     }
 }
 
@@ -505,6 +510,12 @@ fn problem(
         Outcome::Waiting => {
             let message = format!("{run} waits for an answer; {done}");
             Problem::new(Kind::NeedsPerson, message).with_details(asked()).hint(go_on)
+        }
+        Outcome::Parked { account, until } => {
+            let at = due(*until, now());
+            let message = format!("{run} is parked: account {account} has met its limit; {done}");
+            let hint = format!("it goes on {at}: `piton resume {run}` then, or now to wait for it");
+            Problem::new(Kind::Parked, message).hint(hint)
         }
         Outcome::ToBeClaimed { steps } => {
             let names: Vec<String> = steps.iter().map(ToString::to_string).collect();

@@ -103,6 +103,7 @@ kinds! {
     NotPublished, "E106", Parked, "the output is not published yet";
     OpenOutputs, "E107", Failed, "the step has outputs to publish, or one is not what the plan requires";
     FileThere, "E110", Usage, "the file exists already";
+    Parked, "E120", Parked, "the run waits until a usage limit is over";
     SettingsDiffer, "W001", Ok, "the recorded settings differ from the present ones";
     Noticed, "W002", Ok, "something worth knowing happened while working";
     ClosedPipe, "W003", Ok, "the reader of the output has closed it";

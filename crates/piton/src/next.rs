@@ -51,6 +51,12 @@ pub(crate) fn next_commands(project: &Project, view: &RunView) -> Vec<String> {
             };
             answers.chain(follow).chain([format!("piton stop {run}")]).collect()
         }
+        RunStatus::Parked { .. } => {
+            let answers = open_questions(view).flat_map(|asked| answer_commands(view, asked));
+            let follow = if view.worker { "watch" } else { "resume" };
+            let rest = [format!("piton {follow} {run}"), format!("piton stop {run}")];
+            answers.chain(rest).collect()
+        }
         RunStatus::Lapsed { step, .. } => {
             let step_view = view.steps.iter().find(|view| view.step == *step);
             let stopped = step_view.is_some_and(|view| view.stop_requested);

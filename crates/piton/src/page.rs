@@ -82,7 +82,7 @@ fn attention(step: &StepView) -> Option<u8> {
         StepStatus::Waiting { .. } => Some(0),
         _ if is_asking(step) => Some(0),
         StepStatus::Failed { .. } => Some(1),
-        StepStatus::Interrupted { .. } => Some(2),
+        StepStatus::Interrupted { .. } | StepStatus::Parked { .. } => Some(2),
         _ if step.held_back => Some(2),
         _ if step.is_at_work() => Some(3),
         _ => None,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use piton_core::event::{
     Cause, CheckoutChanges, Claimed, Entry, Event, Fact, Failure, Haste, Holder, Interruption,
-    Omission, Truth, Under,
+    Limited, Omission, Truth, Under,
 };
 use piton_core::ids::StepRef;
 use piton_core::run::{Phase, Run};
@@ -28,7 +28,9 @@ use crate::error::Kind;
 use crate::hints;
 use crate::loops;
 use crate::page::bar;
-use crate::text::{self, ago, bold, clipped, count, dim, green, now, plain, red, span, yellow};
+use crate::text::{
+    self, ago, bold, clipped, count, dim, due, green, now, plain, red, span, yellow,
+};
 use crate::ui::Ui;
 
 /// How often the moving lines are brought up to date.
@@ -172,6 +174,20 @@ impl<'a> Progress<'a> {
             Event::Under(Under { step, .. }, Fact::Suspended { .. }) => {
                 let kept = kept(run, step);
                 self.finish(step, &yellow("?"), &format!("waits for an answer{kept}"));
+            }
+            Event::Under(Under { step, .. }, Fact::Limited(limited)) => {
+                let Limited { account, until, text, .. } = limited;
+                let until = until.map(|until| format!("; goes on {}", due(until, now())));
+                let text = format!(
+                    "parked: account {account}: {}{}{}",
+                    clipped(text, 120),
+                    until.unwrap_or_default(),
+                    kept(run, step)
+                );
+                self.finish(step, &yellow("⏸"), &text);
+            }
+            Event::Under(Under { step, .. }, Fact::LimitLifted { account }) => {
+                self.say(step, "●", &format!("the limit of account {account} is over"));
             }
             Event::Under(_, Fact::ItemsMarked { .. } | Fact::Conversed(_)) => {}
             Event::Under(

@@ -12,7 +12,7 @@ use piton_core::run::Run;
 use serde_json::{Value, json};
 
 use crate::describe::cause_words;
-use crate::text::{clipped, plain, span, table};
+use crate::text::{clipped, due, now, plain, span, table};
 
 /// The longest question that is shown in full among what would be done.
 const QUESTION_SHOWN: usize = 200;
@@ -130,6 +130,7 @@ fn word_for(action: &Action) -> &'static str {
         Action::AwaitTree { .. } => "await_tree",
         Action::AwaitJobs { .. } => "await_jobs",
         Action::AwaitLock { .. } => "await_lock",
+        Action::AwaitLimit { .. } => "await_limit",
         Action::AwaitHolder => "await_holder",
         Action::LeaveOut => "leave_out",
         Action::StayStopped => "stay_stopped",
@@ -174,6 +175,14 @@ fn said(run: &Run, recovery: &Recovery) -> Phrase {
             let by: Vec<String> = by.iter().map(ToString::to_string).collect();
             Phrase { word: "wait", rest: format!(" for lock {lock}, which {} has", by.join(", ")) }
         }
+        Action::AwaitLimit { account, probe: Some(probe), .. } => Phrase {
+            word: "wait",
+            rest: format!(" until {probe} shows that the limit of account {account} is over"),
+        },
+        Action::AwaitLimit { account, until, probe: None } => Phrase {
+            word: "wait",
+            rest: format!(": the limit of account {account} is over {}", due(*until, now())),
+        },
         Action::AwaitHolder => say("wait", " until it is claimed: piton starts nothing for it"),
         Action::LeaveOut => say("leave", " it: not among the chosen steps"),
         Action::StayStopped => say("leave", " it stopped"),
@@ -198,6 +207,7 @@ fn reason(run: &Run, (step, entry): (&StepRef, Entry), because: &Because) -> Str
         }
         Because::Failed(why) => format!(" (retry: it {})", plain(&why.to_string())),
         Because::Answered => " (as was answered)".to_owned(),
+        Because::LimitOver => " (its limit should be over)".to_owned(),
         Because::HolderLost => " (its host was lost)".to_owned(),
         Because::Reset => " (begun again)".to_owned(),
     }

@@ -47,6 +47,14 @@ pub(crate) fn ago(at: Millis, now: Millis) -> String {
     }
 }
 
+/// When something is due.
+pub(crate) fn due(at: Millis, now: Millis) -> String {
+    match at.since(now) {
+        Duration::ZERO => "now".to_owned(),
+        left => format!("in {}", span(left)),
+    }
+}
+
 /// `1 file`, `2 files`.
 pub(crate) fn count(n: u64, what: &str) -> String {
     match n {

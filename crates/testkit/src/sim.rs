@@ -75,6 +75,8 @@ counts!(
     repeated_answers,
     applied_answers,
     suspensions,
+    limits,
+    lifted_limits,
     burials,
     expiries,
     interruption_questions,

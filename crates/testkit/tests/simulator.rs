@@ -105,6 +105,7 @@ caught! {
     a_worker_that_does_not_ask_before_it_goes_on_is_caught: ErasedWays by AskedFirst,
     an_answer_that_is_applied_twice_is_caught: ForgottenTelling by AnswerOnce,
     an_attempt_that_does_not_wait_for_its_answer_is_caught: HiddenQuestions by QuestionRespected,
+    a_start_before_a_limit_is_over_is_caught: EarlyLimits by LimitRespected,
     a_heartbeat_under_somebody_elses_fence_is_caught: AnyFenceRenews by OneOwner,
     force_that_takes_a_completed_step_is_caught: ForcedCompleted by CompletedOnce,
     an_owner_that_goes_on_under_its_old_fence_is_caught: KeptFence by OneOwner,

@@ -2,6 +2,7 @@
 //! and applied once. Who may claim a step that waits is decided elsewhere.
 
 use super::complete::verified;
+use super::limit::words;
 use super::loops::settled;
 use super::mend::{decide_skip, retryable};
 use super::{Held, lease, nothing};
@@ -294,6 +295,9 @@ fn following(
         (Some(About::NoProgress { times, cause }), SKIP) => {
             let why = format!("interrupted {times} times without new progress ({cause})");
             decide_skip(run, step, &why, host)
+        }
+        (Some(About::Account { account, trouble, .. }), SKIP) => {
+            decide_skip(run, step, &format!("account {account}: {}", words(*trouble)), host)
         }
         (Some(About::Repetition { why }), SKIP) => {
             decide_skip(run, step, &format!("{why}, twice in the same way"), host)

@@ -8,6 +8,7 @@ use crate::event::{
     Cause, CheckoutChanges, Conflict, Conversation, Failure, Haste, Interruption, IterationCheck,
     LandingIntent, Mark, MergeIntent, Omission, Priority, Report, Scope, Snapshot, Terms, Under,
 };
+use crate::exit::Heard;
 use crate::ids::{HostId, ItemRef, Oid, OutputName, QuestionId, StepRef, SubstepId, TreeNo};
 use crate::observed::Corpse;
 use crate::output::OutputRef;
@@ -169,6 +170,10 @@ pub enum Request {
     ApplyAnswers {
         questions: Vec<QuestionId>,
     },
+    /// Says that its agent's model has answered.
+    ReportAnswer,
+    /// Ends an attempt whose agent's account has met a limit.
+    Park(Box<Heard>),
     /// Ends an attempt that has to wait for an answer.
     Suspend,
     /// Gives the claim back.

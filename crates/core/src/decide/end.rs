@@ -2,11 +2,12 @@
 //! end, its keeper or the next command.
 
 use super::ask::{about_failure, about_interruption, about_no_progress};
+use super::limit::{about_limit, limited};
 use super::{Clock, Held, clipped, lease, nothing};
 use crate::claim::believed_until;
 use crate::decided::Decided;
 use crate::event::{Cause, Event, Fact, Failure, Interruption, Stage};
-use crate::exit::{Judged, judge_exit};
+use crate::exit::{Judged, judge};
 use crate::observed::Corpse;
 use crate::refusal::Refusal;
 use crate::run::asks_first;
@@ -25,6 +26,7 @@ pub(super) fn ended(held: &Held<'_>, fact: Fact, now: &Moment) -> Decided {
         }
         Fact::Interrupted(last) => about_no_progress(held, last),
         Fact::Failed { why } => about_failure(held, why),
+        Fact::Limited(limited) => about_limit(held, limited),
         _ => None,
     };
     let facts = [fact].into_iter().chain(asked);
@@ -52,7 +54,7 @@ pub(super) fn decide_expire(held: &Held<'_>, clock: &Clock<'_>) -> Result<Decide
 }
 
 /// What a dead attempt's end is called: the same rules as for an end that its keeper saw.
-pub(super) fn bury(held: &Held<'_>, corpse: &Corpse) -> Fact {
+pub(super) fn bury(held: &Held<'_>, corpse: &Corpse, now: &Moment) -> Fact {
     // A stop that was asked for after its last sign of life is not what it died of.
     let stop = held.run.stop_for(held.attempt).filter(|stop| stop.at <= corpse.at);
     let asked = stop.map(|stop| stop.cause);
@@ -68,8 +70,9 @@ pub(super) fn bury(held: &Held<'_>, corpse: &Corpse) -> Fact {
     let Some(ended) = corpse.exit.filter(|_| stage == Stage::Agent) else {
         return interrupted(corpse.cause, stage);
     };
-    match judge_exit(Stage::Agent, ended, clipped(&corpse.evidence)) {
+    match judge(Stage::Agent, ended, clipped(&corpse.evidence), corpse.heard.clone()) {
         Judged::Ended | Judged::Failed(_) if held.awaits_answer() => Fact::Suspended {},
+        Judged::Limited(heard) => Fact::Limited(limited(held, &heard, now)),
         Judged::Ended => interrupted(corpse.cause, Stage::Verify),
         Judged::Interrupted(cause) => interrupted(cause, Stage::Agent),
         Judged::Failed(why) => Fact::Failed { why },
@@ -92,6 +95,6 @@ pub(super) fn clipped_failure(why: Failure) -> Failure {
         Failure::Output { output, value, bound } => {
             Failure::Output { output, value: clipped(&value), bound }
         }
-        timeout @ Failure::Timeout { .. } => timeout,
+        brief @ (Failure::Timeout { .. } | Failure::Hang { .. }) => brief,
     }
 }

@@ -57,6 +57,7 @@ pub(super) fn decide_find(run: &Run, step: &StepRef) -> Result<Decided, Refusal>
         Phase::Pending { .. }
         | Phase::Failed { .. }
         | Phase::Interrupted { .. }
+        | Phase::Parked { .. }
         | Phase::Suspended { .. } => {}
     }
     let found = Found::new(id(), FoundState::Completed { commit: None });
@@ -78,6 +79,7 @@ pub(super) fn decide_skip(
         Phase::Pending { .. }
         | Phase::Failed { .. }
         | Phase::Interrupted { .. }
+        | Phase::Parked { .. }
         | Phase::Suspended { .. } => {}
     }
     let (reason, host) = (clipped(reason), host.clone());
@@ -104,6 +106,7 @@ pub(super) fn decide_reset(
         | Phase::Skipped { .. }
         | Phase::Failed { .. }
         | Phase::Interrupted { .. }
+        | Phase::Parked { .. }
         | Phase::Suspended { .. } => {}
     }
     let reason = reason.map(clipped);

@@ -48,7 +48,8 @@ pub(super) fn decide_resume(
     }
     let stopping = run.held().any(|(_, held)| held.unlifted_stop().is_some());
     let held_back = stopping || run.held_back().is_some();
-    let asked = confirmed && run.steps().any(|(_, _, step)| step.idle() > 0);
+    let yes = if confirmed { tried_again(run, host) } else { Vec::new() };
+    let asked = confirmed && run.steps().any(|(_, _, step)| step.idle() > 0) || !yes.is_empty();
     let obstructed = run.interrupted().any(|(_, _, step)| step.is_obstructed());
     let restarted = if terms.restart { to_restart(run, terms) } else { Vec::new() };
     // Without another number the one in force stays.
@@ -61,7 +62,6 @@ pub(super) fn decide_resume(
     let resumed = Event::Resumed { host: host.clone(), confirmed, terms: terms.clone() };
     // What begins again from its base needs no other answer.
     let stays = |event: &Event| event.step().is_none_or(|step| !restarted.contains(step));
-    let yes = if confirmed { tried_again(run, host) } else { Vec::new() };
     let again = asked_again(run).into_iter().chain(loops_asked_again(run, terms.max_iterations));
     let said = again.chain(yes).filter(stays);
     let reset = |step: &StepRef| Event::Reset { step: step.clone(), reason: None };

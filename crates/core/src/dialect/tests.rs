@@ -90,8 +90,9 @@ fn shown(said: &Said) -> String {
     };
     let resets = said.resets_at.map(|at| format!(" until {}", crate::time::timestamp(at)));
     let lost = if said.has_no_conversation { " no conversation" } else { "" };
-    let Spent { dollars, input_tokens, output_tokens } = said.spent;
-    let dollars = dollars.map(|dollars| format!(" ${dollars:.4}")).unwrap_or_default();
+    let Spent { cost, input_tokens, output_tokens } = said.spent;
+    let dollars = cost.map(|cost| format!(" ${}.{:04}", cost / 1_000_000, cost / 100 % 10_000));
+    let dollars = dollars.unwrap_or_default();
     format!(
         "{session} {turn}{}{lost} {input_tokens}+{output_tokens}{dollars}",
         resets.unwrap_or_default()

@@ -172,6 +172,8 @@ fn compare_steps(lines: &mut Lines, old: &PlanStep, new: &PlanStep) {
     lines.texts("require", &old.require, &new.require);
     let word = |step: &PlanStep| step.on_interrupt.map(OnInterrupt::as_str);
     lines.values("on_interrupt", word(old), word(new));
+    let word = |step: &PlanStep| Some(step.on_limit.as_str());
+    lines.values("on_limit", word(old), word(new));
     for lock in new.locks.difference(&old.locks) {
         lines.say(format_args!("lock {lock} added"));
     }

@@ -59,6 +59,8 @@ fn entry_by_phase(
         Phase::Pending { .. } | Phase::Suspended { .. } => {
             Ok(state.work_entry(plan, ground.enough))
         }
+        // The agent was not cut off: it ended by itself.
+        Phase::Parked { .. } => Ok(state.agent_entry(&plan.work, ground.enough)),
         Phase::Held { attempt: lost, .. } => Ok(after(state.stage(lost))),
         Phase::Failed { .. } => Ok(state.work_entry(plan, ground.enough)),
         Phase::Interrupted { last, .. } if state.is_obstructed() => {

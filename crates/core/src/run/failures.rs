@@ -94,7 +94,7 @@ fn normalised(why: &Failure) -> Vec<String> {
         Failure::Unfinished { open } => open.clone(),
         // Another value is another failure.
         Failure::Output { .. } => return vec![why.to_string()],
-        Failure::Timeout { .. } => String::new(),
+        Failure::Timeout { .. } | Failure::Hang { .. } => String::new(),
     };
     text.split_whitespace().map(normalised_word).collect()
 }

@@ -57,7 +57,8 @@ impl Step {
                 About::NoProgress { .. }
                 | About::Repetition { .. }
                 | About::FailedAlike { .. }
-                | About::Loop { .. },
+                | About::Loop { .. }
+                | About::Account { .. },
             ) => QuestionState::Applied { answer, at, by },
             _ => QuestionState::Answered { answer, at },
         };

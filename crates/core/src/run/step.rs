@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 use super::outputs::{AwaitedOutput, Outputs, Published};
 use super::{Stop, stronger, trees};
 use crate::checklist::{Checklist, Gap};
+use crate::dialect::Trouble;
 use crate::event::{
     About, Cause, CheckoutChanges, Claimed, Conversation, Entry, Event, Fact, Failure, Found,
-    FoundState, Grounds, Holder, Interruption, IterationCheck, LandingIntent, Mark, Omission,
-    Report, Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
+    FoundState, Grounds, Holder, Interruption, IterationCheck, LandingIntent, Limited, Mark,
+    Omission, Report, Scope, Snapshot, SnapshotReason, Stage, Truth, Waived,
 };
 use crate::ids::{AgentName, AttemptId, Fence, Oid, QuestionId, TreeNo};
 use crate::limits::{CHECKOUT_FILES_MAX, IDLE_INTERRUPTIONS_MAX};
@@ -76,6 +77,11 @@ pub enum Phase {
     /// Its attempt ended to wait for an answer.
     Suspended {
         held_back: Option<Stop>,
+    },
+    /// Its attempt ended because its agent's account has met a limit.
+    Parked {
+        held_back: Option<Stop>,
+        idle: Idle,
     },
     Completed {
         commit: Option<Oid>,
@@ -194,6 +200,11 @@ pub enum Ending {
     Released,
     /// To wait for an answer.
     Suspended,
+    /// Its agent's account has met a limit.
+    Limited {
+        trouble: Trouble,
+        until: Option<Millis>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -250,6 +261,7 @@ impl Step {
             Phase::Pending { held_back, .. }
             | Phase::Failed { held_back, .. }
             | Phase::Interrupted { held_back, .. }
+            | Phase::Parked { held_back, .. }
             | Phase::Suspended { held_back } => *held_back,
             Phase::Held { .. } | Phase::Completed { .. } | Phase::Skipped { .. } => None,
         }
@@ -289,7 +301,7 @@ impl Step {
     /// How many interruptions in a row brought nothing new.
     pub fn idle(&self) -> u32 {
         match &self.phase {
-            Phase::Pending { idle, .. } => idle.times,
+            Phase::Pending { idle, .. } | Phase::Parked { idle, .. } => idle.times,
             _ => self.inherited().map_or(0, |inherited| inherited.idle.times),
         }
     }
@@ -457,6 +469,7 @@ impl Step {
             Phase::Pending { held_back, .. }
             | Phase::Failed { held_back, .. }
             | Phase::Interrupted { held_back, .. }
+            | Phase::Parked { held_back, .. }
             | Phase::Suspended { held_back } => *held_back = None,
             Phase::Completed { .. } | Phase::Skipped { .. } => {}
         }
@@ -465,7 +478,7 @@ impl Step {
     /// Interruptions are counted from none again.
     fn forgive(&mut self) {
         match &mut self.phase {
-            Phase::Pending { idle, .. } => *idle = Idle::default(),
+            Phase::Pending { idle, .. } | Phase::Parked { idle, .. } => *idle = Idle::default(),
             Phase::Held { inherited, .. } | Phase::Interrupted { inherited, .. } => {
                 inherited.idle = Idle::default();
             }
@@ -576,6 +589,14 @@ impl Step {
             Fact::Completed { commit, waived } => self.completed(commit.as_ref(), waived, at),
             Fact::Failed { why } => self.failed(why, at, run_stop),
             Fact::Interrupted(last) => self.interrupted(last, at, run_stop),
+            Fact::LimitLifted { .. } => self.own().map(drop),
+            Fact::Limited(limited) => {
+                let Limited { trouble, until, .. } = *limited;
+                let (held_back, inherited) =
+                    self.end(Ending::Limited { trouble, until }, at, run_stop)?;
+                self.phase = Phase::Parked { held_back, idle: inherited.idle };
+                Some(())
+            }
             Fact::Suspended {} => {
                 self.awaits(self.attempt()?.fence)?;
                 let (held_back, _) = self.end(Ending::Suspended, at, run_stop)?;
@@ -653,7 +674,7 @@ impl Step {
                 Inherited { died_mid_work, ..inherited }
             }
             Phase::Interrupted { inherited, .. } => std::mem::take(inherited),
-            Phase::Pending { idle, .. } => {
+            Phase::Pending { idle, .. } | Phase::Parked { idle, .. } => {
                 Inherited { idle: std::mem::take(idle), ..Inherited::default() }
             }
             Phase::Failed { .. } | Phase::Suspended { .. } => Inherited::default(),
@@ -891,6 +912,7 @@ impl Step {
                 Some(About::Interruption { .. } | About::NoProgress { .. }),
                 Phase::Interrupted { .. },
             )
+            | (Some(About::Account { .. }), Phase::Parked { .. })
             | (Some(About::Repetition { .. } | About::FailedAlike { .. }), Phase::Failed { .. }) => {
                 &self.history.last()?.attempt
             }

@@ -69,7 +69,7 @@ fn a_torn_body_is_unreadable() {
     }
 }
 
-const KINDS: u8 = 34;
+const KINDS: u8 = 36;
 
 /// A new kind of event does not compile until it is listed here, and fails until it has a sample.
 fn kind(event: &Event) -> u8 {
@@ -101,6 +101,8 @@ fn kind(event: &Event) -> u8 {
         Event::Under(_, Fact::OutputAwaited { .. }) => 31,
         Event::Under(_, Fact::Unkept { .. }) => 32,
         Event::Under(_, Fact::FoundDone { .. }) => 33,
+        Event::Under(_, Fact::Limited(_)) => 34,
+        Event::Under(_, Fact::LimitLifted { .. }) => 35,
         Event::Abandoned { .. } => 22,
         Event::Reopened { .. } => 23,
         Event::MergeIntended(_) => 24,

@@ -6,24 +6,27 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use piton_core::agent::Dialect;
 use piton_core::cache::{pack, unpack};
 use piton_core::claim::{Asker, Claim, Takeover, Which, lease_key};
 use piton_core::decide::{Command, Request, decide, open};
 use piton_core::decided::{KeyChange, Lease};
+use piton_core::dialect::{Said, Trouble, Turn};
 use piton_core::event::{
     About, Cause, Check, CheckoutChanges, Conflict, Entry, Event, Exit, Fact, Failure, Grounds,
     Haste, Holder, Interruption, IterationCheck, LandingIntent, Mark, MergeIntent, Priority,
     ReleasedBy, Report, Repository, RunOpened, Scope, Snapshot, SnapshotReason, Stage, Terms,
     Under,
 };
-use piton_core::exit::{AgentExit, StopRequest};
+use piton_core::exit::{AgentExit, Heard, StopRequest};
 use piton_core::ids::{
-    AgentName, AttemptId, BootId, Fence, GroupId, Handle, Hash, HostId, ItemRef, LockName, LoopId,
-    Oid, OutputName, QuestionId, RunId, StepId, StepRef, SubstepId, TreeNo,
+    AccountName, AgentName, AttemptId, BootId, Fence, GroupId, Handle, Hash, HostId, ItemRef,
+    LockName, LoopId, Oid, OutputName, QuestionId, RunId, StepId, StepRef, SubstepId, TreeNo,
 };
 use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::plan::{
-    Group, Isolation, Need, OnFailure, OnInterrupt, Plan, PlanLoop, PlanStep, PlanSubstep, Work,
+    Group, Isolation, Need, OnFailure, OnInterrupt, OnLimit, Plan, PlanLoop, PlanStep, PlanSubstep,
+    Work,
 };
 use piton_core::question::WhichQuestion;
 use piton_core::record::{Cursor, Record};
@@ -143,6 +146,29 @@ impl History {
         self.attempts += 1;
         let command = self.command(text);
         self.submit(&command)
+    }
+
+    /// What the agent of a step says: for how many seconds its account has met a limit, or what else is wrong
+    /// with it. `fake` and `twin` share an account.
+    fn heard(&self, step: &StepRef, words: &[&str]) -> Heard {
+        let agent = self.run.step(step).and_then(|(plan, _)| plan.work.agent()).unwrap();
+        let account = if agent.as_str() == "twin" { "fake" } else { agent.as_str() };
+        let trouble = match words[0] {
+            "spend" => Trouble::Spend,
+            "sign-in" => Trouble::SignIn,
+            _ => Trouble::Limit,
+        };
+        let turn = Some(Turn::Failed { trouble: Some(trouble), message: "no more".to_owned() });
+        let seconds = words[0].parse().ok().map(Duration::from_secs);
+        let names: &[&str] = if account == "fake" { &["fake", "twin"] } else { &[account] };
+        Heard {
+            dialect: Dialect::Claude,
+            said: Said { turn, ..Said::default() },
+            account: AccountName::new(account).unwrap(),
+            agents: names.iter().map(|name| AgentName::new(*name).unwrap()).collect(),
+            resets_at: seconds.map(|wait| self.now.wall.after(wait)),
+            jitter: 0,
+        }
     }
 
     /// A command from its text.
@@ -278,6 +304,11 @@ impl History {
                 Command::Under(Under { step, fence }, Request::FindDone { check })
             }
             "park" => Command::Under(Under { step, fence }, Request::RaiseConflict(conflict())),
+            "limit" => {
+                let heard = Box::new(self.heard(&step, rest));
+                Command::Under(Under { step, fence }, Request::Park(heard))
+            }
+            "works" => Command::Under(Under { step, fence }, Request::ReportAnswer),
             "land" => Command::Under(
                 Under { step, fence },
                 Request::Land(LandingIntent { onto: oid(3), to: oid(4) }),
@@ -353,6 +384,7 @@ impl History {
                     restart: words.contains(&"restart"),
                     threshold: value("threshold=").map(|number| number.parse().unwrap()),
                     max_iterations: value("iterations=").map(|number| number.parse().unwrap()),
+                    no_wait: words.contains(&"no-wait"),
                 };
                 Command::Resume {
                     host: host("here"),
@@ -520,7 +552,10 @@ pub(crate) fn told(event: &Event) -> String {
             if matches!(
                 about.as_deref(),
                 Some(
-                    About::NoProgress { .. } | About::Repetition { .. } | About::FailedAlike { .. }
+                    About::NoProgress { .. }
+                        | About::Repetition { .. }
+                        | About::FailedAlike { .. }
+                        | About::Account { .. }
                 )
             ) =>
         {
@@ -536,6 +571,13 @@ pub(crate) fn told(event: &Event) -> String {
             format!("applied {step} {}", joined(questions))
         }
         Event::Under(Under { step, .. }, Fact::Suspended { .. }) => format!("suspended {step}"),
+        Event::Under(Under { step, .. }, Fact::Limited(limited)) => {
+            let agents: Vec<String> = limited.agents.iter().map(ToString::to_string).collect();
+            format!("limited {step} {}", agents.join(" "))
+        }
+        Event::Under(Under { step, .. }, Fact::LimitLifted { account }) => {
+            format!("limit lifted {step} {account}")
+        }
         Event::Under(Under { step, .. }, Fact::Checkpointed { snapshot: Some(snapshot), .. }) => {
             format!("checkpointed {step} {}", snapshot.changed)
         }
@@ -692,7 +734,7 @@ pub(crate) fn corpse(record: &str) -> Corpse {
     };
     let exit = exit.map(|exit| AgentExit { exit, stop });
     let (at, evidence) = (Millis(900_000), "seen".to_owned());
-    Corpse { exit, cause: Cause::Reboot, at, evidence, changed: None }
+    Corpse { exit, heard: None, cause: Cause::Reboot, at, evidence, changed: None }
 }
 
 pub(crate) fn snapshot(changed: u64) -> Snapshot {
@@ -788,8 +830,8 @@ pub(crate) fn plan(lines: &str) -> Plan {
             work: match row[1] {
                 "command" => Work::Run("make".to_owned()),
                 "hand" => Work::ByHand,
-                _ => Work::Agent {
-                    agent: AgentName::new("fake").unwrap(),
+                name => Work::Agent {
+                    agent: AgentName::new(if name == "agent" { "fake" } else { name }).unwrap(),
                     prompt: "work".to_owned(),
                 },
             },
@@ -815,6 +857,10 @@ pub(crate) fn plan(lines: &str) -> Plan {
                 "continue" => OnInterrupt::Continue,
                 "restart" => OnInterrupt::Restart,
                 _ => OnInterrupt::Ask,
+            }),
+            on_limit: value(row, "limit").map_or(OnLimit::Wait, |word| match word.as_str() {
+                "stop" => OnLimit::Stop,
+                _ => OnLimit::Ask,
             }),
         })
         .collect();

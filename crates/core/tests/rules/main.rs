@@ -12,6 +12,7 @@ mod checklists;
 mod claims;
 mod decisions;
 mod interruptions;
+mod limits;
 mod loops;
 mod outputs;
 mod packed;

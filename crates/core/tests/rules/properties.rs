@@ -132,6 +132,7 @@ fn corpse() -> impl Strategy<Value = Corpse> {
     (prop::option::of(ended), cause(), any::<i64>(), text(), changed).prop_map(
         |(exit, cause, at, evidence, changed)| Corpse {
             exit,
+            heard: None,
             cause,
             at: Millis(at),
             evidence,
@@ -216,9 +217,10 @@ fn terms() -> impl Strategy<Value = Terms> {
     let steps = prop::collection::btree_set(prop::sample::select(STEPS.to_vec()), 0..3);
     let jobs = prop::option::of(1..4_u32);
     let threshold = prop::option::of(0..=100_u8);
-    (steps, jobs, any::<bool>(), threshold).prop_map(|(steps, jobs, restart, threshold)| {
+    let flags = (any::<bool>(), any::<bool>());
+    (steps, jobs, flags, threshold).prop_map(|(steps, jobs, (restart, no_wait), threshold)| {
         let steps = steps.into_iter().map(at).collect();
-        Terms { steps, jobs, restart, threshold, max_iterations: None }
+        Terms { steps, jobs, restart, threshold, no_wait, max_iterations: None }
     })
 }
 

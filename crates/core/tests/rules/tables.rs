@@ -362,6 +362,7 @@ fn done(run: &Run, action: &Action) -> String {
                 Because::HolderLost => "holder lost",
                 Because::Answered => "answered",
                 Because::Reset => "reset",
+                Because::LimitOver => "limit over",
             };
             format!("{} ({because})", entry_word(*entry))
         }
@@ -376,6 +377,7 @@ fn done(run: &Run, action: &Action) -> String {
         Action::AwaitTree { by } => format!("await tree of {by}"),
         Action::AwaitJobs { jobs } => format!("await one of {jobs} jobs"),
         Action::AwaitLock { lock, .. } => format!("await lock {lock}"),
+        Action::AwaitLimit { .. } => "await limit".to_owned(),
         Action::AwaitHolder => "await holder".to_owned(),
         Action::LeaveOut => "leave out".to_owned(),
         Action::StayStopped => "stay stopped".to_owned(),

@@ -155,6 +155,19 @@ impl Supervisor {
         }
     }
 
+    /// Waits, but no longer than until this attempt must stop.
+    pub(crate) fn pause(&mut self, log: &mut Log, time: Duration) {
+        let began = Instant::now();
+        while began.elapsed() < time {
+            match self.stop(log) {
+                Ok(Some(_)) => return,
+                Err(error) if error.is_lost() => return,
+                Ok(None) | Err(_) => {}
+            }
+            std::thread::sleep(LOOK_EVERY.min(time.saturating_sub(began.elapsed())));
+        }
+    }
+
     fn requested(&self, log: &mut Log) -> Result<Option<Stop>, EngineError> {
         if log.wait(Duration::ZERO)? {
             log.refresh()?;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use piton_core::event::{Cause, Check, Exit, Failure, Stage};
-use piton_core::exit::{Judged, judge_exit};
+use piton_core::exit::{Judged, judge};
 use piton_core::ids::Hash;
 use piton_git::crash;
 
@@ -36,9 +36,10 @@ pub(crate) fn run(
     let printed = printed.map_err(EngineError::io("verify.log cannot be read"))?;
     let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let check = Check { command, exit, output: Hash::of(&printed), ms };
-    Ok(match judge_exit(Stage::Verify, ended, tail.clone()) {
+    Ok(match judge(Stage::Verify, ended, tail.clone(), None) {
         Judged::Ended => Verdict::Passed(check),
         Judged::Failed(why) => Verdict::Failed { why, tail, check },
+        Judged::Limited(_) => unreachable!("a verify command says nothing"),
         Judged::Interrupted(cause) => Verdict::Interrupted { cause, exit },
     })
 }

@@ -267,7 +267,8 @@ fn corpse(
     };
     let seen = folder.signs().iter().filter_map(|path| machine::modified(path)).max();
     let at = seen.unwrap_or(attempt.claimed_at).max(attempt.claimed_at);
-    Corpse { exit: exit.map(|record| record.ended), cause, at, evidence, changed }
+    let heard = exit.as_ref().and_then(|record| record.heard.clone());
+    Corpse { exit: exit.map(|record| record.ended), heard, cause, at, evidence, changed }
 }
 
 fn changed(project: &Project, log: &Log, run: &Run, step: &StepRef) -> Option<u64> {

@@ -151,7 +151,11 @@ fn remembered(step: &StepRef, state: &Step) -> Vec<Remembered> {
             Ending::Completed => None,
             Ending::Failed(why) => Some(why.to_string()),
             Ending::Interrupted { cause, .. } => Some(format!("interrupted ({cause})")),
-            Ending::Displaced | Ending::Found | Ending::Released | Ending::Suspended => return None,
+            Ending::Displaced
+            | Ending::Found
+            | Ending::Limited { .. }
+            | Ending::Released
+            | Ending::Suspended => return None,
         };
         let commit = match (&state.phase, &error) {
             (Phase::Completed { commit, .. }, None) => commit.as_ref().map(ToString::to_string),
@@ -241,7 +245,10 @@ fn progress(step: StepRef, state: &Step) -> Progress {
             Phase::Completed { at, .. } | Phase::Skipped { at, .. } => Some(*at),
             Phase::Held { attempt, .. } => Some(attempt.claimed_at),
             Phase::Interrupted { last, .. } => Some(last.at),
-            Phase::Failed { .. } | Phase::Suspended { .. } | Phase::Pending { .. } => ended,
+            Phase::Failed { .. }
+            | Phase::Suspended { .. }
+            | Phase::Parked { .. }
+            | Phase::Pending { .. } => ended,
         },
         state: match &state.phase {
             Phase::Completed { commit, .. } => {
@@ -249,9 +256,10 @@ fn progress(step: StepRef, state: &Step) -> Progress {
             }
             Phase::Skipped { reason, .. } => FoundState::Skipped { reason: reason.clone() },
             Phase::Failed { why, .. } => FoundState::Failed { reason: why.to_string() },
-            Phase::Held { .. } | Phase::Interrupted { .. } | Phase::Suspended { .. } => {
-                FoundState::InProgress
-            }
+            Phase::Held { .. }
+            | Phase::Interrupted { .. }
+            | Phase::Suspended { .. }
+            | Phase::Parked { .. } => FoundState::InProgress,
             Phase::Pending { .. } => FoundState::Pending,
         },
     }

@@ -3,8 +3,9 @@
 
 use std::process::{Command as Program, Stdio};
 
-use piton_core::event::{Event, Fact};
+use piton_core::event::{Event, Fact, Limited};
 use piton_core::run::Run;
+use piton_core::time::timestamp;
 
 use super::Outcome;
 
@@ -24,6 +25,11 @@ impl Notifier {
         let step = under.step.to_string();
         match fact {
             Fact::Asked { text, .. } => self.tell(run, "question", &step, text),
+            Fact::Limited(Limited { account, until: Some(until), .. }) => {
+                let message =
+                    format!("account {account} has met its limit until {}", timestamp(*until));
+                self.tell(run, "parked", &step, &message);
+            }
             Fact::Failed { why, .. } => {
                 let left = run.step(&under.step).map_or(0, |(plan, state)| state.tries_left(plan));
                 if left == 0 {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use piton_core::event::{
     BadEvent, CheckoutChanges, Event, Fact, FoundState, Grounds, Holder, Interruption,
-    LandingIntent, Mark, ReleasedBy, Scope, Truth,
+    LandingIntent, Limited, Mark, ReleasedBy, Scope, Truth,
 };
 use piton_core::record::{Cursor, Record};
 use piton_core::time::timestamp;
@@ -159,6 +159,12 @@ fn detail(event: &Event) -> String {
         Event::Answered { question, answer, .. } => format!("{question}: {answer}"),
         Event::Under(_, Fact::AnswersApplied { questions, .. }) => joined(questions),
         Event::Under(_, Fact::Suspended { .. }) => String::new(),
+        Event::Under(_, Fact::Limited(Limited { account, until, text, .. })) => {
+            let until = until.map(|until| format!(" until {}", piton_core::time::timestamp(until)));
+            let first = text.lines().next().unwrap_or_default();
+            format!("account {account}{}: {first}", until.unwrap_or_default())
+        }
+        Event::Under(_, Fact::LimitLifted { account }) => format!("account {account}"),
         Event::Under(_, Fact::Released { by, .. }) => match by {
             ReleasedBy::Owner => "by its owner".to_owned(),
             ReleasedBy::Force => "by force".to_owned(),
@@ -203,6 +209,7 @@ fn detail(event: &Event) -> String {
                 terms.restart.then(|| "--restart".to_owned()),
                 terms.threshold.map(|percent| format!("--threshold {percent}")),
                 confirmed.then(|| "--yes".to_owned()),
+                terms.no_wait.then(|| "--no-wait".to_owned()),
             ];
             asked.into_iter().flatten().collect::<Vec<_>>().join(" ")
         }

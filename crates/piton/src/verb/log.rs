@@ -196,6 +196,7 @@ fn ended(log: &Log, attempt: AttemptId) -> Option<String> {
             Some(format!("was interrupted ({}): {}", last.cause, last.evidence))
         }
         (Ending::Interrupted { cause, .. }, _) => Some(format!("was interrupted ({cause})")),
+        (Ending::Limited { .. }, _) => Some("ended at a limit of its account".to_owned()),
         (Ending::Suspended, _) => Some("ended to wait for an answer".to_owned()),
         (Ending::Completed | Ending::Found | Ending::Displaced | Ending::Released, _) => None,
     }

@@ -270,6 +270,7 @@ fn is_interrupted(view: &RunView) -> bool {
             | RunStatus::Stopped { .. }
             | RunStatus::Lapsed { .. }
             | RunStatus::Running
+            | RunStatus::Parked { .. }
             | RunStatus::Open
     );
     could && !view.worker

@@ -282,7 +282,8 @@ fn attention(view: &RunView) -> u8 {
         RunStatus::Lapsed { .. } => 3,
         RunStatus::Open if !view.worker => 3,
         RunStatus::Running if is_unattended(view) => 3,
-        RunStatus::Open | RunStatus::Running => 4,
+        RunStatus::Parked { .. } if !view.worker => 3,
+        RunStatus::Open | RunStatus::Running | RunStatus::Parked { .. } => 4,
         RunStatus::Completed | RunStatus::Abandoned { .. } => 5,
     }
 }

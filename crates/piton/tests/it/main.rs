@@ -36,6 +36,7 @@ mod init;
 mod interruptions;
 mod jobs;
 mod leaks;
+mod limits;
 mod loops;
 mod merging;
 mod odd;

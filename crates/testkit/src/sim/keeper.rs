@@ -1,16 +1,19 @@
 //! A simulated keeper: drives the core's stages of an attempt with simulated effects, one durable action at
 //! a time. It knows only its log, its host and its agent.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
+use piton_core::agent::Dialect;
 use piton_core::attempt::{Exited, Happened, Next, Stages};
 use piton_core::decide::{Command, Request};
+use piton_core::dialect::{Said, Trouble, Turn};
 use piton_core::event::{
     Check, Conflict, Entry, Exit, Failure, LandingIntent, Mark, Snapshot, SnapshotReason, Stage,
     Under,
 };
-use piton_core::exit::{AgentExit, StopRequest};
-use piton_core::ids::{AttemptId, Fence, Hash, Oid, QuestionId, StepRef, TreeNo};
+use piton_core::exit::{AgentExit, Heard, StopRequest};
+use piton_core::ids::{AccountName, AttemptId, Fence, Hash, Oid, QuestionId, StepRef, TreeNo};
 use piton_core::plan::Work;
 use piton_core::refusal::Refusal;
 use piton_core::run::{Run, Step, Stop};
@@ -284,7 +287,8 @@ impl Keeper {
         if let Life::Ended(exit) = life {
             let ended = AgentExit { exit, stop: StopRequest::Nothing };
             world.record_exit(self.host, self.attempt, ended);
-            if exit.is_success() {
+            let limited = world.hosts[self.host].folders[&self.attempt].heard.is_some();
+            if exit.is_success() && !limited {
                 world.agent_succeeded(self.fence);
             }
             self.action = Action::Exited(ended);
@@ -330,11 +334,36 @@ impl Keeper {
             world.set_life(self.host, self.attempt, Life::Ended(Exit::Code(1)));
             return true;
         }
+        if world.rng.one_in(25) {
+            return self.meets_limit(world);
+        }
         if !world.rng.one_in(25) {
             return false;
         }
         let question = question(world);
         self.submit(world, question);
+        true
+    }
+
+    /// The agent's account has met a limit; some agents end with zero then.
+    fn meets_limit(&mut self, world: &mut World) -> bool {
+        let Some(agent) = world.plan.steps[self.index].work.agent().cloned() else { return false };
+        let trouble = if world.rng.one_in(4) { Trouble::Spend } else { Trouble::Limit };
+        let turn = Some(Turn::Failed { trouble: Some(trouble), message: "no more".to_owned() });
+        let resets_at = Some(Millis(world.clock + 1 + world.some_ms(40_000)));
+        let heard = Heard {
+            dialect: Dialect::Claude,
+            said: Said { turn, resets_at, ..Said::default() },
+            account: AccountName::new(agent.as_str()).expect("a valid name"),
+            agents: BTreeSet::from([agent.clone()]),
+            resets_at,
+            jitter: 0,
+        };
+        if let Some(folder) = world.hosts[self.host].folders.get_mut(&self.attempt) {
+            folder.heard = Some(Box::new(heard));
+        }
+        let code = i32::from(world.rng.one_in(2));
+        world.set_life(self.host, self.attempt, Life::Ended(Exit::Code(code)));
         true
     }
 
@@ -351,7 +380,12 @@ impl Keeper {
         let (tail, evidence) = ("tail".to_owned(), "seen".to_owned());
         let awaits_answer = self.state().awaits(self.fence).is_some();
         let out_of_memory = false;
-        let exited = Exited { ended, tail, evidence, out_of_memory, awaits_answer, said: None };
+        let folder = world.hosts[self.host].folders.get(&self.attempt);
+        let heard = folder.and_then(|folder| folder.heard.clone());
+        if heard.is_none() && ended.exit.is_success() {
+            let _refused = self.request(world, Request::ReportAnswer);
+        }
+        let exited = Exited { ended, tail, evidence, out_of_memory, awaits_answer, heard };
         self.happened(world, Happened::Exited(exited));
     }
 

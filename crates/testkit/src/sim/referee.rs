@@ -6,13 +6,15 @@ use std::fmt;
 
 use piton_core::claim::Takeover;
 use piton_core::event::{
-    About, Claimed, Entry, Event, Fact, Failure, Grounds, Holder, ReleasedBy, Under,
+    About, Claimed, Entry, Event, Fact, Failure, Grounds, Holder, Limited, ReleasedBy, Under,
 };
-use piton_core::ids::{AttemptId, Fence, HostId, LockName, QuestionId, StepId, StepRef, TreeNo};
+use piton_core::ids::{
+    AgentName, AttemptId, Fence, HostId, LockName, QuestionId, StepId, StepRef, TreeNo,
+};
 use piton_core::plan::{Isolation, OnInterrupt, Plan, Work};
-use piton_core::question::STOP;
+use piton_core::question::{STOP, WAIT};
 use piton_core::record::Record;
-use piton_core::time::Moment;
+use piton_core::time::{Millis, Moment};
 
 use super::Counts;
 use super::rounds::Ring;
@@ -46,6 +48,9 @@ pub enum Invariant {
     /// What was cut off at work, and is to be asked about, is not started again by a keeper before a
     /// person has said how.
     AskedFirst,
+    /// Nothing is started on an account before its limit should be over, nor while a person is asked about it;
+    /// and then one attempt after the other, until one has shown that it is.
+    LimitRespected,
     /// Only the dead are buried.
     BuriedDead,
     /// Never two live agents in one worktree.
@@ -131,6 +136,8 @@ pub(super) struct Open {
     by: Option<ActorId>,
     /// The expiry inside `Claimed`.
     pub(super) until: Moment,
+    /// An agent is started under it.
+    pub(super) works: bool,
 }
 
 /// What somebody asked.
@@ -146,6 +153,8 @@ struct Asked {
     about_loop: Option<About>,
     /// Whether the run goes on: nothing new is started meanwhile.
     about_run: bool,
+    /// The agents of the account that it is about.
+    account_of: Vec<AgentName>,
     fate: Fate,
 }
 
@@ -168,6 +177,7 @@ struct Step {
     completed: bool,
     /// The agent ended by itself with success, and that is on record on its host.
     agent_ended: bool,
+    agent: Option<AgentName>,
     /// A person is to be asked before a keeper starts again what was cut off.
     asks: bool,
     /// What was started under the open claim has not ended, as far as the log says.
@@ -182,6 +192,8 @@ pub(super) struct Referee {
     asked: Vec<Asked>,
     slots: Vec<(LockName, usize)>,
     last_fence: u64,
+    /// Agents whose account has met a limit: until when, and the record that says so.
+    limits: BTreeMap<AgentName, (Millis, u64)>,
     /// Which step has which tree.
     trees: BTreeMap<(HostId, TreeNo), usize>,
     /// How many keepers may have claims.
@@ -194,6 +206,7 @@ impl Referee {
     pub(super) fn new(plan: &Plan) -> Referee {
         let step = |at: usize| Step {
             id: plan.steps[at].id.clone(),
+            agent: plan.steps[at].work.agent().cloned(),
             told: !matches!(plan.steps[at].work, Work::Run(_)),
             needs: plan.needs_of(at),
             locks: plan.steps[at].locks.iter().cloned().collect(),
@@ -211,6 +224,7 @@ impl Referee {
             asked: Vec::new(),
             slots: slots.collect(),
             last_fence: 0,
+            limits: BTreeMap::new(),
             trees: BTreeMap::new(),
             at_once: match plan.isolation {
                 Isolation::Run => 1,
@@ -285,6 +299,7 @@ impl Referee {
             let detail = format!("{} was completed before {event:?}", step.step);
             return Err(violation(Invariant::CompletedOnce, detail));
         }
+        self.about_limits(index, &event, record);
         match &event {
             Event::Claimed(claimed) => self.claimed(index, claimed, record, at),
             Event::Answered { question, answer, .. } => self.answered(index, *question, answer),
@@ -298,7 +313,10 @@ impl Referee {
                 self.counts.loop_questions += 1;
                 self.about_questions(index, &event, record)
             }
-            Event::Under(_, Fact::Asked { about, .. }) if is_about_failure(about.as_deref()) => {
+            Event::Under(_, Fact::Asked { about, .. })
+                if is_about_failure(about.as_deref())
+                    || !agents_of(about.as_deref()).is_empty() =>
+            {
                 self.counts.failure_questions += 1;
                 self.about_questions(index, &event, record)
             }
@@ -455,9 +473,19 @@ impl Referee {
                 let about_run = matches!(about.as_deref(), Some(About::FailedAlike { .. }));
                 let about_loop = about.as_deref().filter(|about| is_about_loop(Some(about)));
                 let about_loop = about_loop.cloned();
+                let account_of = agents_of(about.as_deref());
                 let (step, fence) = (index, *fence);
-                let asked =
-                    Asked { id, step, fence, by_piton, going_on, about_loop, about_run, fate };
+                let asked = Asked {
+                    id,
+                    step,
+                    fence,
+                    by_piton,
+                    going_on,
+                    about_loop,
+                    about_run,
+                    account_of,
+                    fate,
+                };
                 self.asked.push(asked);
                 &[]
             }
@@ -569,6 +597,9 @@ impl Referee {
             let detail = format!("{} after {}", record.position, self.last_fence);
             return Err(violation(Invariant::FencesGrow, detail));
         }
+        if kept && matches!(claimed.entry, Entry::Fresh | Entry::Continue) {
+            self.unlimited(index, at)?;
+        }
         self.on_good_grounds(index, claimed, at)?;
         self.take_tree(index, claimed)?;
         self.last_fence = record.position.0;
@@ -590,8 +621,71 @@ impl Referee {
             worktree: at.writer.and_then(|writer| writer.worktree),
             by: at.writer.map(|writer| writer.actor),
             until: claimed.until.clone(),
+            works: matches!(claimed.entry, Entry::Fresh | Entry::Continue),
         });
         Ok(())
+    }
+
+    fn unlimited(&self, index: usize, at: &Circumstances<'_>) -> Result<(), Violation> {
+        let Step { id, agent, .. } = &self.steps[index];
+        let Some(agent) = agent else { return Ok(()) };
+        let asks = |asked: &&Asked| asked.account_of.contains(agent) && asked.fate == Fate::Open;
+        if let Some(asked) = self.asked.iter().find(asks) {
+            let detail = format!("{id} is claimed while {} is open", asked.id);
+            return Err(violation(Invariant::LimitRespected, detail));
+        }
+        let Some((until, since)) = self.limits.get(agent) else { return Ok(()) };
+        if at.now.wall < *until {
+            let detail = format!("{id} is claimed at {:?}, before {until:?}", at.now.wall);
+            return Err(violation(Invariant::LimitRespected, detail));
+        }
+        let tries = |(other, step): &(usize, &Step)| {
+            let open = step.open.as_ref().filter(|open| open.worktree.is_none() && open.works);
+            let believed = |open: &Open| !(at.believed_until)(open).is_over(&at.now);
+            let tries = open.is_some_and(|open| open.fence.0 > *since && believed(open));
+            *other != index && step.agent.as_ref() == Some(agent) && tries
+        };
+        match self.steps.iter().enumerate().find(tries) {
+            None => Ok(()),
+            Some((_, other)) => {
+                let detail = format!("{id} is claimed while {} tries the account", other.id);
+                Err(violation(Invariant::LimitRespected, detail))
+            }
+        }
+    }
+
+    /// Takes in what an event says about limits.
+    fn about_limits(&mut self, index: usize, event: &Event, record: &Record) {
+        let mut try_now = |agents: &[AgentName]| {
+            for (agent, (until, _)) in &mut self.limits {
+                if agents.contains(agent) {
+                    *until = record.at.min(*until);
+                }
+            }
+        };
+        match event {
+            Event::Under(under, Fact::Limited(Limited { agents, until, .. })) => {
+                self.counts.limits += 1;
+                for agent in agents {
+                    let until = until.unwrap_or(record.at);
+                    // What had begun before may know an earlier instant.
+                    let known = self.limits.get(agent).filter(|(_, since)| under.fence.0 < *since);
+                    let until = known.map_or(until, |(known, _)| until.max(*known));
+                    self.limits.insert(agent.clone(), (until, record.position.0));
+                }
+            }
+            Event::Under(_, Fact::LimitLifted { .. }) => {
+                self.counts.lifted_limits += 1;
+                let agent = self.steps[index].agent.as_ref();
+                self.limits.retain(|limited, _| Some(limited) != agent);
+            }
+            Event::Answered { question, answer, .. } if answer != WAIT => {
+                let asked = self.asked.iter().find(|asked| asked.id == *question);
+                try_now(asked.map_or(&[], |asked| asked.account_of.as_slice()));
+            }
+            Event::Retried { .. } => try_now(self.steps[index].agent.as_slice()),
+            _ => {}
+        }
     }
 
     fn take_tree(&mut self, index: usize, claimed: &Claimed) -> Result<(), Violation> {
@@ -724,6 +818,7 @@ impl Referee {
             }
             Event::Under(_, Fact::Failed { .. })
             | Event::Under(_, Fact::Interrupted(_))
+            | Event::Under(_, Fact::Limited(_))
             | Event::Under(_, Fact::Suspended { .. }) => {
                 self.counts.suspensions +=
                     u64::from(matches!(event, Event::Under(_, Fact::Suspended { .. })));
@@ -791,6 +886,13 @@ fn is_about_going_on(about: Option<&About>) -> bool {
 
 fn is_about_loop(about: Option<&About>) -> bool {
     matches!(about, Some(About::Loop { .. }))
+}
+
+fn agents_of(about: Option<&About>) -> Vec<AgentName> {
+    match about {
+        Some(About::Account { agents, .. }) => agents.iter().cloned().collect(),
+        _ => Vec::new(),
+    }
 }
 
 fn is_about_failure(about: Option<&About>) -> bool {

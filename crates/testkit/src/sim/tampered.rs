@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use piton_core::decided::{Decided, Lease};
-use piton_core::event::{Event, Fact, Under};
+use piton_core::event::{Event, Fact, Limited, Under};
 use piton_core::ids::{Fence, Hash, Position, RunId, StoreId};
 use piton_core::plan::{Plan, PlanStep};
 use piton_core::record::{Cursor, Record};
@@ -110,6 +110,8 @@ pub enum Bug {
     ForgottenTelling,
     /// What was asked is not shown to readers.
     HiddenQuestions,
+    /// Limits are shown to readers as over.
+    EarlyLimits,
 }
 
 impl Bug {
@@ -159,6 +161,7 @@ impl Tampered {
                 let hidden = ["asked", "answered", "answers_applied"];
                 records.retain(|record| !is_about(record, &hidden));
             }
+            Some(Bug::EarlyLimits) => records.iter_mut().for_each(end_limit),
             Some(bug) if bug.is_in_the_plan() => {
                 for record in records.iter_mut().filter(|record| record.position == Position(1)) {
                     self.change_plan(record);
@@ -330,6 +333,13 @@ fn forget_telling(record: &mut Record) {
         record.body =
             Event::Under(Under { step, fence }, Fact::Started { base, answers: Vec::new(), pid })
                 .to_body();
+    }
+}
+
+fn end_limit(record: &mut Record) {
+    if let Ok(Event::Under(under, Fact::Limited(limited))) = Event::from_body(&record.body) {
+        let limited = Limited { until: Some(Millis(0)), ..limited };
+        record.body = Event::Under(under, Fact::Limited(limited)).to_body();
     }
 }
 

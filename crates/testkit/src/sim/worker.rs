@@ -11,7 +11,7 @@ use piton_core::event::{About, Cause, Haste, Holder, Scope, SnapshotReason, Term
 use piton_core::ids::{AttemptId, Fence, StepRef};
 use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::question::{
-    ACCEPT, CONTINUE, GO_ON, LAND_AGAIN, Question, RESTART, STOP, TRY_AGAIN, WhichQuestion,
+    ACCEPT, CONTINUE, GO_ON, LAND_AGAIN, Question, RESTART, STOP, TRY_AGAIN, WAIT, WhichQuestion,
 };
 use piton_core::recover::{Action, recover};
 use piton_core::refusal::Refusal;
@@ -260,7 +260,10 @@ fn ask(world: &mut World, log: &Log, whim: u64) -> Option<Command> {
             let left = log.run().steps().find(|(_, _, step)| {
                 let ended = matches!(
                     step.phase,
-                    Phase::Failed { .. } | Phase::Interrupted { .. } | Phase::Suspended { .. }
+                    Phase::Failed { .. }
+                        | Phase::Interrupted { .. }
+                        | Phase::Suspended { .. }
+                        | Phase::Parked { .. }
                 );
                 ended || step.held_back().is_some()
             });
@@ -307,12 +310,14 @@ fn answer(world: &mut World, log: &Log, to: impl Fn(&Question) -> bool) -> Optio
         (Some(About::Conflict(_)), _) => LAND_AGAIN,
         (Some(About::Loop { .. }), 1) => ACCEPT,
         (Some(About::FailedAlike { .. }), 2) => GO_ON,
+        (Some(About::Account { until: Some(_), .. }), 2 | 3) => WAIT,
         (
             Some(
                 About::NoProgress { .. }
                 | About::Repetition { .. }
                 | About::FailedAlike { .. }
-                | About::Loop { .. },
+                | About::Loop { .. }
+                | About::Account { .. },
             ),
             _,
         ) => TRY_AGAIN,

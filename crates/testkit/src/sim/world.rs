@@ -12,14 +12,14 @@ use piton_core::decided::Lease;
 use piton_core::event::{
     Cause, Check, Exit, Holder, IterationCheck, Repository as RepositoryId, RunOpened,
 };
-use piton_core::exit::AgentExit;
+use piton_core::exit::{AgentExit, Heard};
 use piton_core::ids::{
     AgentName, AttemptId, BootId, Fence, Handle, Hash, HostId, LockName, LoopId, Oid, RunId,
     StepId, StepRef, SubstepId, TreeNo,
 };
 use piton_core::observed::{Corpse, Observed, Sighting};
 use piton_core::plan::{
-    Isolation, Need, OnFailure, OnInterrupt, Plan, PlanLoop, PlanStep, PlanSubstep, Work,
+    Isolation, Need, OnFailure, OnInterrupt, OnLimit, Plan, PlanLoop, PlanStep, PlanSubstep, Work,
 };
 use piton_core::record::Cursor;
 use piton_core::refusal::Refusal;
@@ -49,6 +49,8 @@ pub(super) struct Folder {
     /// Who took the lock; it is held while they live.
     pub(super) lock: Option<ActorId>,
     pub(super) exit: Option<AgentExit>,
+    /// What the agent said before it ended.
+    pub(super) heard: Option<Box<Heard>>,
     pub(super) agent: Option<Agent>,
 }
 
@@ -274,6 +276,7 @@ impl World {
             let rebooted = *boot != self.boot(host);
             Sighting::Dead(Corpse {
                 exit: folder.and_then(|folder| folder.exit).filter(|_| !unread),
+                heard: folder.and_then(|folder| folder.heard.clone()),
                 cause: if rebooted { Cause::Reboot } else { Cause::ProcessKill },
                 at: Millis(self.clock),
                 evidence: "the keeper's lock is free".to_owned(),
@@ -720,7 +723,8 @@ fn random_loop(rng: &mut Rng, steps: &mut [PlanStep]) -> BTreeMap<LoopId, PlanLo
 fn random_step(rng: &mut Rng, number: usize) -> PlanStep {
     let id = |number: usize| StepId::new(format!("s{number}")).expect("a valid id");
     let needs = (0..number).filter(|_| rng.one_in(3)).map(|need| Need::Step(id(need))).collect();
-    let agent = AgentName::new("fake").expect("a valid name");
+    let name = if rng.one_in(3) { "spare" } else { "fake" };
+    let agent = AgentName::new(name).expect("a valid name");
     let items = |rng: &mut Rng, most: usize| {
         (0..rng.index(most + 1)).map(|item| format!("item {item}")).collect::<Vec<String>>()
     };
@@ -759,6 +763,7 @@ fn random_step(rng: &mut Rng, number: usize) -> PlanStep {
         outputs: BTreeSet::new(),
         require: BTreeMap::new(),
         on_interrupt,
+        on_limit: if rng.one_in(4) { OnLimit::Ask } else { OnLimit::default() },
     }
 }
 

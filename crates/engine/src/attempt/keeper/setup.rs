@@ -6,7 +6,7 @@ use std::path::Path;
 
 use piton_core::attempt::Happened;
 use piton_core::event::{Failure, Stage};
-use piton_core::exit::{Judged, judge_exit};
+use piton_core::exit::{Judged, judge};
 use piton_core::ids::Hash;
 
 use super::{Instead, Keeper};
@@ -41,13 +41,14 @@ impl Keeper {
         let child = self.supervisor.spawn(trusted, "setup", spec)?;
         let finished = self.supervisor.watch(&mut self.log, child)?;
         let evidence = format!("setup: {}", finished.ended.exit);
-        match judge_exit(Stage::Unstarted, finished.ended, finished.tail) {
+        match judge(Stage::Unstarted, finished.ended, finished.tail, None) {
             Judged::Ended => Ok(()),
             Judged::Failed(Failure::Setup { why, tail }) => {
                 let why = format!("`{command}` {why}");
                 Err(Instead(Happened::Failed(Failure::Setup { why, tail })))
             }
             Judged::Failed(why) => Err(Instead(Happened::Failed(why))),
+            Judged::Limited(_) => unreachable!("a setup command says nothing"),
             Judged::Interrupted(cause) => Err(Instead(Happened::Interrupted { cause, evidence })),
         }
     }

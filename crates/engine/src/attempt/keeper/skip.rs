@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use piton_core::attempt::Happened;
 use piton_core::event::{Check, Entry, Stage};
-use piton_core::exit::{Judged, judge_exit};
+use piton_core::exit::{Judged, judge};
 use piton_core::ids::Hash;
 
 use super::{Instead, Keeper};
@@ -45,14 +45,14 @@ impl Keeper {
         let child = self.supervisor.spawn(trusted, "skip_if", spec)?;
         let finished = self.supervisor.watch(&mut self.log, child)?;
         let exit = finished.ended.exit;
-        match judge_exit(Stage::Verify, finished.ended, finished.tail) {
+        match judge(Stage::Verify, finished.ended, finished.tail, None) {
             Judged::Ended => {
                 let printed = std::fs::read(&output);
                 let printed = printed.map_err(EngineError::io("skip-if.log cannot be read"))?;
                 let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
                 Ok(Some(Check { command, exit, output: Hash::of(&printed), ms }))
             }
-            Judged::Failed(_) => Ok(None),
+            Judged::Failed(_) | Judged::Limited(_) => Ok(None),
             Judged::Interrupted(cause) => {
                 let evidence = format!("skip_if: {exit}");
                 Err(Instead(Happened::Interrupted { cause, evidence }))

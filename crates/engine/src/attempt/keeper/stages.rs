@@ -8,19 +8,22 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::tz::TimeZone;
 use piton_core::agent::{Agent, Dialect, PromptBy, Rung};
+use piton_core::attempt::starts::{Starts, Then};
 use piton_core::attempt::{Exited, Happened, Next, Stages};
 use piton_core::brief::{self, Prompt, TreeFacts};
 use piton_core::decide::{Command, Request};
-use piton_core::dialect::Reader;
+use piton_core::dialect::{Here, Reader, Said, Turn, until};
 use piton_core::event::{
     Check, Conversation, Entry, Failure, IterationCheck, SnapshotReason, Stage,
 };
-use piton_core::exit::AgentExit;
-use piton_core::ids::{AgentName, Oid, QuestionId};
+use piton_core::exit::{AgentExit, Heard};
+use piton_core::ids::{AgentName, AttemptId, Oid, QuestionId};
 use piton_core::plan::Work;
 use piton_core::question::Question;
 use piton_core::run::Stop;
+use piton_core::time::Millis;
 use piton_git::crash;
 use piton_git::file::private;
 use piton_git::repo::chain;
@@ -62,6 +65,18 @@ impl Talk {
         let session = session.filter(|_| self.is_resumable)?;
         Some(Conversation { agent: self.agent.clone(), session, rung: self.rung })
     }
+
+    fn has_answered(&self) -> bool {
+        heard(&self.listener, |reader| reader.said().has_answered)
+    }
+}
+
+/// How an agent takes up its work.
+#[derive(Clone, Copy)]
+struct TakeUp {
+    rung: Rung,
+    /// It was started before in this attempt.
+    is_again: bool,
 }
 
 /// Whoever panicked while it read has read enough.
@@ -168,34 +183,49 @@ impl Keeper {
 
     fn run_agent(&mut self) -> Result<Happened, Instead> {
         let trusted = self.trusted()?;
-        let (mut spec, mut talk, answers) = self.agent_spec(&trusted, Rung::Resume)?;
+        let first = TakeUp { rung: Rung::Resume, is_again: false };
+        let (mut spec, mut talk, answers) = self.agent_spec(&trusted, first)?;
         let checkout = Checkout::look(&self.project.git);
         self.unless_stopped()?;
         let (base, pid) = (self.base.clone(), Some(std::process::id()));
         self.submit(Request::Start { base, answers, pid })?;
         crash::point("keeper.started");
         let oom_before = machine::oom_kills();
-        let (finished, said) = loop {
-            let finished = self.supervise_agent(&trusted, spec, talk.as_ref())?;
-            let Some(Talk { rung, listener, .. }) = &talk else { break (finished, None) };
-            let said = heard(listener, |reader| {
-                reader.end();
-                reader.said().clone()
-            });
-            let is_refused = said.has_no_conversation && said.session.is_none();
-            if *rung == Rung::Start || !is_refused {
-                break (finished, Some(Box::new(said)));
-            }
-            self.say("the agent does not have the conversation any more")?;
+        let mut starts = Starts::default();
+        let (finished, heard) = loop {
+            let (finished, heard) = self.supervise_agent(&trusted, spec, talk.as_ref())?;
+            let (Some(Talk { rung, .. }), Some(heard)) = (&talk, heard) else {
+                break (finished, None);
+            };
+            let then = starts.next(*rung, finished.ended, &heard);
+            let rung = match then {
+                Then::Over => break (finished, Some(heard)),
+                Then::Below(rung) => {
+                    self.say("the agent does not have the conversation any more")?;
+                    rung
+                }
+                Then::After(pause) => {
+                    let seconds = pause.as_secs();
+                    self.say(&format!("the model's server is busy; started again in {seconds} s"))?;
+                    Rung::Resume
+                }
+            };
             self.folder.forget_exit().map_err(EngineError::io("exit.json cannot be removed"))?;
+            if let Then::After(pause) = then {
+                self.supervisor.pause(&mut self.log, pause);
+            }
             self.unless_stopped()?;
-            (spec, talk, _) = self.agent_spec(&trusted, rung.below())?;
+            (spec, talk, _) = self.agent_spec(&trusted, TakeUp { rung, is_again: true })?;
         };
-        let said = said.filter(|_| talk.is_some_and(|talk| talk.dialect != Dialect::Plain));
         let Finished { ended, tail, survivors } = finished;
         self.compare_checkout(checkout);
-        if !ended.exit.is_success() {
-            self.record_exit(ended, tail.clone())?;
+        if !ended.exit.is_success() || heard.is_some() {
+            self.record_exit(ended, tail.clone(), heard.clone())?;
+        }
+        let is_fine = |heard: &Heard| ended.exit.is_success() && heard.trouble().is_none();
+        let is_answered = |heard: &Heard| heard.said.has_answered || is_fine(heard);
+        if heard.as_deref().is_some_and(is_answered) {
+            self.submit(Request::ReportAnswer)?;
         }
         let mut evidence = ended.exit.to_string();
         if !survivors.is_empty() {
@@ -209,7 +239,42 @@ impl Keeper {
         }
         let awaits_answer = self.state().awaits(self.fence).is_some();
         let out_of_memory = oom.is_some();
-        Ok(Happened::Exited(Exited { ended, tail, evidence, out_of_memory, awaits_answer, said }))
+        Ok(Happened::Exited(Exited { ended, tail, evidence, out_of_memory, awaits_answer, heard }))
+    }
+
+    /// What an agent has said, with what its words mean here and now.
+    fn heard(&self, trusted: &Trusted, talk: &Talk) -> Heard {
+        let said = heard(&talk.listener, |reader| {
+            reader.end();
+            reader.said().clone()
+        });
+        let account_of = |name: &AgentName| trusted.agent(name).map(|agent| agent.account(name));
+        let steps = self.log.run().plan().steps.iter();
+        let names = steps.filter_map(|step| step.work.agent()).chain([&talk.agent]);
+        let account =
+            account_of(&talk.agent).unwrap_or_else(|| Agent::default().account(&talk.agent));
+        let agents = names.filter(|name| account_of(name).as_ref() == Some(&account)).cloned();
+        let agents = agents.collect();
+        let chance = uuid::Uuid::now_v7().as_u128() % 1001;
+        Heard {
+            dialect: talk.dialect,
+            resets_at: self.resets_at(&said),
+            said,
+            account,
+            agents,
+            jitter: u16::try_from(chance).unwrap_or_default(),
+        }
+    }
+
+    /// When a limit is over: in numbers, else by its words, read where they were said.
+    fn resets_at(&self, said: &Said) -> Option<Millis> {
+        let Some(Turn::Failed { trouble: Some(_), message }) = &said.turn else { return None };
+        let here = Here {
+            now: self.log.now().map_or(self.log.run().changed_at, |now| now.wall),
+            zone: TimeZone::system(),
+            zone_named: &|name| TimeZone::get(name).ok(),
+        };
+        said.resets_at.or_else(|| until(message, &here))
     }
 
     /// Runs the agent, with snapshots meanwhile. Its exit is on disk before anything else is done about
@@ -219,7 +284,7 @@ impl Keeper {
         trusted: &Trusted,
         spec: Spec,
         talk: Option<&Talk>,
-    ) -> Result<Finished, Instead> {
+    ) -> Result<(Finished, Option<Box<Heard>>), Instead> {
         let program = spec.program.to_string_lossy().into_owned();
         let child = self.supervisor.spawn(trusted, &program, spec)?;
         crash::point("keeper.agent-spawned");
@@ -227,32 +292,52 @@ impl Keeper {
         self.folder.write_keeper(&self.record).map_err(EngineError::io("keeper.json"))?;
         let cadence = Cadence::start(self);
         let under = self.under();
+        let has_limit =
+            |log: &Log| talk.is_some_and(|talk| log.run().limits().of(&talk.agent).is_some());
         // A store that does not answer now is asked again at the next look.
-        let note_conversation = |log: &mut Log| {
+        let note_news = |log: &mut Log| {
             let known = log.run().step(&under.step).and_then(|(_, state)| state.attempt());
             let known = known.and_then(|attempt| attempt.conversation.as_ref());
             if let Some(with) = talk.and_then(Talk::news).filter(|with| known != Some(with)) {
                 let with = Command::Under(under.clone(), Request::Converse(with));
                 let _the_next_time = log.submit(&with);
             }
+            // Others on the account wait for that.
+            if has_limit(log) && talk.is_some_and(Talk::has_answered) {
+                let answer = Command::Under(under.clone(), Request::ReportAnswer);
+                let _the_next_time = log.submit(&answer);
+            }
         };
-        let ended = self.supervisor.await_exit(&mut self.log, &child, note_conversation)?;
+        let ended = self.supervisor.await_exit(&mut self.log, &child, note_news)?;
         crash::point("keeper.child-exited");
-        self.record_exit(ended, String::new())?;
+        // What it printed last says how its turn ended: without that its exit says nothing.
+        let speaks = talk.is_some_and(|talk| talk.dialect != Dialect::Plain);
+        if !speaks {
+            self.record_exit(ended, String::new(), None)?;
+        }
         drop(cadence);
         let (tail, survivors) = child.finish();
+        let heard = talk.map(|talk| Box::new(self.heard(trusted, talk)));
+        if speaks {
+            self.record_exit(ended, tail.clone(), heard.clone())?;
+        }
         // The snapshots that were taken meanwhile; whoever needs more asks again.
         let _the_next_time = self.log.refresh();
         // What it said last.
         if let Some(with) = talk.and_then(Talk::news) {
             self.submit(Request::Converse(with))?;
         }
-        Ok(Finished { ended, tail, survivors })
+        Ok((Finished { ended, tail, survivors }, heard))
     }
 
     /// From here on the agent is not started again, whatever happens to this process.
-    fn record_exit(&self, ended: AgentExit, tail: String) -> Result<(), Instead> {
-        let record = ExitRecord { ended, tail };
+    fn record_exit(
+        &self,
+        ended: AgentExit,
+        tail: String,
+        heard: Option<Box<Heard>>,
+    ) -> Result<(), Instead> {
+        let record = ExitRecord { ended, tail, heard };
         self.folder.write_exit(&record).map_err(EngineError::io("exit.json cannot be written"))?;
         crash::point("keeper.exit-recorded");
         Ok(())
@@ -274,7 +359,7 @@ impl Keeper {
     fn agent_spec(
         &self,
         trusted: &Trusted,
-        rung: Rung,
+        TakeUp { rung, is_again }: TakeUp,
     ) -> Result<(Spec, Option<Talk>, Vec<QuestionId>), Instead> {
         let output = self.folder.transcript();
         let max = self.settings.transcript_max;
@@ -297,14 +382,22 @@ impl Keeper {
                 };
                 let prompt = brief::prompt(self.log.run(), &self.step, self.entry, &facts);
                 let Prompt { text: prompt, answers } = prompt.ok_or_else(unknown)?;
+                let own = self.state().attempt().and_then(|own| own.conversation.as_ref());
+                let own = own.filter(|_| is_again);
+                let prompt = match own {
+                    Some(_) => format!("{}\n\n---\n{}", prompt.trim_end(), brief::SERVER_WAS_BUSY),
+                    None => prompt,
+                };
                 let stdin = self.write_prompt(&prompt)?;
                 let file = self.folder.prompt().display().to_string();
-                let before =
-                    self.state().conversation(name).filter(|_| self.entry == Entry::Continue);
+                let before = self.state().conversation(name);
+                let before = own.or(before.filter(|_| self.entry == Entry::Continue));
                 let (rung, session) = match (before, agent.rung(rung)) {
                     (Some(before), rung @ (Rung::Resume | Rung::Fork)) => {
                         (rung, before.session.clone())
                     }
+                    // The id of this attempt may be taken.
+                    _ if is_again => (Rung::Start, AttemptId(uuid::Uuid::now_v7()).session()),
                     _ => (Rung::Start, self.id.session()),
                 };
                 match rung {

@@ -258,7 +258,7 @@ fn bad_locks() {
     "#);
     assert_snapshot!(found(step_with("").replace("[[step]]", "locks = ['gpu']\n[[step]]")), @"
     3:1 unknown key `locks`
-        the keys here are: name, base, agent, isolation, jobs, setup, copy, link, on_interrupt, on_failure, plan_from
+        the keys here are: name, base, agent, isolation, jobs, setup, copy, link, on_interrupt, on_failure, plan_from, on_limit
     ");
 }
 

@@ -67,7 +67,7 @@ fn bad_values() {
     3:16 `asks` is not a way to go on after an interruption
         did you mean `ask`?
     4:1 unknown key `idempotent`
-        the keys here are: name, base, agent, isolation, jobs, setup, copy, link, on_interrupt, on_failure, plan_from
+        the keys here are: name, base, agent, isolation, jobs, setup, copy, link, on_interrupt, on_failure, plan_from, on_limit
     ");
 }
 

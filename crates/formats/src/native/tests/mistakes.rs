@@ -109,9 +109,9 @@ fn unknown_keys() {
     7:1 unknown key `Title`
         did you mean `title`?
     8:1 unknown key `owner`
-        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, skip_if, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
+        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, skip_if, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent, on_limit
     9:1 unknown key `\u{1b}[31m`
-        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, skip_if, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
+        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, skip_if, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent, on_limit
     ");
     assert_snapshot!(found("name = 'x'\n[plan]\nnmae = 'x'\n[[steps]]\nid = 'a'\n"), @r#"
     1:1 unknown key `name`
@@ -133,7 +133,7 @@ fn unknown_keys() {
     ");
     assert_snapshot!(found(step_with(&format!("{} = 1", "k".repeat(1000)))), @"
     6:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…`
-        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, skip_if, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
+        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, skip_if, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent, on_limit
     ");
 }
 

@@ -44,14 +44,14 @@ impl Agent {
     /// says nothing.
     pub(crate) fn run(&mut self, script: &[Action], speech: Option<&Speech>) -> Result<u8, String> {
         for action in script {
-            if let Next::End(status) = self.act(action)? {
+            if let Next::End(status) = self.act(action, speech)? {
                 return Ok(status);
             }
         }
         speech.map_or(Ok(()), Speech::end).map(|()| 0)
     }
 
-    fn act(&mut self, action: &Action) -> Result<Next, String> {
+    fn act(&mut self, action: &Action, speech: Option<&Speech>) -> Result<Next, String> {
         match action {
             Action::Write { path, text } => write(path, text.as_bytes())?,
             Action::Append { path, text } => append(path, text)?,
@@ -86,14 +86,22 @@ impl Agent {
             }
             Action::Once { path, action } => {
                 if create_new(path)? {
-                    return self.act(action);
+                    return self.act(action, speech);
                 }
             }
             Action::Nth { path, starts, action } => {
                 if starts.include(self.start_in(path)?) {
-                    return self.act(action);
+                    return self.act(action, speech);
                 }
             }
+            Action::Say(word) => {
+                let speech = speech.ok_or("nothing is said without --speak")?;
+                if let Some(status) = speech.say(word)? {
+                    return Ok(Next::End(status));
+                }
+            }
+            Action::Spin => spin()?,
+            Action::LongLine(mib) => long_line(*mib)?,
         }
         Ok(Next::On)
     }
@@ -125,6 +133,25 @@ impl Agent {
         self.starts.insert(path.to_owned(), start);
         Ok(start)
     }
+}
+
+/// Moves, and comes to nothing.
+fn spin() -> Result<(), String> {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        std::hint::spin_loop();
+    }
+    Err("spun for too long, nobody ended me".into())
+}
+
+/// A line of so many MiB, such as a tool's output.
+fn long_line(mib: usize) -> Result<(), String> {
+    say("{\"type\":\"user\",\"x\":\"")?;
+    let piece = "usage limit ".repeat((1 << 20) / 12);
+    for _ in 0..mib {
+        say(&piece)?;
+    }
+    say("\"}\n").map(drop)
 }
 
 /// Survives what a polite supervisor sends. Programs started from here on are polite again.

@@ -8,8 +8,14 @@ use rustix::process::Signal;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    Write { path: PathBuf, text: String },
-    Append { path: PathBuf, text: String },
+    Write {
+        path: PathBuf,
+        text: String,
+    },
+    Append {
+        path: PathBuf,
+        text: String,
+    },
     Delete(PathBuf),
     Commit(String),
     Print(String),
@@ -20,16 +26,48 @@ pub(crate) enum Action {
     Pid(PathBuf),
     Count(PathBuf),
     Alone(PathBuf),
-    Env { name: String, path: PathBuf },
+    Env {
+        name: String,
+        path: PathBuf,
+    },
     DumpPrompt(PathBuf),
     Sh(String),
     IgnoreTerm,
     TermExit(u8),
-    Grandchild { path: PathBuf, traits: Vec<Trait> },
+    Grandchild {
+        path: PathBuf,
+        traits: Vec<Trait>,
+    },
     Exit(u8),
+    /// Something that a model or its server says, in the agent's dialect.
+    Say(Word),
+    Spin,
+    LongLine(usize),
     KillSelf(Signal),
-    Once { path: PathBuf, action: Box<Action> },
-    Nth { path: PathBuf, starts: Starts, action: Box<Action> },
+    Once {
+        path: PathBuf,
+        action: Box<Action>,
+    },
+    Nth {
+        path: PathBuf,
+        starts: Starts,
+        action: Box<Action>,
+    },
+}
+
+/// What is said in a dialect.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// The model has answered.
+    Answer,
+    /// The turn is over.
+    Result,
+    /// So many tasks go on behind the turn.
+    Background(usize),
+    /// The server refused with this status and text; the agent ends as the real one does.
+    Error { status: u16, text: String },
+    /// A usage limit that is over in so many milliseconds, in numbers where the dialect has them.
+    Limit(u64),
 }
 
 /// How a grandchild makes itself hard to find or to end.
@@ -106,6 +144,13 @@ fn parse_action(words: &mut Words<'_>) -> Result<Action, String> {
         "term-exit" => Action::TermExit(words.number()?),
         "grandchild" => Action::Grandchild { path: words.path()?, traits: parse_traits(words)? },
         "exit" => Action::Exit(words.number()?),
+        "answer" => Action::Say(Word::Answer),
+        "result" => Action::Say(Word::Result),
+        "background" => Action::Say(Word::Background(words.number()?)),
+        "error" => Action::Say(Word::Error { status: words.number()?, text: words.rest() }),
+        "limit" => Action::Say(Word::Limit(words.number()?)),
+        "spin" => Action::Spin,
+        "long-line" => Action::LongLine(words.number()?),
         "kill-self" => Action::KillSelf(parse_signal(&words.word()?)?),
         "once" => Action::Once {
             path: PathBuf::from(words.before_colon()?),

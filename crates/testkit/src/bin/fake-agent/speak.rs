@@ -5,9 +5,11 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::act::append;
 use crate::say;
+use crate::script::Word;
 
 /// How this agent speaks, and in which conversation.
 pub(crate) struct Speech {
@@ -71,6 +73,82 @@ impl Speech {
             }
             _ => "done".to_owned(),
         })
+    }
+
+    /// Says something in the dialect; the status where the agent ends with it.
+    pub(crate) fn say(&self, word: &Word) -> Result<Option<u8>, String> {
+        let id = &self.session;
+        let line = match (word, self.dialect.as_str()) {
+            (Word::Result, _) => return self.end().map(|()| None),
+            (Word::Answer, "claude") => format!(
+                r#"{{"type":"assistant","message":{{"model":"fake"}},"session_id":"{id}"}}"#
+            ),
+            (Word::Answer, "codex") => {
+                r#"{"type":"item.completed","item":{"type":"agent_message"}}"#.to_owned()
+            }
+            (Word::Answer, "gemini") => r#"{"type":"message","role":"assistant"}"#.to_owned(),
+            (Word::Answer, "opencode") => format!(r#"{{"type":"text","sessionID":"{id}"}}"#),
+            (Word::Answer, _) => "an answer".to_owned(),
+            (Word::Background(count), "claude") => {
+                let tasks = vec!["{}"; *count].join(",");
+                format!(
+                    r#"{{"type":"system","subtype":"background_tasks_changed","tasks":[{tasks}]}}"#
+                )
+            }
+            (Word::Background(_), dialect) => return Err(format!("{dialect} has no such line")),
+            (Word::Error { status, text }, _) => return self.fail(*status, text, None).map(Some),
+            (Word::Limit(ms), dialect) => {
+                let over = SystemTime::now() + Duration::from_millis(*ms);
+                let over = over.duration_since(UNIX_EPOCH).unwrap_or_default();
+                let text = match dialect {
+                    "claude" => {
+                        self.print(format!(
+                            r#"{{"type":"rate_limit_event","rate_limit_info":{{"status":"rejected","resetsAt":{}}}}}"#,
+                            over.as_secs() + 1
+                        ))?;
+                        "You've hit your limit · resets soon (UTC)".to_owned()
+                    }
+                    "opencode" => "Rate limit exceeded".to_owned(),
+                    _ => format!("Usage limit reached|{}", over.as_secs() + 1),
+                };
+                return self.fail(429, &text, Some(ms / 1000)).map(Some);
+            }
+        };
+        self.print(line).map(|()| None)
+    }
+
+    /// The end of a turn that its server refused, with the status of the real agent.
+    fn fail(&self, status: u16, text: &str, retry_after: Option<u64>) -> Result<u8, String> {
+        let (id, text) = (&self.session, text.replace('"', "'"));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let headers = retry_after.map(|after| format!(r#""retry-after":"{after}""#));
+        let (line, code) = match self.dialect.as_str() {
+            "claude" => (
+                format!(
+                    r#"{{"api_error_status":{status},"is_error":true,"result":"{text}","session_id":"{id}","subtype":"success","type":"result"}}"#
+                ),
+                1,
+            ),
+            "codex" => (format!(r#"{{"type":"turn.failed","error":{{"message":"{text}"}}}}"#), 1),
+            "gemini" => (
+                format!(
+                    r#"{{"type":"result","status":"error","error":{{"type":"unknown","message":"[API Error: {status}] {text}"}}}}"#
+                ),
+                u8::try_from(status % 256).unwrap_or(1),
+            ),
+            "opencode" => (
+                format!(
+                    r#"{{"type":"error","timestamp":{},"sessionID":"{id}","error":{{"data":{{"statusCode":{status},"message":"{text}","responseHeaders":{{{}}}}}}}}}"#,
+                    now.as_millis(),
+                    headers.unwrap_or_default()
+                ),
+                1,
+            ),
+            // Like aider, which ends with 0 whatever happened.
+            _ => (text, 0),
+        };
+        self.print(line)?;
+        Ok(code)
     }
 
     /// In the words, on the streams and with the status of the real one.
