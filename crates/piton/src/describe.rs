@@ -795,6 +795,7 @@ mod tests {
         /w/1 is not its worktree (it is not a folder): leaves it alone and asks
         /w/1 is not its worktree (it is not a folder): leaves it alone and asks; if the files are the step's work: `git worktree repair`
         /w/1 and the repository do not name each other: one of them was moved, or its .git file is damaged: mends that and goes on in it
+        git cannot use /w/1: its HEAD is nothing that git knows: writes them anew, moves the damaged ones aside and goes on in the files as they are
         its branch piton/calm-otter/step/a was deleted: makes it again at aaaaaaaaaa and goes on in the files as they are
         its branch was moved: piton/calm-otter/step/a from aaaaaaaaaa to bbbbbbbbbb; the files are still those of the former: follows where it was only moved on and nothing is uncommitted; else it is put back, and what it was moved to is kept by a ref below refs/piton
         its branch piton/calm-otter/step/a is checked out in /w/2: moves no branch that is in use, and asks

@@ -92,7 +92,11 @@ fn only_at_home(what: &str, words: &[&str], homes: &[&str]) {
 #[test]
 fn only_the_runner_starts_git() {
     let homes = ["crates/git/src/repo.rs", "crates/git/src/repo/"];
-    only_at_home("git is started outside of its runner", &["new(\"git\")"], &homes);
+    only_at_home(
+        "git is started outside of its runner",
+        &["new(\"git\")", "join(\"git\")"],
+        &homes,
+    );
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn keys_of_later_versions_are_refused_by_name() {
 
 #[test]
 fn crash_points_are_named_as_they_are() {
-    let page = read("docs/durability.md");
+    let page = read("docs/design/0010-the-order-of-writes.md");
     let known: BTreeSet<&str> = POINTS.iter().map(|(point, _)| *point).collect();
     let words = page.split('`').skip(1).step_by(2);
     let named: BTreeSet<&str> = words

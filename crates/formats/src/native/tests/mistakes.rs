@@ -129,7 +129,7 @@ fn unknown_keys() {
     7:1 unknown key `titel`
         did you mean `title`?
     10:1 unknown key `jobs`
-        the keys here are: command, start, resume, fork, prompt, dialect, env
+        the keys here are: command, start, resume, fork, prompt, dialect, env, account
     ");
     assert_snapshot!(found(step_with(&format!("{} = 1", "k".repeat(1000)))), @"
     6:1 unknown key `kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…`
@@ -147,7 +147,7 @@ fn keys_of_later_versions() {
     8:10 step `a` needs an output of its own
         remove this need
     9:1 unknown key `plan_form`
-        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, skip_if, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent
+        the keys here are: id, title, kind, group, needs, run, prompt, agent, verify, skip_if, timeout, retries, env, items, substeps, locks, outputs, require, on_interrupt, idempotent, on_limit
     "#);
     assert_snapshot!(found("[plan]\nname = 'x'\njobs = 3\nisolation = 'step'\n[loop.improve]\nmax = 1\n[labels]\nx = 1\n[[step]]\nid = 'a'\nrun = 'x'"), @r#"
     5:1 loop `improve` has no steps
