@@ -254,8 +254,14 @@ impl Place {
         }
         let aside = self.root.with_extension("aside");
         fs::rename(&self.root, &aside).expect("the sandbox can be moved");
-        let copied = Command::new("cp").args(["-a"]).args([&aside, &self.root]).status();
-        assert!(copied.expect("cp").success(), "the sandbox can be copied");
+        let copied = Command::new("cp").args(["-a"]).args([&aside, &self.root]).output();
+        if !copied.expect("cp").status.success() {
+            let opened = Command::new("chmod").args(["-R", "u+rwX"]).arg(&self.root).status();
+            assert!(opened.expect("chmod").success(), "half a copy can be opened");
+            fs::remove_dir_all(&self.root).expect("half a copy can be removed");
+            fs::rename(&aside, &self.root).expect("the sandbox can be moved back");
+            return Typed::Shut;
+        }
         let (stdout, stderr) = (self.root.join("typed.stdout"), self.root.join("typed.stderr"));
         let mut shell = self.shell(command);
         shell
@@ -302,6 +308,8 @@ pub enum Typed {
     Works,
     /// It was not typed: something runs in the sandbox, of which there is no copy.
     Busy,
+    /// Part of the sandbox may not be read, so there is no copy of it.
+    Shut,
 }
 
 /// Whether a keeper works in a sandbox.

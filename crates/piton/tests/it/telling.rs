@@ -125,7 +125,7 @@ fn assert_leads_on(place: &Place, said: &Output, before: &str, command: &str) {
     }
     let refused = |typed: &Typed| match typed {
         Typed::Ended(out) => out.code != Some(0) && is_refused(command, said, out),
-        Typed::Works | Typed::Busy => false,
+        Typed::Works | Typed::Busy | Typed::Shut => false,
     };
     let typed = place.typed_in_a_copy(command);
     if refused(&typed) && !before.is_empty() {
