@@ -77,6 +77,9 @@ impl Run {
 
     /// The loop that a step is in.
     pub fn loop_of(&self, step: &StepId) -> Option<(&LoopId, &PlanLoop, &Loop)> {
+        if self.loops.is_empty() {
+            return None;
+        }
         let at = self.graph.loop_of(self.graph.index_of(step)?)?;
         self.loops().nth(at)
     }

@@ -399,6 +399,8 @@ struct Beside {
     trees: BTreeMap<(HostId, TreeNo), StepId>,
     last_fence: u64,
     completed: BTreeSet<StepId>,
+    /// Left out by an answer.
+    skipped: BTreeSet<StepId>,
     agent_ended: BTreeSet<StepId>,
     parts: BTreeMap<StepId, Parts>,
     /// What was asked and not voided: by whom, and whether somebody answered.
@@ -432,6 +434,7 @@ impl Beside {
                 assert!(!self.open.contains_key(&step), "{step} is held: {event:?}");
                 assert!(reason.is_some() || !self.completed.contains(&step), "{step} needs one");
                 self.completed.remove(&step);
+                self.skipped.remove(&step);
                 self.trees.retain(|_, owner| *owner != step);
                 self.agent_ended.remove(&step);
                 self.void(&step);
@@ -446,6 +449,13 @@ impl Beside {
                 let asked = self.asked.get_mut(question).expect("it was asked");
                 assert!(!asked.2, "{question} is answered once");
                 asked.2 = true;
+            }
+            Event::Skipped { .. } => {
+                assert!(!self.open.contains_key(&step), "{step} is held: {event:?}");
+                self.trees.retain(|_, owner| *owner != step);
+                self.agent_ended.remove(&step);
+                self.void(&step);
+                self.skipped.insert(step);
             }
             // piton itself asks once the attempt is over.
             Event::Under(Under { fence, .. }, Fact::Asked { about: Some(_), .. }) => {
@@ -512,7 +522,8 @@ impl Beside {
         let open = self.asked.values().any(|(of, _, answered)| of == step && !answered);
         assert!(!open, "{step} is claimed although its question is open");
         let needs = plan.needs_of(plan.index_of(step).unwrap());
-        let met = |need: &usize| self.completed.contains(&plan.steps[*need].id);
+        let is_done = |step: &StepId| self.completed.contains(step) || self.skipped.contains(step);
+        let met = |need: &usize| is_done(&plan.steps[*need].id);
         assert!(needs.iter().all(met), "{step} is claimed before its needs are met");
         let before = self.open.remove(step);
         assert_eq!(claimed.displaces, before.as_ref().map(|(fence, _)| *fence));
