@@ -1,3 +1,4 @@
+//! Any bytes as a plan of the format `auto-claude`: read without a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
